@@ -6,10 +6,9 @@ import os
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from pydantic import BaseModel
 
 from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
@@ -35,10 +34,10 @@ from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import open_file_outbox, outbox
 from gateway_plugin.commands.run import (
+    PLACE,
     AgentOption,
     CliContext,
     FloorOption,
-    JsonOption,
     LimitOption,
     Output,
     UrlOption,
@@ -48,11 +47,12 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
+from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions import Toggles
 from gateway_plugin.setup import settings_from
-from relayer.wire.command_line import FAILED, USAGE, application, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, application, fail, span
 from relayer.wire.memories import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RememberRequest
 
@@ -70,20 +70,22 @@ def remember(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store one memory, word for word."""
+    """Store one memory, word for word.
+
+    Example: memrelay-gateway remember "Our staging database is called heron." --agent coder
+
+    Example: memrelay-gateway remember - --kind decision < notes.txt
+    """
     said = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if text == "-" else text
     request = checked(
         lambda: RememberRequest(items=(MemoryItem.model_validate({"text": said, "kind": kind}),))
     )
     answer = ask(url, agent, lambda client, identity: client.remember(identity, request))
-    stored = answer.memories[0]
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
+    stored, output = answer.memories[0], Output(as_json=as_json)
+    output.json(answer)
     if stored.status == "refused":
         fail(FAILED, f"the relayer did not take it: {stored.code}", "")
-    if not as_json:
-        known = "known already" if stored.status == "duplicate" else "remembered"
-        Output(as_json=False).say(f"{known}: {stored.id}")
+    output.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
 
 
 @app.command()
@@ -99,18 +101,35 @@ def search(
         str | None, typer.Option(metavar="TIME", help="What held then: 2026-05-01, or with a time.")
     ] = None,
     half_life: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="With each such age a memory counts half.")
+        float | None,
+        typer.Option(
+            parser=span("--half-life", "d"),
+            metavar="DAYS|12h|8w",
+            help="With each such age a memory counts half.",
+        ),
     ] = None,
     diversity: Annotated[
         float | None, typer.Option(min=0, max=1, help="How far down a repetition of a better one goes.")
     ] = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", "--namespace", metavar="NAME", help="Whose memories.")
+        str | None,
+        typer.Option(
+            "--agent",
+            "--namespace",
+            metavar="NAME",
+            help="Whose memories. Default: main.",
+            rich_help_panel=PLACE,
+        ),
     ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an agent's memories; each with its date, and the file and line that it is from."""
+    """Search an agent's memories; each with its date, and the file and line that it is from.
+
+    Example: memrelay-gateway search "which database do we stage on" --agent coder -k 3 --as-of 2026-05-01
+
+    Example: memrelay-gateway search deploy --half-life 30d --diversity 0.3
+    """
     fields = {
         "include": include,
         "as_of": as_of and _moment("--as-of", as_of),
@@ -129,9 +148,8 @@ def search(
         context.settings, lambda client: client.recall(context.identity, request, deadline=15)
     )
     output, cited = Output(as_json=as_json), cited_files(context)
-    if as_json:
-        output.json(told_with_sources(answer, cited))
-    elif answer.memories:
+    output.json(told_with_sources(answer, cited))
+    if answer.memories:
         output.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
         output.nothing_found(context.identity.namespace, answer.considered, show_all="--floor 0")
@@ -145,13 +163,15 @@ def ask_memories(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer a question from an agent's memories, with the memories it rests on."""
+    """Answer a question from an agent's memories, with the memories it rests on.
+
+    Example: memrelay-gateway ask "Where do we deploy on Tuesdays?"
+    """
     request = checked(lambda: AskRequest(question=question))
     answer = ask(url, agent, lambda client, identity: client.ask(identity, request, deadline=60))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-    elif answer.status == "answered":
+    output.json(answer)
+    if answer.status == "answered":
         output.say(answer.answer)
         output.memories(answer.citations, SystemClock().now())
     else:
@@ -161,7 +181,7 @@ def ask_memories(
 @app.command("list")
 def list_memories(
     *,
-    limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,
@@ -169,18 +189,26 @@ def list_memories(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List an agent's memories, newest first."""
+    """List an agent's memories, newest first.
+
+    Example: memrelay-gateway list --kind preference --limit 50
+    """
+    if cursor == "":
+        _refuse_cursor()
 
     async def fetch(client: RelayerClient, identity: Identity) -> tuple[str, ListResponse]:
-        return identity.namespace, await client.list_memories(
-            identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or ()
-        )
+        try:
+            return identity.namespace, await client.list_memories(
+                identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or ()
+            )
+        except RelayerRefused as error:
+            if error.code == "bad_cursor":
+                _refuse_cursor()
+            raise
 
     namespace, answer = ask(url, agent, fetch)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-        return
+    output.json(answer)
     if answer.memories:
         output.memories(answer.memories, SystemClock().now())
     if answer.total:
@@ -201,17 +229,18 @@ def show(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one memory and its versions."""
+    """Show one memory and its versions.
+
+    Example: memrelay-gateway show ID --agent coder
+    """
     answer = ask(url, agent, lambda client, identity: client.get_memory(identity, memory_id))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-    else:
-        output.memories(
-            (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
-            SystemClock().now(),
-            whole=True,
-        )
+    output.json(answer)
+    output.memories(
+        (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
+        SystemClock().now(),
+        whole=True,
+    )
 
 
 @app.command()
@@ -222,9 +251,12 @@ def forget(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hide a memory from recall; its history stays."""
+    """Hide a memory from recall; its history stays.
+
+    Example: memrelay-gateway forget ID --agent coder
+    """
     answer = ask(url, agent, lambda client, identity: client.forget(identity, memory_id))
-    _print(answer, f"forgotten: {answer.id}", as_json=as_json)
+    Output(as_json=as_json).tell(answer, f"forgotten: {answer.id}")
 
 
 @app.command()
@@ -235,7 +267,10 @@ def status(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether the relayer answers, is trusted, and accepts this gateway."""
+    """Show whether the relayer answers, is trusted, and accepts this gateway.
+
+    Example: memrelay-gateway status --url http://127.0.0.1:8787
+    """
     context = find_context(url, agent)
     # A host's plugin hands over what its settings say; MemWal's `stats` shows it, too (MW-25).
     own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
@@ -244,7 +279,7 @@ def status(
     switches = _switches(context, switch.gateway_toggles(context, file))
     file.close()
 
-    async def check(client: RelayerClient) -> dict[str, str]:
+    async def check(client: RelayerClient) -> dict[str, str | int]:
         version = await client.version()
         fleet = await client.fleet()
         listed = await client.namespaces(context.identity, limit=1)
@@ -257,7 +292,7 @@ def status(
             "account": context.identity.account,
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
-            "memories": str(held.total),
+            "memories": held.total,
             "key": _masked(bytes(context.identity.keys.identity.verify_key).hex()),
             "memory": switches,
             **{name: "on" if enabled else "off in the host's settings" for name, enabled in given.items()},
@@ -266,20 +301,20 @@ def status(
 
     rows = with_client(context.settings, check)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json({name.replace(" ", "_"): value for name, value in rows.items()})
-    else:
-        output.pairs(rows.items())
+    output.json({name.replace(" ", "_"): value for name, value in rows.items()})
+    output.pairs(rows.items())
 
 
 @app.command()
 def namespaces(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List an agent's namespaces."""
+    """List an agent's namespaces.
+
+    Example: memrelay-gateway namespaces --agent coder
+    """
     answer = ask(url, agent, lambda client, identity: client.namespaces(identity))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(answer.model_dump(mode="json"))
-    elif answer.namespaces:
+    output.json(answer)
+    if answer.namespaces:
         output.namespaces(answer.namespaces)
     else:
         output.say("no namespaces yet")
@@ -287,13 +322,14 @@ def namespaces(*, agent: AgentOption = None, url: UrlOption = None, as_json: Jso
 
 @app.command()
 def trust(url: Annotated[str, typer.Argument(metavar="URL")], *, as_json: JsonOption = False) -> None:
-    """Accept the identity of the relayer that answers at URL now."""
+    """Accept the identity of the relayer that answers at URL now.
+
+    Example: memrelay-gateway trust https://relayer.example.org
+    """
     settings = guarded(lambda: settings_from(None, os.environ, url=url))
     fleet = with_client(settings, lambda client: client.trust())
-    if as_json:
-        Output(as_json=True).json({"url": url, "identity": fleet.identity.hex()})
-    else:
-        Output(as_json=False).say(f"trusted: {url} is {fleet.identity.hex()}")
+    identity = fleet.identity.hex()
+    Output(as_json=as_json).tell({"url": url, "identity": identity}, f"trusted: {url} is {identity}")
 
 
 # Listed in this order by --help: first what is used daily.
@@ -340,6 +376,15 @@ def _switches(context: CliContext, toggles: Toggles) -> str:
         return f"silent: {error}"
 
 
+def _refuse_cursor() -> NoReturn:
+    fail(
+        USAGE,
+        "--cursor: no page of these memories ended there, or the memory that it points to is gone",
+        "give what the page before says behind --cursor, or begin again without it",
+        kind="bad_cursor",
+    )
+
+
 def _moment(option: str, text: str) -> str:
     """Complete a day or a time of this place with its offset."""
     try:
@@ -347,10 +392,3 @@ def _moment(option: str, text: str) -> str:
     except ValueError:
         fail(USAGE, f"{option}: it is no time", "write 2026-05-01, or 2026-05-01T14:30")
     return (moment if moment.tzinfo else moment.astimezone()).isoformat()
-
-
-def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
-    else:
-        Output(as_json=False).say(sentence)

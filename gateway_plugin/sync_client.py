@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+import httpx
+
+from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
+from gateway_plugin.clock import Clock
 from gateway_plugin.plugin import OnThread, waited
 
 __all__ = ["SyncRelayerClient"]
@@ -14,8 +18,17 @@ __all__ = ["SyncRelayerClient"]
 class SyncRelayerClient(OnThread[RelayerClient]):
     """Takes the arguments of `RelayerClient`, whose methods these are: same deadlines, same errors."""
 
-    def __init__(self, url: str, **options: Any) -> None:
-        super().__init__(RelayerClient(url, **options), "memrelay-client")
+    def __init__(
+        self,
+        url: str,
+        *,
+        trust: TrustStore,
+        relayer_identity: bytes | None = None,
+        clock: Clock | None = None,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        client = RelayerClient(url, trust=trust, relayer_identity=relayer_identity, clock=clock, http=http)
+        super().__init__(client, "memrelay-client")
 
     recall = waited(RelayerClient.recall)
     remember = waited(RelayerClient.remember)

@@ -54,7 +54,14 @@ class Said:
 
 
 def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str | None, turns: int) -> str:
-    """Return the last messages of a log, or those around an anchor, one line each.
+    """Return the last messages of a log, or those around an anchor, one line each; as `read_dialogue`."""
+    return "\n".join(one.line for one in read_dialogue(logs, path, anchor=anchor, turns=turns))
+
+
+def read_dialogue(
+    logs: Path | SessionLogs | None, path: str, *, anchor: str | None, turns: int
+) -> list[Said]:
+    """Return the last messages of a log, or those around an anchor.
 
     Args:
         logs: the host's directory of session logs, nothing outside of which is read; or its sessions.
@@ -73,7 +80,7 @@ def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str |
     end = len(said)
     if anchor is not None:
         end = min(len(said), _place(said, anchor) + turns // 2 + 1)
-    return "\n".join(one.line for one in said[max(0, end - turns) : end])
+    return said[max(0, end - turns) : end]
 
 
 def dialogue(folder: Path, name: str | PurePath) -> Iterator[Said]:

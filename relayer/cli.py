@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
 from relayer.commands.options import settings_command
 from relayer.health import Unhealthy, ask, own_url
-from relayer.wire.command_line import answer, application
+from relayer.wire.command_line import JsonOption, application, tell
 
 # Commands that speak as a gateway; they need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status", "import")
@@ -32,7 +33,12 @@ app.add_typer(stores, name="store")
 
 @settings_command(app)
 def serve(**flags: object) -> None:
-    """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on."""
+    """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on.
+
+    Example: memrelay serve --port 8787 --cache-bytes 512M
+
+    Example: memrelay serve --store s3://memories/team --host 0.0.0.0 --public-url https://memory.example.org --accounts open
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     raise typer.Exit(server.serve(flags, typer.echo))
@@ -42,12 +48,18 @@ def serve(**flags: object) -> None:
     app, "store", "endpoint_url", "region", "s3_client", "host", "port", "accounts", "public_url"
 )
 def init(
-    folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")], **flags: object
+    folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")],
+    *,
+    as_json: JsonOption = False,
+    **flags: object,
 ) -> None:
-    """Make a relayer key and a file of settings for services, containers and shells; says what to do next."""
+    """Make a relayer key and a file of settings for services, containers and shells; says what to do next.
+
+    Example: memrelay init ~/memrelay --store s3://memories/team
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-    server.init(folder, flags, typer.echo)
+    server.init(folder, flags, partial(tell, as_json=as_json))
 
 
 @app.command()
@@ -58,46 +70,66 @@ def health(
     ready: Annotated[
         bool, typer.Option("--ready", help="Ask whether it can serve, not only whether it lives.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails."""
+    """Ask a relayer how it is. Exit code 1: it does not answer, or a check fails.
+
+    Example: memrelay health --ready
+    """
+    asked = url or own_url(os.environ)
     try:
-        typer.echo(ask(url or own_url(os.environ), ready=ready))
+        state = ask(asked, ready=ready)
     except Unhealthy as error:
         fail(str(error), NOT_WELL)
+    tell({"url": asked, "status": state}, f"{asked} is {state}", as_json=as_json)
 
 
 @app.command()
-def version(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Print the version."""
+def version(*, as_json: JsonOption = False) -> None:
+    """Print the version.
+
+    Example: memrelay version
+    """
     found = importlib.metadata.version("memrelay")
-    if as_json:
-        answer({"memrelay": found})
-    else:
-        typer.echo(found)
+    tell({"memrelay": found}, found, as_json=as_json)
 
 
 @settings_command(keys, "data")
 def recovery(
     *,
     verify: Annotated[bool, typer.Option("--verify", help="Compare a sheet from standard input.")] = False,
+    as_json: JsonOption = False,
     **flags: object,
 ) -> None:
-    """Print the relayer key as a sheet with checksums, or compare a sheet with the key."""
+    """Print the relayer key as a sheet with checksums, or compare a sheet with the key.
+
+    Example: memrelay keys recovery
+
+    Example: memrelay keys recovery --verify < sheet.txt
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
+    say = partial(tell, as_json=as_json)
     if verify:
-        server.check_sheet(flags, sys.stdin.read(), typer.echo)
+        server.check_sheet(flags, sys.stdin.read(), say)
     else:
-        server.print_sheet(flags, typer.echo)
+        server.print_sheet(flags, say)
 
 
 @keys.command()
 @explained()
-def make(file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")]) -> None:
-    """Make a relayer key for a relayer over a bucket."""
+def make(
+    file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a relayer key for a relayer over a bucket.
+
+    Example: memrelay keys make relayer.key
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-    server.make_key(file, typer.echo)
+    server.make_key(file, partial(tell, as_json=as_json))
 
 
 @keys.command()
@@ -106,20 +138,27 @@ def recover(
     file: Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")],
     *,
     sheet: Annotated[str, typer.Option(metavar="FILE", help="The sheet; - is standard input.")] = "-",
+    as_json: JsonOption = False,
 ) -> None:
-    """Make the file of a relayer key from its sheet; the line that is wrong is named."""
+    """Make the file of a relayer key from its sheet; the line that is wrong is named.
+
+    Example: memrelay keys recover relayer.key --sheet sheet.txt
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
     text = sys.stdin.read() if sheet == "-" else server.text_of_sheet(Path(sheet))
-    server.recover_key(file, text, typer.echo)
+    server.recover_key(file, text, partial(tell, as_json=as_json))
 
 
 @settings_command(stores, "store", "endpoint_url", "region", "s3_client", "data", "config", name="probe")
-def probe_store(**flags: object) -> None:
-    """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer."""
+def probe_store(*, as_json: JsonOption = False, **flags: object) -> None:
+    """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer.
+
+    Example: memrelay store probe --store s3://memories/team
+    """
     from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
 
-    code = server.probe_store(flags, typer.echo)
+    code = server.probe_store(flags, as_json=as_json)
     raise typer.Exit(code)
 
 

@@ -31,7 +31,7 @@ def own_url(environment: Mapping[str, str]) -> str:
 
 
 def ask(url: str, *, ready: bool) -> str:
-    """Ask ``GET /health``, or ``GET /ready``, and return a line about the answer.
+    """Ask ``GET /health``, or ``GET /ready``, and return ``alive`` or ``ready``.
 
     The certificate of a loopback address is not verified: it is made out to the public name, and nothing is sent.
 
@@ -47,7 +47,7 @@ def ask(url: str, *, ready: bool) -> str:
             raise Unhealthy(f"{url} is not ready: {'; '.join(failing)}")
     if status != http.client.OK:
         raise Unhealthy(f"{url} answers {status}, not as a relayer does")
-    return f"{url} is {'ready' if ready else 'alive'}"
+    return "ready" if ready else "alive"
 
 
 def _get(url: str, path: str) -> tuple[int, dict[str, Any]]:

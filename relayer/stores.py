@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock, SystemRandomness
@@ -14,8 +15,6 @@ from relayer.ports import Clock, ObjectStore, Randomness
 from relayer.process import product_version
 from relayer.settings.config import RelayerSettings, objects_directory
 from relayer.telemetry import log
-
-Say = Callable[[str], None]
 
 
 async def open_store(settings: RelayerSettings, clock: Clock, *, tried: bool = False) -> ObjectStore:
@@ -91,8 +90,12 @@ async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
         log.warning("erasing_needs_more", what=missing)
 
 
-async def probe_store(settings: RelayerSettings, say: Say) -> None:
-    """Try what the store of these settings promises, and print a table of what it keeps.
+async def probe_store(settings: RelayerSettings, say: Callable[[str, str], None]) -> dict[str, object]:
+    """Try what the store of these settings promises, and return what was seen: numbers, seconds, what erasing lacks.
+
+    Args:
+        settings: which store.
+        say: told of each thing as it is found: a word, ``store``, ``kept``, ``missing`` or ``result``, and what it is about.
 
     Raises:
         BrokenPromise: it cannot hold the log.
@@ -101,20 +104,24 @@ async def probe_store(settings: RelayerSettings, say: Say) -> None:
     clock = SystemClock()
     store = await open_store(settings, clock)
     try:
-        say(f"store   {store.description}")
+        say("store", store.description)
         began = clock.monotonic()
         report = await probe(
             store,
             SystemRandomness(),
             prefix=layout_of(settings).at("probe"),
-            kept=lambda promise: say(f"kept    {promise}"),
+            kept=partial(say, "kept"),
         )
         seconds = clock.monotonic() - began
         if report.missing is not None:
-            say(f"missing erasing needs more: {report.missing}")
-        say(
-            f"result  this store can hold the log ({report.requests} requests in {seconds:.1f} s, "
-            f"{report.undecided} without a clear answer)"
-        )
+            say("missing", f"erasing needs more: {report.missing}")
+        counted = f"{report.requests} requests in {seconds:.1f} s, {report.undecided} without a clear answer"
+        say("result", f"this store can hold the log ({counted})")
+        return {
+            "requests": report.requests,
+            "undecided": report.undecided,
+            "seconds": round(seconds, 3),
+            "missing": report.missing,
+        }
     finally:
         await store.close()

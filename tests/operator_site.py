@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.relayer_check import check_relayer_key
+from relayer.adapters.directory_store import DirectoryStore
 from relayer.admin.catalogue import Listed, read_catalogue
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest
@@ -22,7 +24,7 @@ from relayer.log.replica import Replica
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.ports import Found, ObjectStore
-from relayer.search.baseline import Calibration
+from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.seeded_randomness import SeededRandomness
@@ -205,3 +207,22 @@ class Site:
     async def close(self) -> None:
         for namespaces in self._opened:
             await namespaces.close(1.0)
+
+
+async def site_at(folder: Path) -> Site:
+    """Return a site over the store of a data directory."""
+    clock = FakeClock()
+    store = await DirectoryStore.open(folder / "objects", clock=clock, tried=True)
+    return Site(clock, store, await calibrate(HashingEmbedder()))
+
+
+async def fill(folder: Path, *texts: str) -> None:
+    """Make a data directory that holds memories, and its key."""
+    site = await site_at(folder)
+    await site.begin()
+    await site.say(*texts)
+    await site.close()
+    await site.store.close()
+    key = folder / "relayer.key"
+    key.write_text(RELAYER_KEY.hex() + "\n")
+    key.chmod(0o600)

@@ -12,10 +12,10 @@ from typing import Annotated, Final
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import AgentOption, JsonOption, Output, UrlOption, ask
+from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import one_line
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 from relayer.wire.service import (
     MAX_TAKEN,
     ConsolidationRequest,
@@ -54,24 +54,24 @@ def consolidate(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back."""
+    """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back.
+
+    Example: memrelay-gateway consolidate --agent coder
+
+    Example: memrelay-gateway consolidate --apply --agent coder
+    """
     if ids and not apply:
         fail(USAGE, "IDS: they are for --apply", "memrelay-gateway consolidate --apply ID")
     found = ask(url, agent, lambda client, identity: _run(client, identity, ids or (), apply=apply))
     unknown = _unknown(found.proposals, ids or ())
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(
-            {
-                "proposals": [proposal.model_dump(mode="json") for proposal in found.proposals],
-                "examined": found.examined,
-                "expired": found.expired,
-                "taken": [one.model_dump(mode="json") for one in found.taken],
-            }
-        )
-    else:
-        for line in _lines(found, apply=apply):
-            output.say(line)
+    document = {
+        "proposals": [proposal.model_dump(mode="json") for proposal in found.proposals],
+        "examined": found.examined,
+        "expired": found.expired,
+        "taken": [one.model_dump(mode="json") for one in found.taken],
+    }
+    output.tell(document, *_lines(found, apply=apply))
     if unknown:
         fail(
             FAILED,

@@ -19,7 +19,6 @@ from gateway_plugin.commands.keys import Moved, copy_memories, namespaces_of
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
-    JsonOption,
     Output,
     UrlOption,
     agent_identity,
@@ -47,7 +46,7 @@ from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, fail
+from relayer.wire.command_line import FAILED, JsonOption, fail
 
 
 class DoctorHost(StrEnum):
@@ -74,7 +73,15 @@ def doctor(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary."""
+    """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary.
+
+    Example: memrelay-gateway doctor --host openclaw --agent main
+    """
+    _print(examined(host, agent, url), as_json=as_json)
+
+
+def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> list[Check]:
+    """Check what `doctor` checks."""
     config = guarded(lambda: read_config(os.environ)) if host is not None else None
     if config is not None:
         told = {CONFIG_VARIABLE: json.dumps(config.settings)}
@@ -114,11 +121,14 @@ def doctor(
 
     checks = guarded(lambda: asyncio.run(used(context.settings, run)))
     outbox.close()
-    _print(checks, as_json=as_json)
+    return checks
 
 
 def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Write a memory, recall it and destroy it again."""
+    """Write a memory, recall it and destroy it again.
+
+    Example: memrelay-gateway canary
+    """
     context = find_context(url, agent)
 
     async def run(client: RelayerClient) -> list[Check]:
@@ -136,7 +146,12 @@ def why(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest."""
+    """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest.
+
+    Example: memrelay-gateway why --agent main
+
+    Example: memrelay-gateway why --capture
+    """
     if capture:
         _why_captured(agent, url, as_json=as_json)
         return
@@ -152,9 +167,7 @@ def why(
         )
     trace: dict[str, Any] = json.loads(kept.value)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(trace)
-        return
+    output.json(trace)
     detail = f": {trace['detail']}" if trace["detail"] else ""
     # A turn that a gate stopped has searched for nothing.
     spent = (
@@ -182,9 +195,7 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
         )
     said: dict[str, Any] = json.loads(noted.value)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(said)
-        return
+    output.json(said)
     output.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
     if not said["verdicts"]:
         output.say("  this relayer says nothing of single messages; a newer one does")
@@ -197,16 +208,21 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
         )
 
 
-def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None) -> None:
-    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen."""
+def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen.
+
+    Example: memrelay-gateway acknowledge --agent main
+    """
     context = find_context(url, agent)
     outbox = open_file_outbox(url)
     positions = Positions(outbox)
     positions.replace(context.identity.ref, None)
     guarded(positions.persist)
     outbox.close()
-    Output(as_json=False).say(
-        f"accepted for {context.identity.namespace}; a running gateway takes it over when it starts next"
+    namespace = context.identity.namespace
+    Output(as_json=as_json).tell(
+        {"accepted": namespace},
+        f"accepted for {namespace}; a running gateway takes it over when it starts next",
     )
 
 
@@ -218,19 +234,26 @@ def adopt(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")] = False,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Copy memories that an earlier version kept for the default agent under another name to where they are looked for now."""
+    """Copy memories that an earlier version kept for the default agent under another name to where they are looked for now.
+
+    Example: memrelay-gateway adopt research --yes
+    """
     context = find_context(url, DEFAULT_AGENT)
     holder = root_holder(context, "adopting memories")
     home = context.identity.namespace
     # Commands of earlier versions took `main` for an agent's name, which no host's agent can have.
     old = DEFAULT_AGENT if (given := guarded(lambda: named(name, shown=True))) == DEFAULT_NAME else given
-    output = Output(as_json=False)
+    output = Output(as_json=as_json)
     if not yes:
         found = with_client(context.settings, lambda client: namespaces_of(client, holder, old))
+        output.json({"dry_run": True, "namespaces": found, "to": home, "erase": erase})
         output.say(f"would be copied to {home}: live memories of {', '.join(found) or 'no namespace'}")
         output.say("and then destroyed there\ndo it: --yes" if erase else "do it: --yes")
         return
+
+    destroyed: list[str] = []
 
     async def work(client: RelayerClient) -> list[Moved]:
         copied = [moved async for moved in copy_memories(client, holder, old, home)]
@@ -242,10 +265,12 @@ def adopt(
                 source = holder.person(old, moved.source)
                 counted = await client.erase_namespace(source)
                 await client.erase_namespace(source, confirm=counted.confirm)
+                destroyed.append(moved.source)
                 output.say(f"destroyed: {moved.source}")
         return copied
 
     copied = with_client(context.settings, work)
+    output.json({"copied": [asdict(moved) for moved in copied], "destroyed": destroyed})
     if not copied:
         output.say(f"nothing is kept under {old}")
     elif not erase:
@@ -309,9 +334,13 @@ def _host_agents(
 
 def _print(checks: list[Check], *, as_json: bool) -> None:
     output = Output(as_json=as_json)
-    if as_json:
-        output.json([asdict(check) for check in checks])
-    for check in [] if as_json else checks:
+    output.json([asdict(check) for check in checks])
+    tell_checks(checks, output)
+
+
+def tell_checks(checks: list[Check], output: Output) -> None:
+    """Say what was found, for people; a check that failed ends the command."""
+    for check in checks:
         word = "FAIL" if not check.ok else "warn" if check.warning else "ok  "
         output.say(f"{word}  {check.name}: {check.found}")
         if not check.ok or check.warning:

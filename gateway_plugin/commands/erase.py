@@ -14,7 +14,6 @@ from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -26,7 +25,7 @@ from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity, NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_extras
 from relayer.wire.schemas import TurnItem
 
@@ -100,7 +99,12 @@ def erase(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone."""
+    """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone.
+
+    Example: memrelay-gateway erase ID --yes
+
+    Example: memrelay-gateway erase --namespace --agent coder --yes
+    """
     if whole == (memory_id is not None):
         fail(USAGE, "ID, --namespace: give one of them", "memrelay-gateway erase ID")
     context = _as_a_person(find_context(url, agent))
@@ -117,16 +121,18 @@ def erasure(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far an erasure is."""
+    """Show how far an erasure is.
+
+    Example: memrelay-gateway erasure ID
+    """
     context = find_context(url, agent)
     if isinstance(context.holder, RootHolder):
         # The agent's own keys may have been taken back before its memories were erased.
         context = _as_a_person(context)
     view = with_client(context.settings, lambda client: client.erasure(context.identity, erasure_id))
-    if as_json:
-        Output(as_json=True).json(view.model_dump(mode="json"))
-    else:
-        _show(view)
+    output = Output(as_json=as_json)
+    output.json(view)
+    _show(output, view)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -146,7 +152,10 @@ def _erase_memory(context: CliContext, url: str | None, memory_id: str, *, yes: 
     )
     if not yes:
         shown = "\n".join(f"  {text}" for text in texts)
-        Output(as_json=False).say(f"would be destroyed, with what was made of it:\n{shown}\ndo it: --yes")
+        Output(as_json=as_json).tell(
+            {"dry_run": True, "namespace": context.identity.namespace, "id": memory_id, "texts": texts},
+            f"would be destroyed, with what was made of it:\n{shown}\ndo it: --yes",
+        )
         return
     answer = with_client(context.settings, lambda client: client.erase(context.identity, memory_id))
     outbox = open_file_outbox(url)
@@ -176,11 +185,9 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
 
     answer = with_client(context.settings, work)
     if answer.erasure is None:
-        if as_json:
-            Output(as_json=True).json(answer.model_dump(mode="json"))
-            return
         many = "what it holds cannot be read" if answer.memories is None else f"{answer.memories} memories"
-        Output(as_json=False).say(f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes")
+        said = f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes"
+        Output(as_json=as_json).tell(answer, said)
         return
     outbox = open_file_outbox(url)
     whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
@@ -190,17 +197,16 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
 
 
 def _print(view: ErasureView, waiting: int, *, as_json: bool) -> None:
-    if as_json:
-        Output(as_json=True).json({**view.model_dump(mode="json"), "waiting_turns": waiting})
-        return
-    _show(view)
+    output = Output(as_json=as_json)
+    output.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
+    _show(output, view)
     if waiting:
-        Output(as_json=False).say(f"turns that waited here and are destroyed: {waiting}")
+        output.say(f"turns that waited here and are destroyed: {waiting}")
     if view.state != "confirmed":
-        Output(as_json=False).say(f"see how far it is: memrelay-gateway erasure {view.id}")
+        output.say(f"see how far it is: memrelay-gateway erasure {view.id}")
 
 
-def _show(view: ErasureView) -> None:
+def _show(output: Output, view: ErasureView) -> None:
     what = f"namespace {view.namespace}" if view.what == "namespace" else f"{len(view.memories)} memories"
     derived = f" and {len(view.derived)} made of them" if view.derived else ""
-    Output(as_json=False).say(f"{view.state}: {what}{derived}; {_STATES[view.state]}")
+    output.say(f"{view.state}: {what}{derived}; {_STATES[view.state]}")

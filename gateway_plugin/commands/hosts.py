@@ -15,9 +15,10 @@ import typer
 
 from gateway_plugin.bridge.server import run_bridge
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.run import JsonOption, Output, UrlOption, find_context, guarded
+from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
 from gateway_plugin.hosts.openclaw.config import (
     CONSENT,
+    Written,
     config_path,
     settings_block,
     settings_steps,
@@ -34,7 +35,7 @@ from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
 from gateway_plugin.local_relayer import LocalRelayer
 from gateway_plugin.status import notify
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 openclaw = typer.Typer(
     help="The plugin for OpenClaw: where it lies, its package, and what to put into openclaw.json.",
@@ -54,7 +55,10 @@ class BridgeHost(StrEnum):
 def bridge(
     *, host: Annotated[BridgeHost, typer.Option(help="Whose events will come.")] = BridgeHost.OPENCLAW
 ) -> None:
-    """Serve a host over standard input and output; its plugin starts this, not a person."""
+    """Serve a host over standard input and output; its plugin starts this, not a person.
+
+    Example: memrelay-gateway bridge --host openclaw
+    """
     del host  # one so far: the option is in the plugin's command line for the sake of those to come
     run_bridge(OpenClawHost(relayer=LocalRelayer(os.environ)))
 
@@ -69,7 +73,10 @@ def bridge_command() -> str:
 def run(
     context: typer.Context, arguments: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None
 ) -> None:
-    """Do what ``openclaw memrelay COMMAND`` asks, with the settings of the host's plugin."""
+    """Do what ``openclaw memrelay COMMAND`` asks, with the settings of the host's plugin.
+
+    Example: memrelay-gateway openclaw run status
+    """
     os.environ.update(guarded(lambda: command_environment(os.environ)))
     switches = command_switches(os.environ)
     os.environ[HOST_VARIABLE] = files_variable(os.environ)
@@ -79,9 +86,14 @@ def run(
 
 
 @openclaw.command()
-def path() -> None:
-    """Print the plugin's folder, for: openclaw plugins install --link "$(memrelay-gateway openclaw path)"."""
-    Output(as_json=False).raw(str(plugin_folder()))
+def path(*, as_json: JsonOption = False) -> None:
+    """Print the plugin's folder, for: openclaw plugins install --link "$(memrelay-gateway openclaw path)".
+
+    Example: memrelay-gateway openclaw path
+    """
+    output, folder = Output(as_json=as_json), str(plugin_folder())
+    output.json({"path": folder})
+    output.raw(folder)
 
 
 @openclaw.command()
@@ -89,14 +101,20 @@ def pack(
     folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
     *,
     sidecar: SidecarOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write the plugin as a package, for: openclaw plugins install FILE."""
+    """Write the plugin as a package, for: openclaw plugins install FILE.
+
+    Example: memrelay-gateway openclaw pack /tmp --sidecar
+    """
     try:
         file = write_package(folder, sidecar=sidecar, command=bridge_command())
     except OSError as error:
         fail(FAILED, f"{folder}: cannot be written ({error.strerror})", "name a folder that exists")
     # Whole, so that the host does not take it for the name of a package.
-    Output(as_json=False).raw(str(file.resolve()))
+    output, whole = Output(as_json=as_json), str(file.resolve())
+    output.json({"file": whole})
+    output.raw(whole)
 
 
 @openclaw.command()
@@ -109,12 +127,13 @@ def settings(
     sidecar: SidecarOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what to put into openclaw.json, and the steps around it."""
+    """Print what to put into openclaw.json, and the steps around it.
+
+    Example: memrelay-gateway openclaw settings --allow-conversation-access
+    """
     block = settings_block(url=url, command=bridge_command(), consent=allow, sidecar=sidecar)
     output = Output(as_json=as_json)
-    if as_json:
-        output.raw(json.dumps(block, indent=2))
-        return
+    output.json(block)
     source = "$(memrelay-gateway openclaw pack --sidecar)" if sidecar else f"--link {plugin_folder()}"
     output.raw(settings_steps(block, source))
     if not allow:
@@ -167,19 +186,27 @@ def init(
         ),
     ] = None,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print a block to paste into a host's configuration, or write it there; it holds no secret."""
+    """Print a block to paste into a host's configuration, or write it there; it holds no secret.
+
+    Example: memrelay-gateway init --host openclaw --write --allow-conversation-access
+    """
     _check(host, write=write)
     context = find_context(url, None)
+    output = Output(as_json=as_json)
     if host == "python":
-        Output(as_json=False).raw(_PYTHON.replace("URL", context.settings.url))
+        lines = _PYTHON.replace("URL", context.settings.url)
+        output.json({"host": host, "block": lines})
+        output.raw(lines)
         return
     named = url or os.environ.get("MEMRELAY_URL") or None
     if write:
-        _write(host, named, consent=_consent(allow), url_given=url is not None)
+        _write(host, named, consent=_consent(allow), url_given=url is not None, output=output)
         return
     block = _block(host, named, consent=allow is not False)
-    Output(as_json=False).raw(json.dumps(block, indent=2))
+    output.json({"host": host, "block": block})
+    output.raw(json.dumps(block, indent=2))
     # Beside the block, which is to be copied.
     notify(f"{CONSENT}\n{_NEXT}")
 
@@ -236,10 +263,10 @@ def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of a
             "--allow-conversation-access, --no-conversation-access: say one of them",
             CONSENT,
         )
-    return typer.confirm(f"{CONSENT}\nAllow it?")
+    return typer.confirm(f"{CONSENT}\nAllow it?", err=True)
 
 
-def _write(host: str, url: str | None, *, consent: bool, url_given: bool) -> None:
+def _write(host: str, url: str | None, *, consent: bool, url_given: bool, output: Output) -> None:
     path = config_path(os.environ)
     block = _block(host, url, consent=consent)
     entry = block["plugins"]["entries"]["memrelay"]
@@ -250,7 +277,7 @@ def _write(host: str, url: str | None, *, consent: bool, url_given: bool) -> Non
         # What somebody has set already is changed only when it is said.
         config.pop("url", None)
     written = guarded(lambda: write_block(path, block, now=int(SystemClock().now())))
-    output = Output(as_json=False)
+    output.json({"host": host, **row_of(written)})
     if not written.changed:
         output.say(f"nothing to change: {path} has it all")
         return
@@ -263,6 +290,12 @@ def _write(host: str, url: str | None, *, consent: bool, url_given: bool) -> Non
     output.say(
         "openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor --host openclaw"
     )
+
+
+def row_of(written: Written) -> dict[str, object]:
+    """Return what became of a host's configuration as it stands in a document."""
+    backup = None if written.backup is None else str(written.backup)
+    return {"file": str(written.path), "changed": written.changed, "backup": backup}
 
 
 def _has_url(text: str) -> bool:

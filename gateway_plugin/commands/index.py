@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,13 +16,12 @@ from gateway_plugin.bounded_files import named
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.doctor import DoctorHost, doctor
+from gateway_plugin.commands.doctor import DoctorHost, examined, tell_checks
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
     FloorOption,
-    JsonOption,
     LimitOption,
     Output,
     UrlOption,
@@ -38,10 +37,11 @@ from gateway_plugin.hosts.openclaw.files import AgentPlaces, places_of
 from gateway_plugin.identity import DEFAULT_AGENT
 from gateway_plugin.recall import ranking
 from gateway_plugin.tool_arguments import ToolError
-from gateway_plugin.transcript import read_transcript
+from gateway_plugin.transcript import Said, read_dialogue
 from gateway_plugin.transfer.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.transfer.living import LivingFiles, Look
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail
+from relayer.wire.fields import render_time
 from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse
 
 _PATIENCE: Final = 30.0
@@ -77,14 +77,38 @@ def index(
     """Bring memory up to what an agent's files say, and remember where they are: the next `index` looks there again.
 
     An edited line replaces what it said before, a deleted one is forgotten; `restore` brings it back.
+
+    Example: memrelay-gateway index --workspace ~/.openclaw/workspace --agent main
+
+    Example: memrelay-gateway index ~/notes --watch
     """
-    opened = _opened(url, agent)
-    found = opened.index
-    if forget_roots:
-        found.roots.clear()
     places = [(RootKind.PATH, path) for path in paths or ()]
     places += [(RootKind.WORKSPACE, workspace)] if workspace else []
     places += [(RootKind.SESSIONS, sessions)] if sessions else []
+    opened, output = _opened(url, agent), Output(as_json=as_json)
+    _add_places(opened, places, forget_roots=forget_roots)
+    if watch:
+        _watch(opened, output, force=force)
+        return
+    row = _indexed(opened, output, force=force, verbose=verbose)
+    output.json(row)
+    _end([row])
+
+
+def index_place(kind: RootKind, path: Path, agent: str, output: Output) -> bool:
+    """Do as `index` does, of one place more; return whether all of it was read."""
+    opened = _opened(None, agent)
+    _add_places(opened, [(kind, path)])
+    return not _indexed(opened, output).get("unreadable")
+
+
+def _add_places(
+    opened: _Opened, places: Sequence[tuple[RootKind, Path]], *, forget_roots: bool = False
+) -> None:
+    """Have an agent's index look there from now on; ends the command where there is nothing to look at."""
+    found = opened.index
+    if forget_roots:
+        found.roots.clear()
     for kind, path in places:
         if not path.exists():
             fail(USAGE, f"{path}: there is nothing there", "name a file or folder that exists")
@@ -97,11 +121,6 @@ def index(
             "nothing to index: no place was named yet",
             "memrelay-gateway index --workspace ~/.openclaw/workspace --sessions ~/.openclaw/agents/main/sessions",
         )
-    output = Output(as_json=as_json)
-    if watch:
-        _watch(opened, output, force=force)
-        return
-    _indexed(opened, output, force=force, verbose=verbose)
 
 
 def transcript(
@@ -111,14 +130,23 @@ def transcript(
     *,
     anchor: Annotated[str | None, typer.Option(help="The id of a message to read around.")] = None,
     turns: Annotated[int, typer.Option(min=1, max=10_000, help="How many messages at most.")] = 200,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print the dialogue of a session log; needs no relayer."""
+    """Print the dialogue of a session log; needs no relayer.
+
+    Example: memrelay-gateway transcript ~/.codex/sessions/2026/rollout.jsonl --turns 40
+    """
     try:
-        text = read_transcript(file.parent, file.name, anchor=anchor, turns=turns)
+        said = read_dialogue(file.parent, file.name, anchor=anchor, turns=turns)
     except ToolError as error:
         fail(FAILED, f"{file}: {str(error).partition(': ')[2]}", "")
-    for line in text.split("\n"):
-        Output(as_json=False).say(line)
+    messages = {"messages": [_message(one) for one in said]}
+    Output(as_json=as_json).tell(messages, *(one.line for one in said))
+
+
+def _message(one: Said) -> dict[str, object]:
+    at = None if one.at is None else render_time(one.at)
+    return {"id": one.id or None, "speaker": one.speaker, "at": at, "is_call": one.call, "text": one.text}
 
 
 @memory.command("status")
@@ -132,7 +160,10 @@ def memory_status(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents."""
+    """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents.
+
+    Example: memrelay-gateway memory status --deep --agent main
+    """
     output = Output(as_json=as_json)
     every = [_opened(url, one) for one in _agents(agent)]
     rows = []
@@ -140,16 +171,16 @@ def memory_status(
         if look and opened.all_roots:
             _look(opened, output, force=False, verbose=verbose and not as_json)
         rows.append(_status(opened, url, fix=fix))
-    if as_json:
-        # The host's own command lists its agents; without a host there is the one that was asked about.
-        output.json([_as_host(row) for row in rows] if in_host() else rows[0])
-        return
+    checks = examined(DoctorHost.OPENCLAW if in_host() else None, agent, url) if deep else []
+    also = {"checks": [asdict(check) for check in checks]} if deep else {}
+    # The host's own command lists its agents; without a host there is the one that was asked about.
+    output.json([_as_host(row) | also for row in rows] if in_host() else rows[0] | also)
     for row in rows:
         sources = "; ".join(row["sources"]) or "none yet: memrelay-gateway index"
         shown = {**row, "sources": sources, "left_out": "; ".join(row["left_out"]) or "nothing"}
-        output.pairs((name.replace("_", " "), str(value)) for name, value in shown.items())
+        output.pairs((name.replace("_", " "), value) for name, value in shown.items())
     if deep:
-        doctor(host=DoctorHost.OPENCLAW if in_host() else None, agent=agent, url=url)
+        tell_checks(checks, output)
 
 
 def _status(opened: _Opened, url: str | None, *, fix: bool) -> dict[str, Any]:
@@ -195,16 +226,22 @@ def memory_index(
     verbose: VerboseOption = False,
     agent: AgentOption = None,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of."""
+    """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of.
+
+    Example: memrelay-gateway memory index --force
+    """
     if not in_host():
-        index(force=force, verbose=verbose, agent=agent, url=url)
+        index(force=force, verbose=verbose, agent=agent, url=url, as_json=as_json)
         return
-    output = Output(as_json=False)
+    output, rows = Output(as_json=as_json), []
     for one in _agents(agent):
         opened = _opened(url, one)
         output.say(f"agent {opened.name}:")
-        _indexed(opened, output, force=force, verbose=verbose)
+        rows.append({"agent": opened.name, **_indexed(opened, output, force=force, verbose=verbose)})
+    output.json(rows)
+    _end(rows)
 
 
 @memory.command("search")
@@ -218,7 +255,10 @@ def memory_search(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search an agent's memories; each with the file and line that it comes from."""
+    """Search an agent's memories; each with the file and line that it comes from.
+
+    Example: memrelay-gateway memory search "deploy window" --max-results 5 --min-score 0.3
+    """
     asked = query or words
     if not asked:
         fail(USAGE, "QUERY: what to look for is missing", 'memrelay-gateway memory search "deploy window"')
@@ -232,9 +272,8 @@ def memory_search(
     )
     output = Output(as_json=as_json)
     cited = opened.index.cited()
-    if as_json:
-        output.json({"results": [_result(hit, cited) for hit in answer.memories]})
-    elif answer.memories:
+    output.json({"results": [_result(hit, cited) for hit in answer.memories]})
+    if answer.memories:
         output.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
         output.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
@@ -334,7 +373,7 @@ def _look(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> Loo
     """Look once; what cannot be read is said, counted and passed over."""
 
     def told(file: IndexedFile, counts: Counter[str]) -> None:
-        if verbose and not output.as_json:
+        if verbose:
             output.say(f"{file.path}: {counts['stored']} stored, {counts['duplicate']} known already")
 
     async def looked(client: RelayerClient) -> Look:
@@ -346,26 +385,30 @@ def _look(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> Loo
     look = with_client(opened.context.settings, looked)
     if look.busy:
         fail(FAILED, "another process is looking at these files", "wait for it; a gateway looks by itself")
-    if not output.as_json:
-        for problem in look.problems:
-            output.say(problem)
+    for problem in look.problems:
+        output.say(problem)
     return look
 
 
-def _indexed(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> None:
+def _indexed(
+    opened: _Opened, output: Output, *, force: bool = False, verbose: bool = False
+) -> dict[str, Any]:
+    """Look once and say what came of it; return it as it stands in a document."""
     look = _look(opened, output, force=force, verbose=verbose)
-    if output.as_json:
-        roots = [str(root.path) for root in sorted(opened.all_roots)]
-        output.json({"roots": roots, **look.counts, "problems": [*look.problems]})
-    else:
-        output.say(_sentence(look.counts))
-    if look.counts["unreadable"]:
+    output.say(_sentence(look.counts))
+    roots = [str(root.path) for root in sorted(opened.all_roots)]
+    return {"roots": roots, **look.counts, "problems": [*look.problems]}
+
+
+def _end(rows: Sequence[Mapping[str, Any]]) -> None:
+    if any(row.get("unreadable") for row in rows):
         raise typer.Exit(FAILED)
 
 
 def _watch(opened: _Opened, output: Output, *, force: bool) -> None:
-    places = ", ".join(str(root.path) for root in sorted(opened.all_roots))
-    output.say(f"watching {places}; end with Ctrl-C")
+    answer_in_lines()
+    places = [str(root.path) for root in sorted(opened.all_roots)]
+    output.tell({"watching": places}, f"watching {', '.join(places)}; end with Ctrl-C")
     watch_files(opened.context, opened.index, output, roots=opened.roots, force=force)
 
 
@@ -401,21 +444,21 @@ def watch_files(
             try:
                 look = await files.look(roots, force=again)
             except GatewayError as error:
-                output.say(f"{error}; it is tried again")
+                output.tell({"problem": str(error)}, f"{error}; it is tried again")
             else:
                 again = False
                 for problem in look.problems:
                     if problem not in problems:
-                        output.say(problem)
+                        output.tell({"problem": problem}, problem)
                 problems = look.problems
                 if told is None and (look.counts["files"] or look.changed):
-                    output.say(_sentence(look.counts))
+                    output.tell(look.counts, _sentence(look.counts))
             await asyncio.sleep(every)
 
     try:
         with_client(context.settings, forever)
     except KeyboardInterrupt:
-        output.say("stopped")
+        output.tell({"stopped": True}, "stopped")
 
 
 def _sentence(counts: Counter[str]) -> str:

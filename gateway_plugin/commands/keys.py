@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,7 +19,6 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -34,7 +33,7 @@ from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, m
 from gateway_plugin.keys import recover_secret
 from gateway_plugin.transfer.sending import pages
 from relayer.wire import codec as base64url
-from relayer.wire.command_line import FAILED, USAGE, complain, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
@@ -47,7 +46,10 @@ keys = typer.Typer(help="The account's keys: show, export one agent's, recovery 
 
 @keys.command("show")
 def keys_show(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Show public ids: account, agent, and what is known of the relayer's keys."""
+    """Show public ids: account, agent, and what is known of the relayer's keys.
+
+    Example: memrelay-gateway keys show --agent coder
+    """
     context = find_context(url, agent)
     document: dict[str, Any] = {
         "account": context.identity.account,
@@ -57,39 +59,47 @@ def keys_show(*, agent: AgentOption = None, url: UrlOption = None, as_json: Json
         "relayer": context.settings.url,
     }
     try:
-        fleet: FleetList | None = asyncio.run(used(context.settings, lambda client: client.fleet()))
+        fleet: FleetList = asyncio.run(used(context.settings, lambda client: client.fleet()))
     except GatewayError as error:
-        fleet = None
-        document["relayer_keys"] = str(error)
-    if fleet is not None:
-        document["relayer_identity"] = fleet.identity.hex()
-        document["relayer_keys"] = ", ".join(key.day for key in fleet.keys)
-    if as_json:
-        Output(as_json=True).json(document)
+        document |= {"relayer_keys": [], "problem": str(error)}
     else:
-        Output(as_json=False).pairs((name.replace("_", " "), value) for name, value in document.items())
+        keys_of_days = [key.day for key in fleet.keys]
+        document |= {"relayer_identity": fleet.identity.hex(), "relayer_keys": keys_of_days}
+    output = Output(as_json=as_json)
+    output.json(document)
+    shown = {**document, "relayer_keys": ", ".join(document["relayer_keys"]) or "not known"}
+    output.pairs((name.replace("_", " "), value) for name, value in shown.items())
 
 
 @keys.command("export")
 def keys_export(
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose keys.")],
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate is valid.")] = 90,
+    days: Annotated[
+        float,
+        typer.Option(
+            parser=span("--days", "d", least=1, most=3650),
+            metavar="DAYS|12w",
+            help="How long the certificate is valid.",
+        ),
+    ] = 90,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one agent's secret and a certificate, for a host that should hold no more."""
+    """Print one agent's secret and a certificate, for a host that should hold no more.
+
+    Example: memrelay-gateway keys export --agent coder --days 30
+    """
     context = find_context(None, agent)
     root = root_holder(context, "handing out an agent's keys").root
     now = int(SystemClock().now())
-    certificate = mint(root, context.identity.agent, now=now, seconds=days * 86_400)
+    certificate = mint(root, context.identity.agent, now=now, seconds=int(days * 86_400))
     lines = {
         "MEMRELAY_AGENT_SECRET": context.identity.keys.secret.hex(),
         "MEMRELAY_AGENT_CERTIFICATE": base64url.encode(certificate.issue(root.account_identity)),
     }
-    if as_json:
-        Output(as_json=True).json(lines)
-    else:
-        Output(as_json=False).raw("\n".join(f"{name}={value}" for name, value in lines.items()))
+    output = Output(as_json=as_json)
+    output.json(lines)
+    output.raw("\n".join(f"{name}={value}" for name, value in lines.items()))
 
 
 @keys.command("recovery")
@@ -98,12 +108,21 @@ def keys_recovery(
         str | None,
         typer.Option("--verify", metavar="FILE", help="Check a sheet instead; - reads standard input."),
     ] = None,
+    *,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print the root secret as a sheet for paper, or check one against this gateway's secret."""
-    output = Output(as_json=False)
+    """Print the root secret as a sheet for paper, or check one against this gateway's secret.
+
+    Example: memrelay-gateway keys recovery
+
+    Example: memrelay-gateway keys recovery --verify sheet.txt
+    """
+    output = Output(as_json=as_json)
     root = root_holder(find_context(None, None), "a recovery sheet").root
     if verify is None:
-        output.raw(GATEWAY_SHEET.render(root.root, [("account", root.account)]))
+        sheet = GATEWAY_SHEET.render(root.root, [("account", root.account)])
+        output.json({"account": root.account, "sheet": sheet})
+        output.raw(sheet)
         return
     found = RootKeys(_secret_of(verify))
     if found.account != root.account:
@@ -112,7 +131,8 @@ def keys_recovery(
             f"the sheet is in order, but it is account {found.account}'s",
             f"this gateway's is {root.account}",
         )
-    output.say(f"the sheet is in order and holds the secret of this gateway, account {found.account}")
+    said = f"the sheet is in order and holds the secret of this gateway, account {found.account}"
+    output.tell({"account": found.account, "in_order": True}, said)
 
 
 @keys.command("recover")
@@ -129,15 +149,16 @@ def keys_recover(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring this gateway's secret back from its sheet: the memories that it opens are there again."""
+    """Bring this gateway's secret back from its sheet: the memories that it opens are there again.
+
+    Example: memrelay-gateway keys recover sheet.txt
+    """
     typed_in = sheet is None and sys.stdin.isatty()
     secret = _typed_in() if typed_in else _secret_of(sheet or "-")
     account = RootKeys(secret).account
     file, kept = guarded(lambda: recover_secret(os.environ, secret, replace=replace))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json({"account": account, "file": str(file), "kept": None if kept is None else str(kept)})
-        return
+    output.json({"account": account, "file": str(file), "kept": None if kept is None else str(kept)})
     output.say(f"recovered: the secret of account {account} is in {file}")
     if kept is not None:
         output.say(f"the one that was there is in {kept}")
@@ -330,7 +351,10 @@ def keys_revoke(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take back an agent's keys, or one certificate, before their end. It cannot be undone."""
+    """Take back an agent's keys, or one certificate, before their end. It cannot be undone.
+
+    Example: memrelay-gateway keys revoke --agent coder --yes
+    """
     if (agent is None) == (certificate is None):
         fail(USAGE, "--agent, --certificate: give one of them", "memrelay-gateway keys revoke --agent NAME")
     context, holder = _owner(url)
@@ -351,27 +375,31 @@ def keys_revoke(
         note = (
             "Whoever has only this one is shut out. The agent's keys stay good with every other certificate."
         )
+    output = Output(as_json=as_json)
     if not yes:
-        Output(as_json=False).say(f"would be taken back for good: {what}\n{note}\ndo it: --yes")
+        would = {
+            "agent_keys": [key.hex() for key in agent_keys],
+            "certificates": [one.hex() for one in serials],
+        }
+        said = f"would be taken back for good: {what}\n{note}\ndo it: --yes"
+        output.tell({"dry_run": True, "agent": name, **would}, said)
         return
     revoked = with_client(
         context.settings,
         lambda client: revoke(client, holder, name, agent_keys=agent_keys, serials=serials),
     )
-    if as_json:
-        Output(as_json=True).json(_document(revoked))
-    else:
-        Output(as_json=False).say(f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
+    output.tell(_document(revoked), f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
 
 
 def keys_revoked(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List what was taken back at a relayer."""
+    """List what was taken back at a relayer.
+
+    Example: memrelay-gateway keys revoked
+    """
     context, holder = _owner(url)
     revoked = with_client(context.settings, lambda client: fetch(client, holder, OWNER))
     output = Output(as_json=as_json)
-    if as_json:
-        output.json(_document(revoked))
-        return
+    output.json(_document(revoked))
     for key in revoked.agent_keys:
         output.say(f"agent key    {key.hex()}")
     for serial in revoked.serials:
@@ -385,8 +413,12 @@ def keys_rotate(
     to: Annotated[str, typer.Option("--to", metavar="NEW", help="A name that was not used yet.")],
     yes: YesOption = False,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure."""
+    """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure.
+
+    Example: memrelay-gateway keys rotate --agent coder --to coder-2 --yes
+    """
     old, new = guarded(lambda: (named(agent, shown=True), named(to, shown=True)))
     if old == new:
         fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {typed(old)}-2")
@@ -398,17 +430,19 @@ def keys_rotate(
         )
     context, holder = _owner(url)
     names = with_client(context.settings, lambda client: _movable(client, holder, old, new))
-    output = Output(as_json=False)
+    output = Output(as_json=as_json)
     if not yes:
-        output.say(
+        output.tell(
+            {"dry_run": True, "agent": old, "to": new, "namespaces": names},
             f"would happen at {context.settings.url}:\n  the keys of agent {old} are taken back, for good\n"
-            f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}\ndo it: --yes"
+            f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}\ndo it: --yes",
         )
         return
     key = _public_key(holder, old)
     with_client(context.settings, lambda client: revoke(client, holder, old, agent_keys=(key,)))
     output.say(f"taken back: the keys of agent {old}")
     copied = with_client(context.settings, lambda client: _moved(client, holder, old, new))
+    output.json({"agent": old, "to": new, "copied": [asdict(moved) for moved in copied]})
     for moved in copied:
         output.say(f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories")
     output.say(

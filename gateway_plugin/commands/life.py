@@ -6,14 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.run import AgentOption, JsonOption, Output, UrlOption, ask, checked
+from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, checked
 from gateway_plugin.identity import Identity
-from gateway_plugin.text.measures import parse_span
-from relayer.wire.command_line import USAGE, fail
+from relayer.wire.amounts import parse_seconds
+from relayer.wire.command_line import USAGE, JsonOption, fail
 from relayer.wire.fields import MAX_TTL_SECONDS
 from relayer.wire.memories import DeleteRequest, DeleteResponse, SupersedeRequest
 
@@ -28,34 +27,48 @@ def update(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Correct a memory; the old text stays in its history."""
+    """Correct a memory; the old text stays in its history.
+
+    Example: memrelay-gateway update ID "Our staging database is called egret."
+    """
     _change(memory_id, {"text": text}, "updated", agent, url, as_json=as_json)
 
 
 def pin(
     memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Mark a memory as one to keep; filters can spare pinned ones."""
+    """Mark a memory as one to keep; filters can spare pinned ones.
+
+    Example: memrelay-gateway pin ID
+    """
     _change(memory_id, {"pinned": True}, "pinned", agent, url, as_json=as_json)
 
 
 def unpin(
     memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Take the mark of `pin` away."""
+    """Take the mark of `pin` away.
+
+    Example: memrelay-gateway unpin ID
+    """
     _change(memory_id, {"pinned": False}, "unpinned", agent, url, as_json=as_json)
 
 
 def expire(
     memory_id: IdArgument,
     *,
-    after: Annotated[str | None, typer.Option("--in", help="30m, 12h, 7d, 8w: hidden from then on.")] = None,
+    after: Annotated[
+        str | None, typer.Option("--in", metavar="30m|12h|7d", help="Hidden from then on.")
+    ] = None,
     never: Annotated[bool, typer.Option("--never", help="Keep it.")] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say until when a memory is recalled."""
+    """Say until when a memory is recalled.
+
+    Example: memrelay-gateway expire ID --in 30d
+    """
     if never == (after is not None):
         fail(USAGE, "--in, --never: give one of them", "memrelay-gateway expire ID --in 30d")
     seconds = 0 if after is None else _seconds("--in", after)
@@ -68,10 +81,13 @@ def expire(
 def restore(
     memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Bring back a forgotten memory, or an old version of one."""
+    """Bring back a forgotten memory, or an old version of one.
+
+    Example: memrelay-gateway restore ID
+    """
     answer = ask(url, agent, lambda client, identity: client.restore(identity, memory_id))
     instead = f" instead of {answer.replaced}" if answer.replaced else ""
-    _print(answer, f"restored: {answer.id}{instead}", as_json=as_json)
+    Output(as_json=as_json).tell(answer, f"restored: {answer.id}{instead}")
 
 
 def delete(
@@ -81,8 +97,12 @@ def delete(
     host: Annotated[list[str] | None, typer.Option(help="Only of this host.")] = None,
     audience: Annotated[list[str] | None, typer.Option(help="agent, direct, group.")] = None,
     trust: Annotated[list[str] | None, typer.Option(help="user, imported, assistant, tool.")] = None,
-    older_than: Annotated[str | None, typer.Option(help="Stored longer ago than 90d.")] = None,
-    inactive_for: Annotated[str | None, typer.Option(help="Neither stored nor said again for 180d.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="12h|90d", help="Stored longer ago than that.")
+    ] = None,
+    inactive_for: Annotated[
+        str | None, typer.Option(metavar="12h|90d", help="Neither stored nor said again for so long.")
+    ] = None,
     unpinned: Annotated[bool, typer.Option("--unpinned", help="Spare pinned ones.")] = False,
     everything: Annotated[bool, typer.Option("--everything", help="No filter: all of them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and forget nothing.")] = False,
@@ -90,7 +110,10 @@ def delete(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget memories by filter; `restore` brings each back."""
+    """Forget memories by filter; `restore` brings each back.
+
+    Example: memrelay-gateway delete --kind event --older-than 90d --dry-run
+    """
     filters: dict[str, Any] = {
         "kinds": kind,
         "sessions": session,
@@ -112,12 +135,9 @@ def delete(
         lambda: DeleteRequest.model_validate({**given, "everything": everything, "dry_run": dry_run})
     )
     answer = ask(url, agent, lambda client, identity: _in_rounds(client, identity, request))
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
-    elif dry_run:
-        Output(as_json=False).say(f"{_memories(answer.matched)} would be forgotten; nothing was")
-    else:
-        Output(as_json=False).say(f"forgotten: {answer.forgotten} of {_memories(answer.matched)}")
+    done = f"forgotten: {answer.forgotten} of {_memories(answer.matched)}"
+    would = f"{_memories(answer.matched)} would be forgotten; nothing was"
+    Output(as_json=as_json).tell(answer, would if dry_run else done)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -141,13 +161,18 @@ def _change(
 ) -> None:
     request = checked(lambda: SupersedeRequest.model_validate(fields))
     answer = ask(url, agent, lambda client, identity: client.supersede(identity, memory_id, request))
-    _print(answer, f"{done}: {answer.id} (a new version of {answer.supersedes})", as_json=as_json)
+    said = f"{done}: {answer.id} (a new version of {answer.supersedes})"
+    Output(as_json=as_json).tell(answer, said)
 
 
 def _seconds(option: str, span: str) -> int:
-    seconds = parse_span(span)
-    if seconds is None:
-        fail(USAGE, f"{option}: write a number and a unit", "30m, 12h, 7d or 8w")
+    # A number alone could be meant as days as well as seconds.
+    try:
+        seconds = 0 if span.strip().isdecimal() else int(parse_seconds(span))
+    except ValueError:
+        seconds = 0
+    if not seconds:
+        fail(USAGE, f"{option}: write a number and a unit", "30s, 30m, 12h, 7d or 8w")
     return seconds
 
 
@@ -161,10 +186,3 @@ def _ago(option: str, span: str) -> str:
 
 def _memories(count: int) -> str:
     return f"{count} {'memory' if count == 1 else 'memories'}"
-
-
-def _print(answer: BaseModel, sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        Output(as_json=True).json(answer.model_dump(mode="json"))
-    else:
-        Output(as_json=False).say(sentence)

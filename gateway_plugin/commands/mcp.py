@@ -22,7 +22,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.hosts import bridge_command
 from gateway_plugin.commands.keys import revoke
 from gateway_plugin.commands.run import (
-    JsonOption,
+    PLACE,
     Output,
     agent_identity,
     find_context,
@@ -60,15 +60,23 @@ from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import holder_for, settings_from
 from gateway_plugin.status import notify
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail, span
 from relayer.wire.errors import InvalidName
+from relayer.wire.fields import render_time
 from relayer.wire.loopback import in_url, is_loopback
 
 if TYPE_CHECKING:
     from gateway_plugin.hosts.mcp.memory import ClientMemory
     from gateway_plugin.hosts.mcp.server import Context
 
-mcp = typer.Typer(help="Memory for MCP clients: a server, its keys, and what to paste into a client.")
+mcp = typer.Typer(
+    help="""Memory for MCP clients: a server, its keys, and what to paste into a client.
+
+    Example: memrelay-gateway mcp --agent coder
+
+    Example: memrelay-gateway mcp --http --port 8788
+    """
+)
 
 DEFAULT_PORT: Final = 8788
 _DAYS: Final = 90
@@ -78,12 +86,22 @@ _DEBUG_VARIABLES: Final = ("MEMRELAY_MCP_DEBUG", "MEMWAL_MCP_DEBUG")
 _EXTRA: Final = "python3 -m pip install '.[mcp]' in a clone of memrelay"
 _CHECK_SECONDS: Final = 15.0
 
-RelayerOption = Annotated[str | None, typer.Option("--relayer", "--url", metavar="URL", help="The relayer.")]
-AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.")]
+RelayerOption = Annotated[
+    str | None,
+    typer.Option("--relayer", "--url", metavar="URL", help="The relayer.", rich_help_panel=PLACE),
+]
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.", rich_help_panel=PLACE)
+]
 LabelOption = Annotated[
     str, typer.Option("--label", metavar="TEXT", help="For you, to tell one from another.")
 ]
-DaysOption = Annotated[int, typer.Option(min=1, max=3650, help="How long the keys are good.")]
+DaysOption = Annotated[
+    float,
+    typer.Option(
+        parser=span("--days", "d", least=1, most=3650), metavar="DAYS|12w", help="How long the keys are good."
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
 
 
@@ -141,7 +159,8 @@ def serve(
     if log_in or log_out:
         if log_in and log_out:
             fail(USAGE, "--login, --logout: give one of them", "memrelay-gateway mcp login")
-        _login(chosen, agent, label=label, days=_DAYS) if log_in else logout(yes=True)
+        people = Output(as_json=False)
+        _login(chosen, agent, label=label, days=_DAYS, output=people) if log_in else logout(yes=True)
         return
     choice = _Choice(chosen, agent, _namespace(namespace), tools)
     if agent is not None:
@@ -309,12 +328,19 @@ def config(
     ] = False,
     port: Annotated[int, typer.Option(min=1, max=65535, help="With --http.")] = DEFAULT_PORT,
     agent: AgentOption = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", "--ns", metavar="NAME")] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "--ns", metavar="NAME", help="A set of memories below the agent's own."),
+    ] = None,
     tools: Annotated[Offered, typer.Option(help="Under whose names tools are listed.")] = Offered.MEMRELAY,
     relayer: RelayerOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print what to paste into a client's configuration; it holds no secret."""
-    output = Output(as_json=False)
+    """Print what to paste into a client's configuration; it holds no secret.
+
+    Example: memrelay-gateway mcp config --for claude-code --agent coder
+    """
+    output, where = Output(as_json=as_json), place_of(client)
     if http:
         if agent or namespace or relayer:
             fail(
@@ -322,9 +348,11 @@ def config(
                 "--http: the server has its relayer, and the token its agent",
                 "memrelay-gateway mcp token --agent NAME",
             )
-        output.raw(found_block(client, f"http://127.0.0.1:{port}/mcp"))
+        block = found_block(client, f"http://127.0.0.1:{port}/mcp")
+        output.json({"client": client.value, "where": where, "block": block})
+        output.raw(block)
         notify(
-            f"where: {place_of(client)}\ntoken: memrelay-gateway mcp token --agent NAME, in {TOKEN_VARIABLE} or where the block says"
+            f"where: {where}\ntoken: memrelay-gateway mcp token --agent NAME, in {TOKEN_VARIABLE} or where the block says"
             "\nserver: memrelay-gateway mcp --http"
         )
         return
@@ -334,8 +362,10 @@ def config(
     url = _url(relayer)
     settings = guarded(lambda: settings_from(None, {}, url=None)) if url is None else _checked(url)
     arguments += ["--relayer", settings.url] if url is not None else []
-    output.raw(started_block(client, Start(bridge_command(), arguments, {})))
-    notify(f"where: {place_of(client)}")
+    block = started_block(client, Start(bridge_command(), arguments, {}))
+    output.json({"client": client.value, "where": where, "block": block})
+    output.raw(block)
+    notify(f"where: {where}")
 
 
 def _checked(url: str) -> PluginSettings:
@@ -355,30 +385,41 @@ def login(
             "--pair", help="The secret is on another machine: print a code for it, and take its reply."
         ),
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Save one agent's keys for MCP servers of this user, once the relayer has accepted them."""
+    """Save one agent's keys for MCP servers of this user, once the relayer has accepted them.
+
+    Example: memrelay-gateway mcp login --relayer https://relayer.example.org --agent coder
+
+    Example: memrelay-gateway mcp login --pair
+    """
+    output = Output(as_json=as_json)
     if pair:
-        _login_by_pairing(relayer, agent)
+        _login_by_pairing(relayer, agent, output)
     else:
-        _login(relayer, agent, label=label, days=days)
+        _login(relayer, agent, label=label, days=days, output=output)
 
 
-def _login(relayer: str | None, agent: str | None, *, label: str, days: int) -> None:
+def _login(relayer: str | None, agent: str | None, *, label: str, days: float, output: Output) -> None:
     context = find_context(_url(relayer), agent)
     holder = root_holder(context, "making an agent's keys", instead="memrelay-gateway mcp login --pair")
     now = int(SystemClock().now())
     made = issue(
-        holder, context.identity.agent, relayer=context.settings.url, days=days, label=label, now=now
+        holder, context.identity.agent, relayer=context.settings.url, days=int(days), label=label, now=now
     )
-    _keep(made, context.settings)
+    _keep(made, context.settings, output)
 
 
-def _login_by_pairing(relayer: str | None, agent: str | None) -> None:
-    output = Output(as_json=False)
+def _login_by_pairing(relayer: str | None, agent: str | None, output: Output) -> None:
     begun = Pairing.begin()
-    output.say("On the machine that keeps the gateway's secret, within five minutes:")
-    output.raw(f"  memrelay-gateway mcp approve --agent {agent or 'NAME'} {begun.code(int(time.time()))}")
-    output.say("Then paste its reply here:")
+    approve = f"memrelay-gateway mcp approve --agent {agent or 'NAME'} {begun.code(int(time.time()))}"
+    # Two things are said, one before and one after the reply: as documents, a line each.
+    answer_in_lines()
+    output.tell(
+        {"approve": approve},
+        f"On the machine that keeps the gateway's secret, within five minutes:\n  {approve}\n"
+        "Then paste its reply here:",
+    )
     reply = sys.stdin.readline()
     found = guarded(lambda: begun.open(reply))
     if agent is not None and guarded(lambda: named(agent, shown=True)) != found.agent:
@@ -386,10 +427,10 @@ def _login_by_pairing(relayer: str | None, agent: str | None) -> None:
             FAILED, f"--agent: the reply holds the keys of agent {typed(found.agent)}", "nothing was changed"
         )
     url = _url(relayer) or found.relayer
-    _keep(found.model_copy(update={"relayer": url}), _checked(url))
+    _keep(found.model_copy(update={"relayer": url}), _checked(url), output)
 
 
-def _keep(credentials: Credentials, settings: PluginSettings) -> None:
+def _keep(credentials: Credentials, settings: PluginSettings, output: Output) -> None:
     """Save keys that the relayer accepts; whatever goes wrong before, those that were saved stay as they are."""
     holder = guarded(credentials.holder)
     settings = settings.model_copy(update={"url": credentials.relayer})
@@ -400,9 +441,11 @@ def _keep(credentials: Credentials, settings: PluginSettings) -> None:
         notify("  nothing was saved; what was saved before stays as it was")
         raise
     path = guarded(lambda: save(os.environ, credentials))
-    output = Output(as_json=False)
     until = time.strftime("%Y-%m-%d", time.gmtime(credentials.expires_at))
-    output.say(f"saved: agent {typed(credentials.agent)} at {credentials.relayer}, good until {until}")
+    whose = typed(credentials.agent)
+    good_until = render_time(credentials.expires_at * 1000)
+    output.json({"agent": whose, "relayer": credentials.relayer, "good_until": good_until, "file": str(path)})
+    output.say(f"saved: agent {whose} at {credentials.relayer}, good until {until}")
     output.say(f"file: {path}")
     output.say(
         "next: memrelay-gateway mcp config --for claude-code; a server that runs takes them up with memwal_login"
@@ -417,15 +460,21 @@ def approve(
     relayer: RelayerOption = None,
     label: LabelOption = "",
     days: DaysOption = _DAYS,
+    as_json: JsonOption = False,
 ) -> None:
-    """Answer a pairing code with one agent's keys, which only the machine that asked can read."""
+    """Answer a pairing code with one agent's keys, which only the machine that asked can read.
+
+    Example: memrelay-gateway mcp approve CODE --agent coder
+    """
     context = find_context(_url(relayer), agent)
     holder = root_holder(context, "making an agent's keys")
     now = int(SystemClock().now())
     made = issue(
-        holder, context.identity.agent, relayer=context.settings.url, days=days, label=label, now=now
+        holder, context.identity.agent, relayer=context.settings.url, days=int(days), label=label, now=now
     )
-    Output(as_json=False).raw(guarded(lambda: reply_to(code, made, now=now)))
+    output, reply = Output(as_json=as_json), guarded(lambda: reply_to(code, made, now=now))
+    output.json({"agent": typed(made.agent), "reply": reply})
+    output.raw(reply)
 
 
 @mcp.command()
@@ -438,12 +487,16 @@ def logout(
             "--here", help="Only remove the file; the keys stay good until somebody takes them back."
         ),
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Take the saved keys back at the relayer, then remove them from this machine."""
-    output = Output(as_json=False)
+    """Take the saved keys back at the relayer, then remove them from this machine.
+
+    Example: memrelay-gateway mcp logout --yes
+    """
+    output = Output(as_json=as_json)
     found = guarded(lambda: saved(os.environ))
     if found is None:
-        output.say("nothing to do: no keys are saved here")
+        output.tell({"removed": None, "taken_back": False}, "nothing to do: no keys are saved here")
         return
     path = credentials_path(os.environ)
     what = f"the keys of agent {typed(found.agent)} at {found.relayer}"
@@ -457,7 +510,8 @@ def logout(
         )
     if not yes:
         done = "removed from this machine" if here else "taken back for good, and removed from this machine"
-        output.say(f"would be {done}: {what}\ndo it: --yes")
+        would = {"dry_run": True, "agent": typed(found.agent), "relayer": found.relayer}
+        output.tell(would, f"would be {done}: {what}\ndo it: --yes")
         return
     if root is not None:
         settings = _checked(found.relayer)
@@ -465,7 +519,7 @@ def logout(
         with_client(settings, lambda client: revoke(client, root, found.agent, serials=(number,)))
         output.say(f"taken back at {found.relayer}: {what}")
     path.unlink(missing_ok=True)
-    output.say(f"removed: {path}")
+    output.tell({"removed": str(path), "taken_back": root is not None}, f"removed: {path}")
     if root is None:
         output.say(f"they stay good until, where the gateway's secret is: {there}")
 
@@ -490,27 +544,35 @@ def token(
     listed: Annotated[bool, typer.Option("--list", help="Show whose there are, and no token.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token with which a client connects to `mcp --http` as an agent; it is shown once."""
+    """Make a token with which a client connects to `mcp --http` as an agent; it is shown once.
+
+    Example: memrelay-gateway mcp token --agent coder
+
+    Example: memrelay-gateway mcp token --list
+    """
     tokens = guarded(lambda: Tokens(os.environ))
     output = Output(as_json=as_json)
     if listed:
+        given = guarded(tokens.all)
         rows = [
-            {"id": one.id, "agent": one.agent, "label": one.label, "created_at": one.created_at}
-            for one in guarded(tokens.all)
+            {
+                "id": one.id,
+                "agent": one.agent,
+                "label": one.label,
+                "created_at": render_time(one.created_at * 1000),
+            }
+            for one in given
         ]
-        if as_json:
-            output.json(rows)
-        for row in [] if as_json else rows:
-            output.say(f"{row['id']}  {row['agent']}  {row['label']}".rstrip())
+        output.tell(rows, *(f"{one.id}  {one.agent}  {one.label}".rstrip() for one in given))
     elif revoke_id is not None:
         if not guarded(lambda: tokens.remove(revoke_id)):
             fail(FAILED, "--revoke: there is no token of this id", "memrelay-gateway mcp token --list")
-        output.say(f"taken back: {revoke_id}; a server that runs refuses it from now on")
+        said = f"taken back: {revoke_id}; a server that runs refuses it from now on"
+        output.tell({"revoked": revoke_id}, said)
     else:
         whose = guarded(lambda: typed(named(agent or "main", shown=True)))
         made = guarded(lambda: tokens.add(whose, label=label, now=int(SystemClock().now())))
-        if as_json:
-            output.json({"agent": whose, "token": made})
-        else:
-            output.raw(made)
+        output.json({"agent": whose, "token": made})
+        output.raw(made)
+        if not as_json:
             notify(f"of agent {whose}; a client sends it as: Authorization: Bearer TOKEN")

@@ -19,8 +19,8 @@ import typer
 
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.from_memwal import checked_access, read_namespace
-from gateway_plugin.commands.hosts import bridge_command
-from gateway_plugin.commands.index import index
+from gateway_plugin.commands.hosts import bridge_command, row_of
+from gateway_plugin.commands.index import index_place
 from gateway_plugin.commands.run import Output, UrlOption, ask, guarded
 from gateway_plugin.hosts.openclaw.config import CONSENT, HostConfig, read_config, write_whole
 from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment
@@ -33,7 +33,7 @@ from gateway_plugin.transfer.indexed import RootKind
 from gateway_plugin.transfer.memwal import MemWalAccess
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
@@ -59,17 +59,23 @@ def migrate(
         bool, typer.Option("--no-import", help="Move the settings, and leave the memories where they are.")
     ] = False,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Move OpenClaw from an earlier memory plugin to memrelay: its settings, and what it remembers."""
+    """Move OpenClaw from an earlier memory plugin to memrelay: its settings, and what it remembers.
+
+    Example: memrelay-gateway migrate --from memsearch --dry-run
+    """
     if config is not None:
         os.environ["OPENCLAW_CONFIG_PATH"] = str(config.resolve())
     host = guarded(lambda: read_config(os.environ))
     move = guarded(lambda: plan(host, origin, os.environ, command=bridge_command(), url=url, access=access))
-    output = Output(as_json=False)
+    output = Output(as_json=as_json)
     _show(output, host, move, access=access)
+    told = _row(host, move)
     if dry_run:
+        output.json({"dry_run": True, **told})
         return
-    if not yes and not typer.confirm(f"Import the memories, and write {host.path}?"):
+    if not yes and not typer.confirm(f"Import the memories, and write {host.path}?", err=True):
         fail(FAILED, "nothing was changed", "")
     whole = True
     if not no_import:
@@ -78,6 +84,7 @@ def migrate(
             if origin is Origin.MEMWAL:
                 whole &= _import_memwal(output, host, move.former)
     written = guarded(lambda: write_whole(host, move.document, now=int(SystemClock().now())))
+    output.json({**told, **row_of(written), "whole": whole})
     if written.changed:
         output.say(f"written: {written.path}\nas it was: {written.backup}")
     else:
@@ -108,6 +115,14 @@ def _show(output: Output, host: HostConfig, move: Migration, *, access: bool) ->
         output.say(f"consent: {CONSENT}")
 
 
+def _row(host: HostConfig, move: Migration) -> dict[str, object]:
+    places = [
+        {"agent": place.agent, "kind": place.kind.value, "path": str(place.path)} for place in move.places
+    ]
+    change = shown_change(host.whole, move.document)
+    return {"file": str(host.path), "change": change, "imports": places, "left_behind": [*move.left_out]}
+
+
 @contextlib.contextmanager
 def _relayer_of(move: Migration) -> Iterator[None]:
     """Take relayer and secret from the new settings, as every command of the host does; start the relayer if it is ours to start."""
@@ -133,15 +148,8 @@ def _import_files(output: Output, move: Migration) -> bool:
         # What is refused here would be taken for a file that cannot be read below.
         ask(None, place.agent, lambda client, whose: client.list_memories(whose, limit=1))
         output.say(f"{place.agent}: {place.path}")
-        try:
-            if place.kind is RootKind.WORKSPACE:
-                index(workspace=place.path, agent=place.agent)
-            else:
-                index(paths=[place.path], agent=place.agent)
-        except typer.Exit as end:
-            if end.exit_code != FAILED:
-                raise
-            whole = False
+        kind = place.kind if place.kind is RootKind.WORKSPACE else RootKind.PATH
+        whole &= index_place(kind, place.path, place.agent, output)
     return whole
 
 

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.calls.trust import Endpoint
-from gateway_plugin.commands.run import JsonOption, Output, UrlOption, find_context, guarded
+from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, QueuedItem, outbox_path
-from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 outbox = typer.Typer(help="Captured turns on their way to the relayer.", no_args_is_help=True)
 _Id = Annotated[str | None, typer.Argument(metavar="ID", help="As `list` shows it.")]
@@ -37,7 +37,12 @@ def outbox_status(
         typer.Option("--prometheus", help="Print the numbers as metrics, for node_exporter's textfiles."),
     ] = False,
 ) -> None:
-    """Show how much waits and for how long, how much was refused, and whether somebody delivers."""
+    """Show how much waits and for how long, how much was refused, and whether somebody delivers.
+
+    Example: memrelay-gateway outbox status --prometheus
+    """
+    if as_json and as_metrics:
+        fail(USAGE, "--json, --prometheus: give one of them", "the numbers are the same")
     found = open_file_outbox(url)
     dead = guarded(found.dead_letters)
     waiting = found.waiting()
@@ -50,18 +55,15 @@ def outbox_status(
         return
     rows = {
         "file": str(found.path),
-        "waiting": str(waiting),
-        "oldest_seconds": str(oldest),
-        "dead_letters": str(len(dead)),
+        "waiting": waiting,
+        "oldest_seconds": oldest,
+        "dead_letters": len(dead),
         "delivering": "no process at the moment" if idle else "a running gateway",
-        "other_outboxes": ", ".join(place.name for place in others) or "none",
     }
-    if as_json:
-        Output(as_json=True).json(
-            {**rows, "waiting": waiting, "oldest_seconds": oldest, "dead_letters": len(dead)}
-        )
-    else:
-        Output(as_json=False).pairs((name.replace("_", " "), value) for name, value in rows.items())
+    names, output = [place.name for place in others], Output(as_json=as_json)
+    output.json({**rows, "other_outboxes": names})
+    shown = {**rows, "other_outboxes": ", ".join(names) or "none"}
+    output.pairs((name.replace("_", " "), value) for name, value in shown.items())
 
 
 def _seconds_waited(queued: Sequence[QueuedItem]) -> int:
@@ -85,30 +87,35 @@ def _metrics(waiting: int, dead: int, oldest: int) -> str:
 
 @outbox.command("list")
 def outbox_list(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """List what waits and what was refused for good, without any text of it."""
+    """List what waits and what was refused for good, without any text of it.
+
+    Example: memrelay-gateway outbox list
+    """
     found = open_file_outbox(url)
     letters = guarded(lambda: (*found.queued(), *found.dead_letters()))
     found.close()
-    output = Output(as_json=as_json)
-    if as_json:
-        output.json([_row(letter) for letter in letters])
-        return
-    for letter in letters:
-        row = _row(letter)
-        output.say(
-            f"{row['id']}  {row['queued']}  {row['agent']}  {row['messages']} messages  {row['state']}"
-        )
+    rows, output = [_row(letter) for letter in letters], Output(as_json=as_json)
+    output.json(rows)
+    for row in rows:
+        known = "unknown" if row["agent"] is None else f"{row['queued']}  {row['agent']}"
+        count = "? messages" if row["messages"] is None else f"{row['messages']} messages"
+        output.say(f"{row['id']}  {known}  {count}  {row['state']}")
     output.say(f"{len(letters)} captured turns")
 
 
 @outbox.command("retry")
-def outbox_retry(letter: _Id = None, *, every: _All = False, url: UrlOption = None) -> None:
-    """Let refused turns wait again, once what stood in their way is mended."""
+def outbox_retry(
+    letter: _Id = None, *, every: _All = False, url: UrlOption = None, as_json: JsonOption = False
+) -> None:
+    """Let refused turns wait again, once what stood in their way is mended.
+
+    Example: memrelay-gateway outbox retry --all
+    """
     _named(letter, every=every)
     found = open_file_outbox(url)
     count = guarded(lambda: found.retry(letter))
     found.close()
-    _tell(count, "wait again; a running gateway, or the next one, delivers them")
+    _tell("waiting", count, "wait again; a running gateway, or the next one, delivers them", as_json=as_json)
 
 
 @outbox.command("drop")
@@ -118,13 +125,17 @@ def outbox_drop(
     every: _All = False,
     waiting: Annotated[bool, typer.Option("--waiting", help="Also what was not refused.")] = False,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Destroy refused turns; with --waiting also those that still wait."""
+    """Destroy refused turns; with --waiting also those that still wait.
+
+    Example: memrelay-gateway outbox drop ID
+    """
     _named(letter, every=every)
     found = open_file_outbox(url)
     count = guarded(lambda: found.drop(letter, dead_only=not waiting))
     found.close()
-    _tell(count, "destroyed")
+    _tell("destroyed", count, "destroyed", as_json=as_json)
 
 
 def _named(letter: str | None, *, every: bool) -> None:
@@ -132,24 +143,21 @@ def _named(letter: str | None, *, every: bool) -> None:
         fail(USAGE, "name one captured turn, or say --all", "see the ids with: memrelay-gateway outbox list")
 
 
-def _tell(count: int, what: str) -> None:
+def _tell(name: str, count: int, what: str, *, as_json: bool) -> None:
     if not count:
         fail(FAILED, "no such captured turn", "see the ids with: memrelay-gateway outbox list")
-    Output(as_json=False).say(f"{count} {what}")
+    Output(as_json=as_json).tell({name: count}, f"{count} {what}")
 
 
-def _row(letter: QueuedItem) -> dict[str, str]:
+def _row(letter: QueuedItem) -> dict[str, object]:
+    """Return what is known of an item without its texts; None for all of what does not open."""
     item = letter.item
-    at = (
-        datetime.fromtimestamp(item.queued_at / 1000, UTC).isoformat(timespec="seconds")
-        if item
-        else "unknown"
-    )
+    at = item and datetime.fromtimestamp(item.queued_at / 1000, UTC).isoformat(timespec="seconds")
     return {
         "id": letter.id,
         "queued": at,
-        "agent": item.owner.agent if item else "unknown",
-        "namespace": item.owner.namespace if item else "unknown",
-        "messages": str(len(item.request.turns)) if item else "?",
+        "agent": item and item.owner.agent,
+        "namespace": item and item.owner.namespace,
+        "messages": item and len(item.request.turns),
         "state": f"refused: {letter.reason}" if isinstance(letter, DeadLetter) else "waiting",
     }

@@ -10,7 +10,6 @@ import typer
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -20,7 +19,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.injection import scan
 from gateway_plugin.standing import AUDIENCES, fitting
 from gateway_plugin.transfer.profile_file import put_profile
-from relayer.wire.command_line import USAGE, complain, fail
+from relayer.wire.command_line import USAGE, JsonOption, complain, fail
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, render
 
 _AUDIENCES = ("agent", "direct", "group")
@@ -51,7 +50,10 @@ def profile(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay."""
+    """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay.
+
+    Example: memrelay-gateway profile --agent coder --out USER.md
+    """
     if standing:
         if out is not None or audience or trust or section:
             fix = "leave --out, --audience, --trust and --section away"
@@ -71,15 +73,14 @@ def profile(
     told = harmless(answer, audiences, trusts, named)
     written = out is not None and guarded(lambda: put_profile(out, context.identity.namespace, told.document))
     output = Output(as_json=as_json)
-    if as_json:
-        file = {} if out is None else {"file": str(out), "written": written}
-        output.json(told.model_dump(mode="json") | file)
-    elif out is not None:
+    file = {} if out is None else {"file": str(out), "written": written}
+    output.json(told.model_dump(mode="json") | file)
+    if out is not None:
         done = "written" if written else "unchanged"
         output.say(f"{done}: {out}, {told.shown} of {told.total} memories")
     elif told.document:
         output.raw(told.document.removesuffix("\n"))
-    else:
+    elif not as_json:
         complain("nothing is known yet that these options let through", "see: memrelay-gateway list")
 
 
@@ -89,11 +90,10 @@ def _show_standing(context: CliContext, *, as_json: bool) -> None:
     )
     block = fitting(answer.lines, context.settings.recall.standing.max_tokens)
     output = Output(as_json=as_json)
-    if as_json:
-        output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
-    elif block.text:
+    output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
+    if block.text:
         output.raw(block.text)
-    else:
+    elif not as_json:
         complain("nothing of this is known yet", "see: memrelay-gateway list")
 
 

@@ -10,10 +10,10 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +32,7 @@ from gateway_plugin.errors import (
 from gateway_plugin.formatting import age_in_words
 from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
 from gateway_plugin.keys import secret_path
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify
 from gateway_plugin.text.measures import one_line
@@ -43,15 +43,22 @@ from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
 
 class Output:
-    """Standard output, in one of the two forms."""
+    """Standard output, in the form that was asked for: lines for people, or one document; what belongs to the other form is not printed."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(highlight=False, soft_wrap=True, quiet=as_json)
 
-    def json(self, value: Any) -> None:
-        """Print a document."""
-        answer(value)
+    def json(self, value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
+        """Print the document."""
+        if self.as_json:
+            answer(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
+
+    def tell(self, value: BaseModel | Mapping[str, Any] | Sequence[Any], *sentences: str) -> None:
+        """Print the document, or a line for each sentence."""
+        self.json(value)
+        for sentence in sentences:
+            self.say(sentence)
 
     def say(self, sentence: str) -> None:
         """Print a line; nothing in it is interpreted."""
@@ -61,12 +68,12 @@ class Output:
         """Print lines as they are."""
         self._console.out(text, highlight=False)
 
-    def pairs(self, rows: Iterable[tuple[str, str]]) -> None:
+    def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values; a value is never broken over lines, so that it can be copied."""
         known = list(rows)
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
-            self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(value)))
+            self._console.print(Text(name.ljust(width + 2), style="dim") + Text(one_line(str(value))))
 
     def memories(
         self,
@@ -170,9 +177,16 @@ def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
 
 
 _T = TypeVar("_T")
+PLACE: Final = "Whose memories, at which relayer"
+"""The heading of options that say so, in every help."""
 AgentOption = Annotated[
     str | None,
-    typer.Option("--agent", metavar="NAME", help="Whose memories; NAME/BELOW for a namespace below it."),
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="Whose memories; NAME/BELOW for a namespace below it. Default: main.",
+        rich_help_panel=PLACE,
+    ),
 ]
 LimitOption = Annotated[
     int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="How many at most.")
@@ -181,8 +195,15 @@ FloorOption = Annotated[
     float,
     typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything."),
 ]
-UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help=f"The relayer. Default: MEMRELAY_URL, or {DEFAULT_URL}.",
+        rich_help_panel=PLACE,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import JsonOption, Output, find_context, guarded, root_holder
+from gateway_plugin.commands.run import Output, find_context, guarded, root_holder
 from gateway_plugin.identity import named, typed
 from gateway_plugin.setup import shares_path
 from gateway_plugin.sharing import Share, Shares, shared_namespace
-from relayer.wire.command_line import USAGE, fail
+from relayer.wire.command_line import USAGE, JsonOption, fail
 from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
@@ -30,20 +30,18 @@ def share(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared."""
+    """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared.
+
+    Example: memrelay-gateway share researcher --with coder
+    """
     output, shares = Output(as_json=as_json), _shares()
     if namespace is not None or reader is not None:
         wanted = _parsed(namespace, reader, writes=write)
         changed = guarded(lambda: shares.add(wanted))
         output.say(f"{_told(wanted)}{'' if changed else ' (as before)'}")
     found = guarded(shares.all)
-    if as_json:
-        rows = [
-            {"namespace": typed(one.namespace), "agent": typed(one.agent), "writes": one.writes}
-            for one in found
-        ]
-        output.json({"shares": rows})
-    elif namespace is None:
+    output.json({"shares": [_row(one) for one in found]})
+    if namespace is None:
         for one in found:
             output.say(_told(one))
         if not found:
@@ -52,8 +50,11 @@ def share(
             )
 
 
-def unshare(namespace: _Namespace = None, *, reader: _With = None) -> None:
-    """End what `share` began: from the next recall on the agent finds its own memories alone."""
+def unshare(namespace: _Namespace = None, *, reader: _With = None, as_json: JsonOption = False) -> None:
+    """End what `share` began: from the next recall on the agent finds its own memories alone.
+
+    Example: memrelay-gateway unshare researcher --with coder
+    """
     wanted = _parsed(namespace, reader, writes=False)
     if not guarded(lambda: _shares().remove(wanted)):
         fail(
@@ -61,7 +62,8 @@ def unshare(namespace: _Namespace = None, *, reader: _With = None) -> None:
             f"{typed(wanted.namespace)} is not shared with {typed(wanted.agent)}",
             "see what is: memrelay-gateway share",
         )
-    Output(as_json=False).say(f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more")
+    said = f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more"
+    Output(as_json=as_json).tell({"ended": _row(wanted)}, said)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -87,6 +89,10 @@ def _parsed(namespace: str | None, reader: str | None, *, writes: bool) -> Share
     except InvalidName as error:
         fail(USAGE, f"NAMESPACE: {error}", "memrelay-gateway namespaces lists them")
     return Share(wanted, guarded(lambda: named(reader, shown=True)), writes)
+
+
+def _row(one: Share) -> dict[str, object]:
+    return {"namespace": typed(one.namespace), "agent": typed(one.agent), "writes": one.writes}
 
 
 def _told(one: Share) -> str:

@@ -9,9 +9,8 @@ import typer
 
 from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
-    AgentOption,
+    PLACE,
     CliContext,
-    JsonOption,
     Output,
     UrlOption,
     find_context,
@@ -21,7 +20,7 @@ from gateway_plugin.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions import Identities, Toggles
 from gateway_plugin.turn import HostTurn
-from relayer.wire.command_line import USAGE, fail
+from relayer.wire.command_line import USAGE, JsonOption, fail
 
 SessionOption = Annotated[
     str | None,
@@ -32,26 +31,44 @@ SessionOption = Annotated[
     ),
 ]
 
+WhoseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="Every session of this agent. Default: of every agent.",
+        rich_help_panel=PLACE,
+    ),
+]
+
 
 def off(
     *,
     session: SessionOption = None,
-    agent: AgentOption = None,
+    agent: WhoseOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again."""
+    """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again.
+
+    Example: memrelay-gateway off --agent coder
+
+    Example: memrelay-gateway off --session agent:main:main
+    """
     _switch(session, agent, url, enabled=False, as_json=as_json)
 
 
 def on(
     *,
     session: SessionOption = None,
-    agent: AgentOption = None,
+    agent: WhoseOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Switch memory on again."""
+    """Switch memory on again.
+
+    Example: memrelay-gateway on --agent coder
+    """
     _switch(session, agent, url, enabled=True, as_json=as_json)
 
 
@@ -92,8 +109,8 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
         said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
     outbox.close()
-    if as_json:
-        switched = context.identity.agent if agent is not None or session is not None else None
-        Output(as_json=True).json({"memory": word, "agent": switched, "session": session})
-        return
-    Output(as_json=False).say(said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""))
+    switched = context.identity.agent if agent is not None or session is not None else None
+    Output(as_json=as_json).tell(
+        {"memory": word, "agent": switched, "session": session},
+        said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""),
+    )

@@ -25,7 +25,6 @@ from gateway_plugin.commands.from_memwal import find_access, import_all
 from gateway_plugin.commands.index import watch_files
 from gateway_plugin.commands.run import (
     AgentOption,
-    JsonOption,
     Output,
     UrlOption,
     ask,
@@ -40,7 +39,7 @@ from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, r
 from gateway_plugin.transfer.indexed import Index, IndexRoot, RootKind
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
-from relayer.wire.command_line import FAILED, USAGE, complain, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, complain, fail, span
 from relayer.wire.schemas import Memory
 from relayer.wire.service import (
     ExportEnd,
@@ -78,8 +77,14 @@ def export(
     ] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write an agent's memories to a file, or as daily logs in Markdown to a directory."""
+    """Write an agent's memories to a file, or as daily logs in Markdown to a directory.
+
+    Example: memrelay-gateway export memories.jsonl --agent coder
+
+    Example: memrelay-gateway export logs/ --format daily-md
+    """
     if style is not ExportFormat.JSONL and target == "-":
         fail(
             USAGE,
@@ -91,6 +96,9 @@ def export(
     wanted: dict[str, object] = {"kinds": kind or (), **({"states": state} if state else {})}
     if transcripts:
         wanted["transcripts"] = True
+    if target == "-":
+        # What is written is lines of JSON, and so is what goes wrong.
+        answer_in_lines()
     request = checked(lambda: ExportRequest.model_validate(wanted))
     context = find_context(url, agent)
 
@@ -109,16 +117,18 @@ def export(
             ExportEnd(memories=len(memories), turns=len(turns)),
         )
         body = "".join(line.model_dump_json() + "\n" for line in lines)
-        _write(target, body + seal(body.encode(), context.identity).decode())
+        written = [_write(target, body + seal(body.encode(), context.identity).decode())]
     else:
         place = datetime.now(UTC).astimezone().tzinfo or UTC
         render = render_daily if style is ExportFormat.DAILY_MD else render_memsearch
         files = render(memories, place)
-        for name, text in files.items():
-            _write(str(Path(target) / name), text)
+        written = [_write(str(Path(target) / name), text) for name, text in files.items()]
     if target != "-":
         also = f" and {len(turns)} turns" if turns else ""
-        Output(as_json=False).say(f"exported: {len(memories)} memories{also} to {target}")
+        Output(as_json=as_json).tell(
+            {"memories": len(memories), "turns": len(turns), "files": written},
+            f"exported: {len(memories)} memories{also} to {target}",
+        )
 
 
 class ImportSource(StrEnum):
@@ -161,7 +171,12 @@ def import_files(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json)."""
+    """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json).
+
+    Example: memrelay-gateway import MEMORY.md memory/ mem0-export.json
+
+    Example: memrelay-gateway import --as-backup memories.jsonl
+    """
     source, paths = _named_place(source, paths)
     _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
     if source is not None:
@@ -176,7 +191,7 @@ def import_files(
     problems = [str(error) for listed in below for error in listed.left_out]
     if not found and not problems:
         fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
-    total: Counter[str] = Counter()
+    output, total = Output(as_json=as_json), Counter[str]()
     claims = 0
     for root, path in found:
         items = _read_or_say(root, path, holder, problems)
@@ -187,13 +202,11 @@ def import_files(
         if not dry_run:
             counts = ask(url, agent, partial(send_items, items=items, anew=True, as_backup=as_backup))
         total += counts
-        if not as_json:
-            Output(as_json=False).say(f"{path}: {_sentence(counts)}")
-    if as_json:
-        told = {} if dry_run else {"stored": 0, "duplicate": 0}
-        Output(as_json=True).json({"files": len(found), **told, **total, "problems": problems})
-    elif claims:
-        Output(as_json=False).say(
+        output.say(f"{path}: {_sentence(counts)}")
+    told = {} if dry_run else {"stored": 0, "duplicate": 0}
+    output.json({"files": len(found), **told, **total, "problems": problems})
+    if claims:
+        output.say(
             f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
             "--as-backup restores an export of this account as it was."
         )
@@ -237,36 +250,47 @@ def _import_service(
 ) -> None:
     access = find_access(os.environ, Path.home())
     output = Output(as_json=as_json)
-    # One document is all that goes to standard output then.
-    say = (lambda _: None) if as_json else output.say
-    total, problems = import_all(access, wanted, agent, url, dry_run=dry_run, say=say)
-    if as_json:
-        output.json({**total, "problems": problems})
+    total, problems = import_all(access, wanted, agent, url, dry_run=dry_run, say=output.say)
+    output.json({**total, "problems": problems})
     _end(problems)
 
 
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="MEMORY.md, memory/*.md and such.")],
     *,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[
+        float,
+        typer.Option(parser=span("--every", least=0.2), metavar="SECONDS|10m", help="Between two looks."),
+    ] = 2.0,
     agent: AgentOption = None,
     url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten."""
+    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten.
+
+    Example: memrelay-gateway watch ~/notes --every 10s
+    """
+    answer_in_lines()
     if not folder.is_dir():
         fail(USAGE, "FOLDER: there is no such directory", "")
     context = find_context(url, agent)
-    output = Output(as_json=False)
+    output = Output(as_json=as_json)
     origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
     index = guarded(lambda: Index.load(os.environ, context.identity, origin))
-    output.say(f"watching {folder} for {context.identity.namespace}; end with Ctrl-C")
+    namespace = context.identity.namespace
+    output.tell(
+        {"watching": [str(folder)], "namespace": namespace},
+        f"watching {folder} for {namespace}; end with Ctrl-C",
+    )
     watch_files(
         context,
         index,
         output,
         roots=(IndexRoot(RootKind.PATH, named(folder)),),
         every=every,
-        told=lambda file, counts: output.say(f"{file.path}: {_sentence(counts)}"),
+        told=lambda file, counts: output.tell(
+            {"file": str(file.path), **counts}, f"{file.path}: {_sentence(counts)}"
+        ),
     )
 
 
@@ -313,8 +337,9 @@ def _sentence(counts: Counter[str]) -> str:
     return ", ".join([*told, *(f"{counts[name]} {name}" for name in rare if counts[name])])
 
 
-def _write(target: str, text: str) -> None:
+def _write(target: str, text: str) -> str:
     if target == "-":
         sys.stdout.write(text)
-        return
-    guarded(lambda: replace_private(Path(target), text.encode()))
+    else:
+        guarded(lambda: replace_private(Path(target), text.encode()))
+    return target

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Annotated
 
 import typer
 
 from gateway_plugin import __version__
+from relayer.wire.command_line import JsonOption, tell
 
 
 def version(
     *,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The relayer.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show this command's version, and the relayer's where --url asks for it."""
+    """Show this command's version, and the relayer's where --url asks for it.
+
+    Example: memrelay-gateway version --url https://relayer.example.org
+    """
     rows = {"memrelay-gateway": __version__}
     if url is not None:
         rows["relayer"] = _of_relayer(url)
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
     width = max(map(len, rows))
-    for name, value in rows.items():
-        typer.echo(f"{name.ljust(width)}  {value}")
+    tell(rows, *(f"{name.ljust(width)}  {value}" for name, value in rows.items()), as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from typing import Final
 
@@ -16,19 +15,10 @@ __all__ = [
     "estimate_tokens",
     "folded",
     "one_line",
-    "parse_span",
     "remove_invisible",
 ]
 
 _ELLIPSIS: Final = " … "
-_SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
-_UNIT_SECONDS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-
-
-def parse_span(text: str) -> int | None:
-    """Return the seconds of a span of time such as 30m, 12h, 7d or 8w; None when it is none, or nothing."""
-    match = _SPAN.fullmatch(text.strip())
-    return (int(match[1]) * _UNIT_SECONDS[match[2]] or None) if match else None
 
 
 def folded(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,95 +25,127 @@ from relayer.domain.operations import Entry, Malformed, decode_operation
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.log.objects import LogPorts, ManifestView, ObjectSealer, Slots
 from relayer.log.segments import PackPlace, open_pack
+from relayer.wire.fields import render_time
 
 Lines = list[tuple[str, str]]
+"""Words and what they are about, for people."""
 
 
-async def describe_namespace(ports: LogPorts, listed: Listed) -> Lines:
+class Fact(NamedTuple):
+    """One thing that is known: the word for it, what people read, and the value that programs read."""
+
+    word: str
+    text: str
+    value: object
+
+
+Facts = list[Fact]
+
+
+def lines_of(facts: Facts) -> Lines:
+    """Return facts for people."""
+    return [(fact.word, fact.text) for fact in facts]
+
+
+def row_of_facts(facts: Facts) -> dict[str, object]:
+    """Return facts for programs: sizes in bytes, times in RFC 3339, None for what never was."""
+    return {fact.word.replace(" ", "_"): fact.value for fact in facts}
+
+
+async def describe_namespace(ports: LogPorts, listed: Listed) -> Facts:
     """Describe a namespace and its log."""
     walk = await walk_log(ports, listed.account, listed.incarnation)
     state = walk.state
     harmful = sum(not item.flaw.harmless for item in walk.findings)
     return [
         *_pointer(listed),
-        ("entries", f"{state.position.seq} ({walk.in_segments} of them in segments), {_size(walk.bytes)}"),
-        ("head", state.position.digest.hex()),
-        ("last entry", _time(state.last_time)),
-        ("memories", _counts(record.status.value for record in state.records.values())),
-        ("erased", str(len(state.erased))),
-        ("jobs", _counts(job.state for job in state.jobs.values())),
+        Fact(
+            "entries",
+            f"{state.position.seq} ({walk.in_segments} of them in segments), {_size(walk.bytes)}",
+            {"count": state.position.seq, "in_segments": walk.in_segments, "bytes": walk.bytes},
+        ),
+        _plain("head", state.position.digest.hex()),
+        _time("last entry", state.last_time),
+        _counts("memories", (record.status.value for record in state.records.values())),
+        _plain("erased", len(state.erased)),
+        _counts("jobs", (job.state for job in state.jobs.values())),
         *(_manifest(walk.seen.manifest) if walk.seen is not None else ()),
-        ("findings", "none" if sound(walk.findings) else f"{harmful}: memrelay verify names them"),
+        Fact(
+            "findings",
+            "none" if sound(walk.findings) else f"{harmful}: memrelay verify names them",
+            harmful,
+        ),
     ]
 
 
-async def describe_key(ports: LogPorts, catalogue: Catalogue, key: str) -> Lines | None:
+async def describe_key(ports: LogPorts, catalogue: Catalogue, key: str) -> Facts | None:
     """Describe the object at a key; None if there is none."""
     found = await ports.get(key)
     if found is None:
         return None
     kind, incarnation = kind_of(key), incarnation_of(key)
-    lines: Lines = [("key", key), ("kind", kind.value), ("size", _size(len(found.data)))]
-    async for info in ports.rows_below(key):
-        if info.key == key:
-            lines.append(("written", _time(info.modified)))
+    size = len(found.data)
+    facts = [_plain("key", key), _plain("kind", kind.value), Fact("size", _size(size), size)]
+    facts += [_time("written", info.modified) async for info in ports.rows_below(key) if info.key == key]
     owner = next((item for item in catalogue.namespaces if item.incarnation == incarnation), None)
     if incarnation is not None:
-        lines.append(("namespace", "not known: no pointer names it" if owner is None else owner.pointer.name))
-    lines += [line for item in catalogue.namespaces if item.key == key for line in _pointer(item)]
+        name = owner and owner.pointer.name
+        facts.append(Fact("namespace", name or "not known: no pointer names it", name))
+    facts += [fact for item in catalogue.namespaces if item.key == key for fact in _pointer(item)]
     try:
-        return lines + (await _inside(ports, owner, kind, key, found.data) if owner is not None else [])
+        return facts + (await _inside(ports, owner, kind, key, found.data) if owner is not None else [])
     except (*UNREADABLE, NamespaceClosed) as error:
-        return [*lines, ("problem", str(error))]
+        return [*facts, _plain("problem", str(error))]
 
 
-async def _inside(ports: LogPorts, owner: Listed, kind: Kind, key: str, data: bytes) -> Lines:
+async def _inside(ports: LogPorts, owner: Listed, kind: Kind, key: str, data: bytes) -> Facts:
     account, incarnation = owner.account, owner.incarnation
     if kind is Kind.MANIFEST:
         return _manifest(await ManifestView(ports, account, incarnation).read())
     if kind is Kind.ENTRY:
         stored = await Slots(ports, account, incarnation).read_alone(seq_of(key))
-        return [] if stored is None else [("digest", stored[1].digest.hex()), *_entry(stored[1].entry)]
+        return [] if stored is None else [_plain("digest", stored[1].digest.hex()), *_entry(stored[1].entry)]
     if kind is Kind.KEYRING:
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, data)
-        return [("epoch", str(keyring.epoch)), ("key id", keyring.key_id.hex())]
+        return [_plain("epoch", keyring.epoch), _plain("key id", keyring.key_id.hex())]
     if kind is Kind.SEGMENT:
         return _segment(data, PackPlace(ObjectSealer(ports), account, incarnation, key))
     return []
 
 
-def _pointer(listed: Listed) -> Lines:
+def _pointer(listed: Listed) -> Facts:
     pointer = listed.pointer
     return [
-        ("namespace", pointer.name),
-        ("account", listed.account),
-        ("pointer", listed.key),
-        ("objects below", f"ns/{pointer.incarnation.hex()}/"),
-        ("custody", pointer.custody.value),
-        ("state", pointer.state.value),
-        ("generation", str(pointer.generation)),
-        ("made", _time(pointer.created_at)),
+        _plain("namespace", pointer.name),
+        _plain("account", listed.account),
+        _plain("pointer", listed.key),
+        _plain("objects below", f"ns/{pointer.incarnation.hex()}/"),
+        _plain("custody", pointer.custody.value),
+        _plain("state", pointer.state.value),
+        _plain("generation", pointer.generation),
+        _time("made", pointer.created_at),
     ]
 
 
-def _entry(entry: Entry) -> Lines:
+def _entry(entry: Entry) -> Facts:
     return [
-        ("seq", str(entry.seq)),
-        ("time", _time(entry.time)),
-        ("previous", entry.previous.hex()),
-        ("writer", entry.writer.hex()),
-        ("operations", _counts(map(_kind, entry.operations))),
+        _plain("seq", entry.seq),
+        _time("time", entry.time),
+        _plain("previous", entry.previous.hex()),
+        _plain("writer", entry.writer.hex()),
+        _counts("operations", map(_kind, entry.operations)),
     ]
 
 
-def _segment(data: bytes, place: PackPlace) -> Lines:
+def _segment(data: bytes, place: PackPlace) -> Facts:
     kinds: list[str] = []
     numbers = []
     for linked in open_pack(data, place):
         numbers.append(linked.entry.seq)
         kinds += map(_kind, linked.entry.operations)
-    entries = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
-    return [("entries", entries), ("operations", _counts(kinds))]
+    span = [min(numbers), max(numbers)] if numbers else []
+    text = " to ".join(map(str, span)) or "none"
+    return [Fact("entries", text, span), _counts("operations", kinds)]
 
 
 def _kind(raw: bytes) -> str:
@@ -123,26 +156,59 @@ def _kind(raw: bytes) -> str:
     return "malformed" if isinstance(operation, Malformed) else str(msgspec.to_builtins(operation)[0])
 
 
-def _manifest(manifest: Manifest) -> Lines:
-    collection = f"watermark {manifest.gc_watermark}, moved {manifest.gc_epoch} times"
-    rows = manifest.segments
-    index = f"{manifest.index_key}, of entry {manifest.index_seq}"
+def _manifest(manifest: Manifest) -> Facts:
+    rows, moved = manifest.segments, _time("last", manifest.gc_moved_at)
+    collection = f"watermark {manifest.gc_watermark}, moved {manifest.gc_epoch} times, last {moved.text}"
+    size, index = _size(manifest.live_bytes), manifest.index_key
     return [
-        ("manifest format", str(manifest.format)),
-        ("segments", f"{len(rows)}, up to entry {manifest.snap_seq}, {_size(manifest.live_bytes)}"),
-        ("collection", f"{collection}, last {_time(manifest.gc_moved_at)}"),
-        ("key epoch", str(manifest.key_epoch)),
-        *([("index", index)] if manifest.index_key else ()),
-        *((f"segment {row.first_seq}-{row.last_seq}", f"{row.key}, {_size(row.size)}") for row in rows),
+        _plain("manifest format", manifest.format),
+        Fact(
+            "segments",
+            f"{len(rows)}, up to entry {manifest.snap_seq}, {size}",
+            {"count": len(rows), "up_to_entry": manifest.snap_seq, "bytes": manifest.live_bytes},
+        ),
+        Fact(
+            "collection",
+            collection,
+            {"watermark": manifest.gc_watermark, "moved": manifest.gc_epoch, "last": moved.value},
+        ),
+        _plain("key epoch", manifest.key_epoch),
+        *(
+            [
+                Fact(
+                    "index",
+                    f"{index}, of entry {manifest.index_seq}",
+                    {"key": index, "entry": manifest.index_seq},
+                )
+            ]
+            if index
+            else ()
+        ),
+        *(
+            Fact(
+                f"segment {row.first_seq}-{row.last_seq}",
+                f"{row.key}, {_size(row.size)}",
+                {"key": row.key, "bytes": row.size},
+            )
+            for row in rows
+        ),
     ]
 
 
-def _counts(names: Iterable[str]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(Counter(names).items())) or "none"
+def _plain(word: str, value: str | int) -> Fact:
+    return Fact(word, str(value), value)
 
 
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if ms else "never"
+def _counts(word: str, names: Iterable[str]) -> Fact:
+    counts = dict(sorted(Counter(names).items()))
+    return Fact(word, ", ".join(f"{count} {name}" for name, count in counts.items()) or "none", counts)
+
+
+def _time(word: str, ms: int) -> Fact:
+    if not ms:
+        return Fact(word, "never", None)
+    text = datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Fact(word, text, render_time(ms))
 
 
 def _size(count: int) -> str:

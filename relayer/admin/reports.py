@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from relayer.admin.restore import Restoration
 from relayer.admin.stats import Prices, Stats, Traffic
 from relayer.admin.upgrade import Upgrade
 from relayer.admin.verify import NamespaceReport, StoreReport
+from relayer.wire.fields import render_time
 
 # What a warm relayer asks of its store, by the protocol: a write alone in its entry is one create, a strong recall one get.
 WRITE = Traffic(writes=1, reads=0)
@@ -41,10 +41,8 @@ class Report:
     row: Mapping[str, object]
     well: bool = True
 
-    def text(self, *, as_json: bool) -> str:
-        """Return what is printed."""
-        if as_json:
-            return json.dumps(self.row, indent=2)
+    def text(self) -> str:
+        """Return what people read."""
         width = max(_WIDTH, *(len(word) + 2 for word, _ in self.lines))
         return "\n".join(f"{word:{width}}{text}".rstrip() for word, text in self.lines)
 
@@ -206,7 +204,8 @@ def upgrade(done: Upgrade, *, apply: bool) -> Report:
     result = f"{done.raised} namespaces {what} format {done.format} now, {done.had} had it{after}"
     if not done.raised:
         result = f"nothing to do: {done.had} namespaces have format {done.format}"
-    return Report([*found(done.findings), ("result", result)], {}, not done.findings)
+    row = row_of(done) | {"applied": apply}
+    return Report([*found(done.findings), ("result", result)], row, not done.findings)
 
 
 def backup(done: Backup, dropped: int) -> Report:
@@ -240,7 +239,8 @@ def restoration(done: Restoration) -> Report:
         ("restored", f"{done.namespaces} namespaces; {written}"),
         ("result", f"{result}; memrelay verify looks at all of it"),
     ]
-    row = row_of(done) | {"run": run.number, "run_began": run.began, "ledger": ledger.number}
+    numbers = {"run": run.number, "run_began": render_time(run.began), "ledger": ledger.number}
+    row = row_of(done) | numbers
     return Report(lines, row, not done.findings)
 
 

@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from nacl.signing import SigningKey
 
 from relayer.access.accounts import Accounts, DelegateKey, Registration, registration_at
 from relayer.admin.reports import Report
+from relayer.commands.console import Tell
 from relayer.errors import ConfigurationError, CorruptNamespace
 from relayer.health import own_url
 from relayer.http.compat.names import address_of, inner_account, is_shown_account
@@ -161,15 +161,16 @@ def _signing_key(file: Path | None) -> SigningKey:
         raise ConfigurationError(f"--key-file: {place} holds no private key of 64 hex digits") from error
 
 
-def print_environment(
-    key_file: Path | None, account: str | None, url: str | None, say: Callable[[str], None]
-) -> None:
+def print_environment(key_file: Path | None, account: str | None, url: str | None, say: Tell) -> None:
     """Print the variables, as shells read them."""
     key = _signing_key(key_file)
     owner = _checked(account) if account is not None else address_of(bytes(key.verify_key))
-    say(f"export MEMWAL_PRIVATE_KEY={bytes(key).hex()}")
-    say(f"export MEMWAL_ACCOUNT_ID={owner}")
-    say(f"export MEMWAL_SERVER_URL={url or own_url(os.environ)}")
+    given = {
+        "MEMWAL_PRIVATE_KEY": bytes(key).hex(),
+        "MEMWAL_ACCOUNT_ID": owner,
+        "MEMWAL_SERVER_URL": url or own_url(os.environ),
+    }
+    say(given, *(f"export {name}={value}" for name, value in given.items()))
 
 
 def write_credentials(
@@ -180,7 +181,7 @@ def write_credentials(
     label: str,
     file: Path | None,
     replace: bool,
-    say: Callable[[str], None],
+    say: Tell,
 ) -> None:
     """Write the credentials of the MCP package; raises `ConfigurationError` where there are some, unless they may go."""
     key = _signing_key(key_file)
@@ -209,4 +210,5 @@ def write_credentials(
         draft.replace(place)
     except OSError as error:
         raise ConfigurationError(f"{place} cannot be written ({error.strerror})") from error
-    say(f"credentials of {given['accountId']} for {given['relayerUrl']} in {place}")
+    told = {"account": given["accountId"], "relayer": given["relayerUrl"], "file": str(place)}
+    say(told, f"credentials of {given['accountId']} for {given['relayerUrl']} in {place}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,11 @@ import typer
 from relayer.commands.console import explained
 from relayer.commands.operator import PLACE, done
 from relayer.commands.options import settings_command
+from relayer.wire.command_line import JsonOption, tell
 
 _Account = Annotated[str, typer.Argument(help="Id of the account, 0x and 64 hex digits.")]
 _Key = Annotated[str, typer.Option(help="Public key, 64 hex digits.")]
 _Label = Annotated[str, typer.Option(help="What the key is called in lists.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _KeyFile = Annotated[
     Path | None,
     typer.Option(help="File with the private key, made if need be. Default: ~/.config/memrelay/memwal.key."),
@@ -32,33 +33,50 @@ def create(
     ] = None,
     key_file: _KeyFile = None,
     label: _Label = "",
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Register an account with one key; more are added to it, and taken back, one by one."""
+    """Register an account with one key; more are added to it, and taken back, one by one.
+
+    Example: memrelay account create --label laptop
+    """
 
 
-def add_key(account: _Account, *, key: _Key, label: _Label = "", as_json: _Json = False) -> None:
-    """Let another key sign for an account; relayers that run know it within 15 seconds."""
+def add_key(account: _Account, *, key: _Key, label: _Label = "", as_json: JsonOption = False) -> None:
+    """Let another key sign for an account; relayers that run know it within 15 seconds.
+
+    Example: memrelay account add-key ID --key KEY --label phone
+    """
 
 
 def revoke(
     account: _Account,
     *,
     key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds."""
+    """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds.
+
+    Example: memrelay account revoke ID --key KEY
+    """
 
 
-def list_accounts(*, as_json: _Json = False) -> None:
-    """List registered accounts with their keys and labels."""
+def list_accounts(*, as_json: JsonOption = False) -> None:
+    """List registered accounts with their keys and labels.
+
+    Example: memrelay account list
+    """
 
 
-def env(*, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None) -> None:
-    """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)"."""
+def env(
+    *, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None, as_json: JsonOption = False
+) -> None:
+    """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)".
+
+    Example: memrelay account env --key-file ~/memwal.key
+    """
     from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
 
-    account_work.print_environment(key_file, account, url, typer.echo)
+    account_work.print_environment(key_file, account, url, partial(tell, as_json=as_json))
 
 
 def credentials(
@@ -69,12 +87,16 @@ def credentials(
     label: _Label = "memrelay",
     file: Annotated[Path | None, typer.Option(help="Default: ~/.memwal/credentials.json.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Also where the file is there already.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write the file of credentials that MemWal's MCP package reads, for its owner alone."""
+    """Write the file of credentials that MemWal's MCP package reads, for its owner alone.
+
+    Example: memrelay account credentials --url https://memory.example.org
+    """
     from relayer.commands import account_work  # noqa: PLC0415 - needs the extra's packages
 
     account_work.write_credentials(
-        key_file, account, url, label=label, file=file, replace=replace, say=typer.echo
+        key_file, account, url, label=label, file=file, replace=replace, say=partial(tell, as_json=as_json)
     )
 
 

@@ -5,7 +5,7 @@ One sentence, and an exit code that says which kind it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -15,6 +15,8 @@ from relayer.wire.command_line import FAILED, STOPPED, UNREACHABLE, USAGE
 
 NOT_WELL = FAILED
 UNAVAILABLE = UNREACHABLE
+Tell = Callable[..., None]
+"""Prints what a command did: ``tell(document, *lines)``, the document for programs or the lines for people."""
 EXTRA = "pip install '.[relayer]' in a clone of memrelay"
 _EXTRA_PACKAGES = frozenset(
     {

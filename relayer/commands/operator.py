@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from relayer.commands.options import settings_command
+from relayer.wire.command_line import JsonOption, span
 
 _Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
 _Accounts = Annotated[
     list[str] | None, typer.Option("--account", help="Id of an account whose own object is lost.")
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only say what would be done.")]
 _BACKUP_ENDPOINT = "URL of the backup's S3 server, when it is not the store's."
 _BACKUP_REGION = "Region of the backup's bucket."
@@ -36,18 +36,24 @@ def verify(
     agent_secret_file: Annotated[
         list[Path] | None, typer.Option(help="File with an agent's secret: opens what is sealed inside, too.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Look whether a store is what was written. Exit code 1: something is damaged or lost."""
+    """Look whether a store is what was written. Exit code 1: something is damaged or lost.
+
+    Example: memrelay verify --namespace researcher
+    """
 
 
 def inspect(
     what: Annotated[str, typer.Argument(help="Name of a namespace, or key of an object.")],
     *,
     accounts: _Accounts = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said."""
+    """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said.
+
+    Example: memrelay inspect researcher
+    """
 
 
 def stats(
@@ -59,41 +65,60 @@ def stats(
     metrics: Annotated[
         str | None, typer.Option(help="File with a relayer's /metrics, or - : cost of its requests.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Count what a store holds, how much of it is garbage, and what it costs."""
+    """Count what a store holds, how much of it is garbage, and what it costs.
+
+    Example: memrelay stats --prices writes=5,reads=0.4,gib-month=0.023
+    """
 
 
 def repair(
-    *, namespace: _Name = None, accounts: _Accounts = None, apply: _Apply = False, as_json: _Json = False
+    *, namespace: _Name = None, accounts: _Accounts = None, apply: _Apply = False, as_json: JsonOption = False
 ) -> None:
-    """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply."""
+    """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply.
+
+    Example: memrelay repair --namespace researcher
+
+    Example: memrelay repair --apply
+    """
 
 
 def compact(
     *,
     namespace: _Name = None,
     entries: Annotated[int, typer.Option(min=1, help="Leave a tail shorter than this alone.")] = 1,
+    as_json: JsonOption = False,
 ) -> None:
-    """Turn the newest entries of logs into segments now; relayers may run."""
+    """Turn the newest entries of logs into segments now; relayers may run.
+
+    Example: memrelay compact --entries 16
+    """
 
 
 def collect(
     *,
     namespace: _Name = None,
     collect_after: Annotated[
-        float | None, typer.Option(help="As the relayers of this store have it.")
+        str | None, typer.Option(metavar="SECONDS|12h", help="As the relayers of this store have it.")
     ] = None,
     commit_check: Annotated[
         str | None,
         typer.Option(help="As all relayers of this store have it: acknowledged memories depend on it."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Delete what was compacted or replaced, as far as its time has come; relayers may run."""
+    """Delete what was compacted or replaced, as far as its time has come; relayers may run.
+
+    Example: memrelay collect --collect-after 1h
+    """
 
 
-def upgrade(*, apply: _Apply = False) -> None:
-    """Let relayers of this version write what older ones do not understand; those refuse from then on."""
+def upgrade(*, apply: _Apply = False, as_json: JsonOption = False) -> None:
+    """Let relayers of this version write what older ones do not understand; those refuse from then on.
+
+    Example: memrelay upgrade --apply
+    """
 
 
 def backup(
@@ -116,14 +141,19 @@ def backup(
     every: Annotated[
         float | None,
         typer.Option(
-            min=1,
-            metavar="SECONDS",
+            parser=span("--every", least=1),
+            metavar="SECONDS|12h",
             help="Go on until SIGTERM, with so long between the ends and beginnings of backups; said in the log.",
         ),
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read."""
+    """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read.
+
+    Example: memrelay backup --to /backup/memrelay --keep 7
+
+    Example: memrelay backup --to s3://backups/team --every 1d
+    """
 
 
 def restore(
@@ -135,9 +165,12 @@ def restore(
     ledger: Annotated[
         str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Bring an empty store to what a backup holds, less what was erased since."""
+    """Bring an empty store to what a backup holds, less what was erased since.
+
+    Example: memrelay restore --from /backup/memrelay --data ~/restored
+    """
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import typer
 from rich.console import Console
 from rich.progress import track
 
@@ -25,7 +24,7 @@ from relayer.admin import reports
 from relayer.admin.backup import Backup, back_up, prune
 from relayer.admin.backup_store import BackupStore
 from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
-from relayer.admin.inspect import Lines, describe_key, describe_namespace
+from relayer.admin.inspect import describe_key, describe_namespace, lines_of, row_of_facts
 from relayer.admin.last_backup import note_backup
 from relayer.admin.repair import repair_namespace
 from relayer.admin.reports import Report
@@ -42,6 +41,7 @@ from relayer.settings.config import RelayerSettings, load_settings, objects_dire
 from relayer.settings.keys import find_relayer_key
 from relayer.stores import layout_of, open_store, ports_over
 from relayer.telemetry import configure, describe, log
+from relayer.wire.command_line import tell
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sealing import is_account_id, parse_secret
 
@@ -95,7 +95,7 @@ def run(command: str, options: dict[str, Any]) -> int:
     """
     as_json = bool(options.pop("as_json", False))
     report = _run(_done(command, options, quiet=as_json))
-    typer.echo(report.text(as_json=as_json))
+    tell(report.row, report.text(), as_json=as_json)
     return 0 if report.well else 1
 
 
@@ -279,7 +279,7 @@ async def _repair(site: Site, *, namespace: str | None, apply: bool) -> Report:
 
 async def _inspect(site: Site, *, what: str) -> Report:
     catalogue = await read_catalogue(site.ports, site.known)
-    found: list[Lines] = [await describe_namespace(site.ports, listed) for listed in catalogue.named(what)]
+    found = [await describe_namespace(site.ports, listed) for listed in catalogue.named(what)]
     if not found and kind_of(what) is not Kind.OTHER:
         described = await describe_key(site.ports, catalogue, what)
         found = [described] if described is not None else []
@@ -288,8 +288,8 @@ async def _inspect(site: Site, *, what: str) -> Report:
             f"{what}: neither a namespace of this store nor the key of an object in it; memrelay verify --json lists the "
             "namespaces"
         )
-    lines = [line for lines in found for line in [("", ""), *lines]][1:]
-    return Report(lines, {"found": [dict(lines) for lines in found]})
+    lines = [line for facts in found for line in [("", ""), *lines_of(facts)]][1:]
+    return Report(lines, {"found": [row_of_facts(facts) for facts in found]})
 
 
 async def _stats(site: Site, *, prices: str | None, metrics: str | None) -> Report:
@@ -311,7 +311,9 @@ async def _compact(site: Site, *, namespace: str | None, entries: int) -> Report
     chosen = await site.namespaces(namespace)
     problems = await at_each(chosen, work, site.progress)
     result = f"{made} segments made in {len(chosen)} namespaces, {written:,} bytes written"
-    return Report([*reports.found(problems), ("result", result)], {}, not problems)
+    row = {"segments": made, "namespaces": len(chosen), "written_bytes": written}
+    lines = [*reports.found(problems), ("result", result)]
+    return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
 async def _collect(site: Site, *, namespace: str | None) -> Report:
@@ -331,7 +333,8 @@ async def _collect(site: Site, *, namespace: str | None) -> Report:
     if waiting:
         left = f"{waiting} namespaces: what they have to delete may be read until {grace:.0f} s after it was given up"
         lines.append(("waiting", f"{left}; run this again then, relayers do it by themselves"))
-    return Report(lines, {}, not problems)
+    row = {"deleted_entries": slots, "deleted_objects": objects, "waiting_namespaces": waiting}
+    return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
 async def _upgrade(site: Site, *, apply: bool) -> Report:

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from relayer.commands.console import explained
+from relayer.wire.amounts import show_bytes, show_seconds
 
 
 def settings_command(
@@ -70,19 +71,24 @@ def _taking(command: Callable[..., None], parameters: Sequence[inspect.Parameter
 
 
 def _parameters(names: Collection[str]) -> Iterator[inspect.Parameter]:
-    from relayer.settings.config import GROUPS  # noqa: PLC0415 - needs the extra's packages
+    from relayer.settings.config import GROUPS, SECONDS, SIZE  # noqa: PLC0415 - needs the extra's packages
+
+    amounts = {SECONDS: ("SECONDS|12h", show_seconds), SIZE: ("BYTES|512M", show_bytes)}
 
     for group in GROUPS:
         for name, field in group.model_fields.items():
             if field.description is None or (names and name not in names):
                 continue
+            amount = next((amounts[mark] for mark in field.metadata if mark in amounts), None)
+            metavar, show = amount or (_choices(field.annotation), _shown)
             option = typer.Option(
                 f"--{name.replace('_', '-')}",
-                help=field.description + ("" if field.default_factory else _default(field.default)),
-                metavar=_choices(field.annotation),
+                help=field.description + ("" if field.default_factory else _default(field.default, show)),
+                metavar=metavar,
                 rich_help_panel=inspect.cleandoc(group.__doc__ or "").rstrip("."),
             )
-            kind = _kind(field.annotation)
+            # What has a unit is read where the setting is checked.
+            kind = str if amount else _kind(field.annotation)
             yield inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
             )
@@ -100,8 +106,12 @@ def _choices(annotation: Any) -> str | None:
     return None
 
 
-def _default(value: object) -> str:
+def _default(value: Any, show: Callable[[Any], str]) -> str:
     """Return what the help says of a default; nothing where the description says what happens without the setting."""
     if value is None or value is False or value == ():
         return ""
-    return f" Default: {value:g}." if isinstance(value, float) else f" Default: {value}."
+    return f" Default: {show(value)}."
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from relayer import serving, stores
-from relayer.commands.console import NOT_WELL, UNAVAILABLE, explained
+from relayer.commands.console import NOT_WELL, UNAVAILABLE, Tell, explained
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.process import check_ready_file, cores
 from relayer.serving import Start
@@ -24,6 +24,7 @@ from relayer.settings.keys import (
     read_key,
 )
 from relayer.telemetry import configure
+from relayer.wire.command_line import tell
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sheet import RELAYER_SHEET
 
@@ -71,8 +72,8 @@ def _work(start: Start) -> int:
     return 0
 
 
-def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
-    """Try what a store promises and print what it keeps.
+def probe_store(flags: Mapping[str, object], *, as_json: bool) -> int:
+    """Try what a store promises and print what it keeps, line by line as it is found, or as one document at the end.
 
     Returns the command's exit code: 0 when every promise is kept, 1 when one is broken, 3 when nothing can be said
     because the store does not answer.
@@ -83,18 +84,31 @@ def probe_store(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
     """
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
+    found: list[tuple[str, str]] = []
+
+    def say(word: str, text: str) -> None:
+        found.append((word, text))
+        if not as_json:
+            typer.echo(f"{word:8}{text}")
+
+    code, row = 0, {}
     try:
-        _run(stores.probe_store(settings, say))
+        row = _run(stores.probe_store(settings, say))
     except BrokenPromise as error:
-        say(f"BROKEN  {error}")
-        return NOT_WELL
+        code, row = NOT_WELL, {"broken": str(error)}
+        say("BROKEN", str(error))
     except StoreUnavailable as error:
-        say(f"silent  {error}")
-        return UNAVAILABLE
-    return 0
+        if as_json:
+            raise
+        code = UNAVAILABLE
+        say("silent", str(error))
+    store = next((text for word, text in found if word == "store"), None)
+    kept = [text for word, text in found if word == "kept"]
+    tell({"store": store, "can_hold_the_log": code == 0, "kept": kept, **row}, as_json=as_json)
+    return code
 
 
-def init(folder: Path, flags: Mapping[str, object], say: Callable[[str], None]) -> None:
+def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
     """Make a relayer key and a file of settings that every way of running it reads, and say what to do next. A key that is there stays.
 
     systemd (``EnvironmentFile=``), containers (``--env-file``) and shells (``set -a; . FILE``) agree on lines
@@ -103,7 +117,7 @@ def init(folder: Path, flags: Mapping[str, object], say: Callable[[str], None]) 
     Args:
         folder: made if need be; without a bucket it is the data directory.
         flags: settings by name; None means the default.
-        say: prints one line.
+        say: prints what was done.
 
     Raises:
         ConfigurationError: a setting is wrong, cannot be written without quotes, or the file is there already.
@@ -116,15 +130,16 @@ def init(folder: Path, flags: Mapping[str, object], say: Callable[[str], None]) 
     lines = [f"{PREFIX}{name.upper()}={_plain(name, value)}\n" for name, value in {**place, **given}.items()]
     made = make_key_file(key_file)
     _write_new(file, "".join(lines) + (_CREDENTIALS if settings.store is not None else ""))
-    say(f"key       {key_file} ({'made' if made else 'was there'}); nobody can make another: keep a copy")
-    say(f"settings  {file}")
-    say("")
-    say(f"next      set -a; . {file}; set +a")
-    say("          memrelay keys recovery        print the key as a sheet for a safe place")
-    if settings.store is not None:
-        say("          memrelay store probe          try whether the bucket can hold the log")
+    probe = ("          memrelay store probe          try whether the bucket can hold the log",)
     say(
-        "          memrelay serve                run a relayer; every replica takes the same key and settings"
+        {"key_file": str(key_file), "key_made": made, "settings_file": str(file)},
+        f"key       {key_file} ({'made' if made else 'was there'}); nobody can make another: keep a copy",
+        f"settings  {file}",
+        "",
+        f"next      set -a; . {file}; set +a",
+        "          memrelay keys recovery        print the key as a sheet for a safe place",
+        *(probe if settings.store is not None else ()),
+        "          memrelay serve                run a relayer; every replica takes the same key and settings",
     )
 
 
@@ -148,25 +163,28 @@ def _write_new(file: Path, text: str) -> None:
         opened.write(text)
 
 
-def make_key(file: Path, say: Callable[[str], None]) -> None:
+def make_key(file: Path, say: Tell) -> None:
     """Make a file with a new relayer key; raises `ConfigurationError` when there is a file or it cannot be written."""
     if not make_key_file(file.expanduser()):
         raise ConfigurationError(f"{file} is there already: a relayer key is never replaced")
-    say(f"made a relayer key in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}")
-    say("Without it the store cannot be read: keep a copy (memrelay keys recovery)")
+    say(
+        {"file": str(file)},
+        f"made a relayer key in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}",
+        "Without it the store cannot be read: keep a copy (memrelay keys recovery)",
+    )
 
 
-def print_sheet(flags: Mapping[str, object], say: Callable[[str], None]) -> None:
+def print_sheet(flags: Mapping[str, object], say: Tell) -> None:
     """Print the recovery sheet of the relayer key; raises `ConfigurationError` when there is none."""
-    key = _key(flags)
-    say(RELAYER_SHEET.render(key))
+    sheet = RELAYER_SHEET.render(_key(flags))
+    say({"sheet": sheet}, sheet)
 
 
-def check_sheet(flags: Mapping[str, object], sheet: str, say: Callable[[str], None]) -> None:
+def check_sheet(flags: Mapping[str, object], sheet: str, say: Tell) -> None:
     """Compare a sheet with the relayer key; raises `ConfigurationError` naming what does not fit."""
     if _read_sheet(sheet) != _key(flags):
         raise ConfigurationError("the sheet is in order, but it is another relayer's")
-    say("the sheet holds this relayer's key")
+    say({"in_order": True}, "the sheet holds this relayer's key")
 
 
 def _read_sheet(sheet: str) -> bytes:
@@ -186,7 +204,7 @@ def text_of_sheet(file: Path) -> str:
         raise ConfigurationError(f"--sheet: {file} is no text") from error
 
 
-def recover_key(file: Path, sheet: str, say: Callable[[str], None]) -> None:
+def recover_key(file: Path, sheet: str, say: Tell) -> None:
     """Make a file of the relayer key from its sheet; a file that is there stays.
 
     Raises:
@@ -198,7 +216,8 @@ def recover_key(file: Path, sheet: str, say: Callable[[str], None]) -> None:
         raise ConfigurationError(
             f"{file} is there already, with another key: a relayer key is never replaced"
         )
-    say(f"the relayer key of the sheet is in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}")
+    said = f"the relayer key of the sheet is in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}"
+    say({"file": str(file)}, said)
 
 
 def _key(flags: Mapping[str, object]) -> bytes:

@@ -30,6 +30,7 @@ from pydantic_settings import (
 from relayer.access.quotas import Quota
 from relayer.domain.operations import check_key
 from relayer.errors import ConfigurationError
+from relayer.wire.amounts import parse_bytes, parse_seconds
 from relayer.wire.loopback import in_url, is_loopback
 from relayer.wire.sealing import is_account_id
 from relayer.wire.signing import normal_authority
@@ -193,6 +194,12 @@ ModelUrl = Annotated[
     ),
     AfterValidator(lambda url: url.rstrip("/")),
 ]
+SECONDS = BeforeValidator(lambda given: parse_seconds(given) if isinstance(given, str) else given)
+"""A span of time: a number of seconds, or as in 30s."""
+SIZE = BeforeValidator(lambda given: parse_bytes(given) if isinstance(given, str) else given)
+"""A number of bytes, or as in 512M."""
+Seconds = Annotated[float, SECONDS]
+Size = Annotated[int, SIZE]
 Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
 CompatLimits = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(/[1-9][0-9]{0,8}){2}$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+$")]
@@ -241,8 +248,8 @@ class _Serving(_Group):
     connections_per_address: int | None = Field(
         None, ge=0, le=65_536, description="At once, of one peer address; 0: any number."
     )
-    answer_timeout: float = Field(
-        30.0, ge=1, le=600, description="Seconds in which a peer must take some of its answer."
+    answer_timeout: Seconds = Field(
+        30.0, ge=1, le=600, description="How long a peer may take none of its answer."
     )
 
     def _check_serving(self) -> None:
@@ -321,20 +328,18 @@ class _Storage(_Group):
     single_relayer: bool = Field(False, description="Go on with a bucket that failed the probe.")
     relayer_key: SecretStr | None = None
     relayer_key_file: Path | None = None
-    cache_bytes: int = Field(
-        512 * 1024 * 1024, ge=1024 * 1024, description="Bytes of memory for open namespaces."
-    )
+    cache_bytes: Size = Field(512 * 1024 * 1024, ge=1024 * 1024, description="Memory for open namespaces.")
     compact_entries: int = Field(
         64, ge=1, le=4096, description="Entries after which a log's tail is compacted."
     )
-    collect_after: float = Field(
-        3600.0, ge=0, le=30 * 86_400, description="Seconds before what was compacted is deleted."
+    collect_after: Seconds = Field(
+        3600.0, ge=0, le=30 * 86_400, description="How long what was compacted is kept."
     )
-    collect_idle_every: float = Field(
+    collect_idle_every: Seconds = Field(
         86_400.0,
         ge=0,
         le=365 * 86_400,
-        description="Seconds between walks over what nobody has open; 0: never.",
+        description="Between walks over what nobody has open; 0: never.",
     )
     commit_check: Literal["recent", "always"] = Field(
         "recent", description="recent (trust the manifest for ten minutes) or always (read it)."
@@ -365,7 +370,7 @@ class _Memories(_Group):
     forget_inactive_days: int = Field(
         0, ge=0, le=36_500, description="Forget unpinned memories not said again for so many days; 0: never."
     )
-    quota_bytes: int = Field(4 * 1024**3, ge=0, description="Bytes kept for one account; 0: no limit.")
+    quota_bytes: Size = Field(4 * 1024**3, ge=0, description="Kept for one account; 0: no limit.")
     quota_namespaces: int = Field(2_000, ge=0, description="Of one account; 0: no limit.")
     quota_memories: int = Field(1_000_000, ge=0, description="Of one account; 0: no limit.")
     quotas: Path | None = Field(None, description="TOML file with accounts' own quotas.")
@@ -437,7 +442,7 @@ class _LanguageModel(_Group):
         None, description="Asked what the model is asked, when that is away."
     )
     fallback_model_api_key_file: Path | None = None
-    model_timeout: float = Field(60.0, ge=1, le=600, description="Seconds for one answer.")
+    model_timeout: Seconds = Field(60.0, ge=1, le=600, description="For one answer.")
     model_at_once: int = Field(4, ge=1, le=64, description="Requests under way.")
     model_calls_per_day: int = Field(5_000, ge=0, description="Of one account; 0: no limit.")
     model_tokens_per_day: int = Field(10_000_000, ge=0, description="Of one account; 0: no limit.")
@@ -445,7 +450,7 @@ class _LanguageModel(_Group):
     session_summaries: Switch = Field(
         "on", description="Summarise sessions that end, where there is a model: on or off."
     )
-    job_takeover: float = Field(90.0, ge=0, le=86_400, description="Seconds until a job changes relayers.")
+    job_takeover: Seconds = Field(90.0, ge=0, le=86_400, description="Until a job changes relayers.")
     plain_http_models: bool = Field(False, description="Allow http to models off this machine.")
 
     def _check_language_model(self) -> None:
@@ -471,8 +476,8 @@ class _Compat(_Group):
     compat_legacy: bool = Field(
         False, description="Serve clients of before nonces as well (npm 0.0.1): weaker against replays."
     )
-    compat_clock_drift: int = Field(
-        300, ge=1, le=3600, description="Seconds that a client's clock may be off."
+    compat_clock_drift: Annotated[int, SECONDS] = Field(
+        300, ge=1, le=3600, description="How far a client's clock may be off."
     )
     compat_limits: CompatLimits = Field(
         "600/1200/36000",

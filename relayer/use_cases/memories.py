@@ -33,6 +33,7 @@ async def list_memories(
     Raises:
         Refused: ``bad_cursor``.
     """
+    mark = None if cursor is None else _mark_of(cursor)
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return schemas.ListResponse(memories=(), total=0)
@@ -41,7 +42,7 @@ async def list_memories(
         # The log's order, not that of the ids: two memories of one millisecond have no order by id.
         newest_first = opened.states(newest_first=True)
         wanted = [one.record for one in newest_first if _matches(opened, one, kinds, states, now)]
-        rest = wanted[_after(cursor, opened, wanted) :]
+        rest = wanted[_after(mark, opened, wanted) :]
         page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(
             memories=page,
@@ -129,14 +130,17 @@ def _show(opened: OpenNamespace, record: bytes) -> schemas.Memory:
     return show(memory, opened.ended_at(memory))
 
 
-def _after(cursor: str | None, opened: OpenNamespace, wanted: Sequence[bytes]) -> int:
-    """Return how many of ``wanted`` stand before the page; a memory that left the list still marks its place."""
-    if cursor is None:
-        return 0
+def _mark_of(cursor: str) -> bytes:
     try:
-        mark = ulid.parse(cursor)
+        return ulid.parse(cursor)
     except Malformed as error:
         raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page") from error
+
+
+def _after(mark: bytes | None, opened: OpenNamespace, wanted: Sequence[bytes]) -> int:
+    """Return how many of ``wanted`` stand before the page; a memory that left the list still marks its place."""
+    if mark is None:
+        return 0
     order = {record: number for number, record in enumerate(opened.ids())}
     if mark not in order:
         raise Refused("bad_cursor", "the memory that this cursor points to is gone: start over")

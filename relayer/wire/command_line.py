@@ -1,7 +1,8 @@
 """How a command of either side begins and ends: its streams, an interrupt, a mistake in what was typed, what cannot be printed.
 
 A command that cannot do what it was asked for says so in one sentence on standard error. With ``--json`` the same stands as a document on
-standard output as well, unless the command has answered with one: ``{"error": {"code", "message", "fix", "exit_code"}}``.
+standard output as well, unless the command has answered with one: ``{"error": {"code", "message", "fix", "exit_code"}}``. What goes on
+until it is stopped answers with a line of JSON for each thing that happens; an error is such a line, too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import signal
 import sys
@@ -17,10 +19,12 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
+
+from relayer.wire.amounts import parse_seconds
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -35,13 +39,19 @@ _INSTALLED: Final = Path(__file__).parents[2]
 _Mistake: Final = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, errors too.", rich_help_panel="Form of the answer")
+]
+
+
 @dataclass
 class _Command:
-    """The command that runs: the program's name, and whether a document is asked for and was printed."""
+    """The command that runs: the program's name, and whether a document is asked for and was printed, or lines are."""
 
     program: str
     as_json: bool = False
     answered: bool = False
+    in_lines: bool = False
     complained: bool = False
 
 
@@ -51,10 +61,27 @@ _running: ContextVar[_Command] = ContextVar("_running")
 def answer(document: object) -> None:
     """Print a command's one document; in a terminal that is not UTF-8, with other letters escaped."""
     running = _running.get(None)
+    in_lines = running is not None and running.in_lines
     if running is not None:
-        running.answered = True
+        running.answered = not in_lines
     utf8 = "utf" in (sys.stdout.encoding or "").lower()
-    typer.echo(json.dumps(document, ensure_ascii=not utf8, indent=2))
+    typer.echo(json.dumps(document, ensure_ascii=not utf8, indent=None if in_lines else 2))
+
+
+def answer_in_lines() -> None:
+    """Let every document of this command be a line, as of one that goes on until it is stopped."""
+    running = _running.get(None)
+    if running is not None:
+        running.in_lines = True
+
+
+def tell(document: object, *lines: str, as_json: bool) -> None:
+    """Print what a command did, in the form that was asked for: a document, or lines for people."""
+    if as_json:
+        answer(document)
+        return
+    for line in lines:
+        typer.echo(line)
 
 
 def complain(sentence: str, fix: str = "") -> None:
@@ -151,10 +178,39 @@ class _Program(TyperGroup):
                     raise
                 fail(USAGE, f"{os.fsdecode(error.filename)}: {error.strerror}")
             except typer.Abort:
-                return FAILED
+                fail(
+                    FAILED,
+                    "a question was not answered; nothing was changed",
+                    "answer it with an option, see -h",
+                )
         except typer.Exit as ended:
             return ended.exit_code
         return code if isinstance(code, int) else 0
+
+
+def span(
+    option: str, unit: str = "s", *, least: float = 0, most: float = math.inf
+) -> Callable[[object], float]:
+    """Return what reads an option that is a span of time, as `relayer.wire.amounts.parse_seconds`.
+
+    Args:
+        option: its name, for whoever mistypes it.
+        unit: of a number alone, and of what is returned.
+        least: in that unit.
+        most: likewise.
+    """
+
+    def read(given: object) -> float:
+        try:
+            found = parse_seconds(str(given), unit) / parse_seconds("1", unit)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
+        if not least <= found <= most:
+            limits = f"at least {least:g}{unit}" + (f", at most {most:g}{unit}" if most < math.inf else "")
+            raise typer.BadParameter(limits, param_hint=f"'{option}'")
+        return found
+
+    return read
 
 
 def application(program: str, version: Callable[[], str], **options: Any) -> typer.Typer:
@@ -226,7 +282,8 @@ def _tell_of_a_mistake(error: Any) -> NoReturn:
     context = error.ctx
     fix = f"see: {context.command_path} -h" if context is not None else ""
     # A list of what is possible is several lines; one sentence is asked for.
-    fail(error.exit_code, " ".join(error.format_message().split()), fix)
+    sentence = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+    fail(error.exit_code, sentence, fix)
 
 
 def _tell_of_a_defect(error: Exception) -> None:

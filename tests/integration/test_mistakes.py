@@ -6,6 +6,7 @@ made here, and ``...`` is what differs from time to time.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -82,5 +83,11 @@ def test_a_mistake_is_told_in_a_line(mistake: Mistake, place: Path, shared_relay
     wanted = re.escape(mistake.line.replace("DIR", str(place)))
     assert re.fullmatch(wanted.replace(re.escape("..."), ".*"), said[0]), said[0]
     assert "Traceback" not in done.stdout + done.stderr
+    if "--json" in mistake.typed:
+        error = json.loads(done.stdout)["error"]
+        assert (f"{mistake.typed.split()[0]}: {error['message']}", error["exit_code"]) == (
+            said[0],
+            mistake.code,
+        )
     assert SECRET not in done.stdout + done.stderr
     assert os.environ.get("MEMRELAY_SECRET") is None

@@ -10,38 +10,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from operator_site import RELAYER_KEY, ROOT, Site
+from operator_site import ROOT, fill, site_at
 from processes import CLEAN, run_memrelay, wait_until
 from s3_servers import BUCKET, CREDENTIALS, S3Server
 from typed_commands import Done, run_relayer
 
-from relayer.adapters.directory_store import DirectoryStore
-from relayer.search.baseline import calibrate
-from relayer.testing.fake_clock import FakeClock
-from relayer.testing.hashing_embedder import HashingEmbedder
-
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
-
-
-async def site_at(folder: Path) -> Site:
-    clock = FakeClock()
-    store = await DirectoryStore.open(folder / "objects", clock=clock, tried=True)
-    return Site(clock, store, await calibrate(HashingEmbedder()))
 
 
 @pytest.fixture
 async def data(tmp_path: Path) -> Path:
     """A data directory with three memories and its key."""
-    folder = tmp_path / "data"
-    site = await site_at(folder)
-    await site.begin()
-    await site.say(*TEXTS)
-    await site.close()
-    await site.store.close()
-    key = folder / "relayer.key"
-    key.write_text(RELAYER_KEY.hex() + "\n")
-    key.chmod(0o600)
-    return folder
+    await fill(tmp_path / "data", *TEXTS)
+    return tmp_path / "data"
 
 
 @pytest.fixture

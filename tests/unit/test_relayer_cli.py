@@ -74,13 +74,14 @@ def test_the_help_has_groups_with_defaults_and_units() -> None:
     assert shown == _help("serve", "--help")
     for group in GROUPS:
         assert group.__doc__.rstrip(".") in shown
-    assert "Seconds for one answer. Default: 60." in shown
+    assert re.search(r"--model-timeout +SECONDS\|12h +For one answer. Default: 1m.", shown)
+    assert re.search(r"--cache-bytes +BYTES\|512M +Memory for open namespaces. Default: 512M.", shown)
     assert "on or off. Default: on." in shown
 
 
 def test_a_command_takes_the_settings_that_it_is_about() -> None:
     shown = set(re.findall(r"--([a-z0-9-]+) ", _help("store", "probe", "-h")))
-    assert shown == {"data", "store", "endpoint-url", "region", "s3-client", "config", "help"}
+    assert shown == {"data", "store", "endpoint-url", "region", "s3-client", "config", "json", "help"}
 
 
 @pytest.mark.parametrize("app", [cli.app, gateway_cli.app])

@@ -18,7 +18,7 @@ BUCKET = {"store": "s3://memories/team", "endpoint_url": "http://127.0.0.1:8333"
 
 def _init(folder: Path, **flags: object) -> str:
     said: list[str] = []
-    init(folder, flags, said.append)
+    init(folder, flags, lambda _, *lines: said.extend(lines))
     return "\n".join(said)
 
 

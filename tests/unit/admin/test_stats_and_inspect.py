@@ -6,7 +6,7 @@ import pytest
 from operator_site import ROOT
 
 from relayer.admin.catalogue import Kind, read_catalogue
-from relayer.admin.inspect import describe_key, describe_namespace
+from relayer.admin.inspect import describe_key, describe_namespace, lines_of
 from relayer.admin.reports import RECALL, WRITE
 from relayer.admin.stats import Prices, Traffic, measure, parse_traffic
 from relayer.log.objects import Layout
@@ -90,7 +90,7 @@ async def test_a_namespace_is_described_without_a_word_of_it(site):
     await site.forget(ids[0])
     await site.erase(ids[1])
     await site.compact(entries=4)
-    lines = dict(await describe_namespace(site.ports, await site.listed()))
+    lines = dict(lines_of(await describe_namespace(site.ports, await site.listed())))
     assert lines["memories"] == "1 forgotten, 1 live"
     assert lines["erased"] == "1"
     assert lines["entries"].startswith("5 (5 of them in segments)")
@@ -104,13 +104,13 @@ async def test_every_object_of_a_store_can_be_described(site):
     await site.say("one more")
     catalogue = await read_catalogue(site.ports)
     for key in await site.keys():
-        lines = await describe_key(site.ports, catalogue, key)
-        assert lines is not None
-        shown = dict(lines)
+        facts = await describe_key(site.ports, catalogue, key)
+        assert facts is not None
+        shown = dict(lines_of(facts))
         assert shown["kind"] != "other"
         assert "problem" not in shown
-        assert "kettle" not in str(lines)
-    newest = dict(await describe_key(site.ports, catalogue, (await site.wal())[-1]) or ())
+        assert "kettle" not in str(facts)
+    newest = dict(lines_of(await describe_key(site.ports, catalogue, (await site.wal())[-1]) or []))
     assert (newest["seq"], newest["operations"]) == ("4", "1 put")
 
 
@@ -118,7 +118,7 @@ async def test_a_damaged_object_is_described_as_far_as_it_goes(site):
     await site.say(*TEXTS)
     key = (await site.wal())[0]
     await site.flip(key)
-    lines = dict(await describe_key(site.ports, await read_catalogue(site.ports), key) or ())
+    lines = dict(lines_of(await describe_key(site.ports, await read_catalogue(site.ports), key) or []))
     assert "does not open" in lines["problem"]
     assert lines["kind"] == "entry"
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import time
 
 import pytest
@@ -396,3 +397,8 @@ def test_the_sync_form_makes_the_same_calls(wire, trust_store, identity):
             client.recall(identity, QUERY, deadline=0.1)
     with pytest.raises(RuntimeError, match="closed"):
         client.version()
+
+
+def test_the_sync_form_takes_the_same_typed_arguments() -> None:
+    ours, theirs = (inspect.signature(one, eval_str=True) for one in (SyncRelayerClient, RelayerClient))
+    assert [*ours.parameters.values()] == [*theirs.parameters.values()]

@@ -1,0 +1,55 @@
+"""Spans of time and sizes as people write them, for commands and settings of both sides; a plain number goes on meaning what it meant."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_POWERS: Final = "kmgt"
+_SPAN: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?|\.[0-9]{1,6}) ?([smhdw]?)")
+_SIZE: Final = re.compile(r"([0-9]{1,18}) ?(?:([kmgt])(i?b)?|b)?", re.IGNORECASE)
+
+
+def parse_seconds(given: str, unit: str = "s") -> float:
+    """Return the seconds of a span such as 30s, 10m, 12h, 7d or 8w.
+
+    Args:
+        given: what was written; a number without a unit is one of ``unit``.
+        unit: ``s``, ``m``, ``h``, ``d`` or ``w``.
+
+    Raises:
+        ValueError: saying how to write it.
+    """
+    match = _SPAN.fullmatch(given.strip())
+    if match is None:
+        raise ValueError("write a number and a unit: 30s, 10m, 12h, 7d or 8w")
+    return float(match[1]) * _SECONDS[match[2] or unit]
+
+
+def parse_bytes(given: str) -> int:
+    """Return the bytes of a size: 512M and 512MiB are 512 x 1024 x 1024, 512MB is 512,000,000.
+
+    Raises:
+        ValueError: saying how to write it.
+    """
+    match = _SIZE.fullmatch(given.strip())
+    if match is None:
+        raise ValueError("write a number of bytes, or a size: 64K, 512M, 2GiB")
+    base = 1000 if (match[3] or "").lower() == "b" else 1024
+    power = _POWERS.index(match[2].lower()) + 1 if match[2] else 0
+    return int(match[1]) * int(base**power)
+
+
+def show_seconds(seconds: float) -> str:
+    """Write a span as `parse_seconds` reads it, in the largest unit that it is whole in."""
+    if not seconds or seconds != int(seconds):
+        return f"{seconds:g}"
+    unit, size = next(one for one in reversed(_SECONDS.items()) if int(seconds) % one[1] == 0)
+    return f"{int(seconds) // size}{unit}"
+
+
+def show_bytes(size: int) -> str:
+    """Write a size as `parse_bytes` reads it, in the largest unit that it is whole in."""
+    power = max((n for n in range(len(_POWERS) + 1) if size and size % 1024**n == 0), default=0)
+    return f"{size // 1024**power}{('', *_POWERS.upper())[power]}"
