@@ -153,7 +153,7 @@ class AsyncMemoryPlugin:
             meanwhile=self._persist,
             promised=None if self._model_work is None else self._model_work.promised,
         )
-        self._shares = Shares(shares_path(environ), holder)
+        self._shares = Shares(shares_path(environ), holder, legacy=self.settings.namespace.legacy)
         traces = active_traces(self.settings, environ)
         self._recaller = Recaller(
             self._client,

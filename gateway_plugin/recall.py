@@ -351,7 +351,7 @@ class Recaller:
     ) -> tuple[RecallResponse, bool]:
         left = end - self._clock.monotonic()
         await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
-        shared = self._shares.of(identity) if self._shares is not None else ()
+        shared = self._shares.beside(identity) if self._shares is not None else ()
         # Of what others write, and of a share that ends, a cache hears nothing.
         known = None if shared else self.cache.get(identity.namespace, request)
         if known is not None:

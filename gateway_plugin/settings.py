@@ -416,6 +416,11 @@ class NamespaceSettings(_Settings):
     scope: NamespaceScope = Field(
         NamespaceScope.AGENT, description="one namespace for an agent, or for each sender or workspace of it"
     )
+    legacy: bool = Field(
+        False,
+        title="Read former namespaces",
+        description="recall beside it what the agent remembered before `default` or `scope` set its memories apart",
+    )
     renamed: Renamed = Field(
         default_factory=dict,
         description="agents that go by another name here, since their keys were rotated: { old: new }",
