@@ -1,31 +1,26 @@
-"""``memrelay-gateway consolidate``: a difference to look at, and to take as a whole or in parts.
+"""``memrelay-gateway consolidate``: a difference to look at, and to take as a whole or in parts; and what the last run did.
 
-Nothing is consolidated unless somebody says ``--apply``: no setting does it in the background.
+Nothing is taken unless somebody says ``--apply``, here or as ``consolidation.apply`` for the runs on a schedule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import AgentOption, JsonOption, Output, UrlOption, ask
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.run import AgentOption, JsonOption, Output, UrlOption, ask, find_context, guarded
+from gateway_plugin.consolidation import difference, last_report, take
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import one_line
 from relayer.wire.command_line import FAILED, USAGE, fail
-from relayer.wire.service import (
-    MAX_TAKEN,
-    ConsolidationRequest,
-    ProposalView,
-    TakenView,
-    TakeRequest,
-)
+from relayer.wire.service import ProposalView, TakenView
 
-# Comparing a page takes the relayer seconds where memories are many.
-_SECONDS: Final = 30.0
 _WHY: Final = {
     "duplicate": "says the same",
     "replaced": "takes its place",
@@ -50,6 +45,9 @@ def consolidate(
     ] = None,
     *,
     apply: Annotated[bool, typer.Option("--apply", help="Take the proposals.")] = False,
+    last: Annotated[
+        bool, typer.Option("--last", help="Show instead what the last run on the schedule did.")
+    ] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -57,6 +55,11 @@ def consolidate(
     """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back."""
     if ids and not apply:
         fail(USAGE, "IDS: they are for --apply", "memrelay-gateway consolidate --apply ID")
+    if last and (ids or apply):
+        fail(USAGE, "--last: it shows what was done, and does nothing", "leave out IDS and --apply")
+    if last:
+        _show_last(url, agent, Output(as_json=as_json), as_json=as_json)
+        return
     found = ask(url, agent, lambda client, identity: _run(client, identity, ids or (), apply=apply))
     unknown = _unknown(found.proposals, ids or ())
     output = Output(as_json=as_json)
@@ -92,25 +95,38 @@ def add_to(app: typer.Typer) -> None:
 
 
 async def _run(client: RelayerClient, identity: Identity, ids: Sequence[str], *, apply: bool) -> _Difference:
-    proposals: list[ProposalView] = []
-    examined = expired = 0
-    cursor: str | None = None
-    while True:
-        request = ConsolidationRequest(cursor=cursor) if cursor else ConsolidationRequest()
-        page = await client.proposals(identity, request, deadline=_SECONDS)
-        proposals += page.proposals
-        examined += page.examined
-        expired += page.expired
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    wanted = [proposal.id for proposal in _takeable(proposals) if not ids or _is_named(proposal, ids)]
-    taken: list[TakenView] = []
-    if apply and not _unknown(proposals, ids):
-        for start in range(0, len(wanted), MAX_TAKEN):
-            batch = TakeRequest(proposals=tuple(wanted[start : start + MAX_TAKEN]))
-            taken += (await client.take_proposals(identity, batch, deadline=_SECONDS)).proposals
-    return _Difference(tuple(proposals), examined, expired, tuple(taken))
+    found = await difference(client, identity)
+    wanted = [proposal.id for proposal in found.takeable if not ids or _is_named(proposal, ids)]
+    taken = await take(client, identity, wanted) if apply and not _unknown(found.proposals, ids) else ()
+    return _Difference(found.proposals, found.examined, found.expired, taken)
+
+
+def _show_last(url: str | None, agent: str | None, output: Output, *, as_json: bool) -> None:
+    """Print what the last run on the schedule did in an agent's namespace."""
+    kept = open_file_outbox(url)
+    try:
+        report = guarded(lambda: last_report(kept, find_context(url, agent).identity.ref))
+    finally:
+        kept.close()
+    if report is None:
+        fail(FAILED, "no run on a schedule was here yet", "consolidation.enabled: true begins it")
+    if as_json:
+        output.json(report.model_dump(mode="json"))
+        return
+    output.say(f"{datetime.fromtimestamp(report.at, UTC).astimezone():%Y-%m-%d %H:%M}")
+    output.say(f"light: {report.given} memories were given to turns")
+    output.say(
+        f"REM: {report.examined} compared; can go: {len(report.proposals)}; conflicts: {report.conflicts}"
+    )
+    output.say(f"deep: {len(report.promoted)} promoted, {len(report.taken)} taken")
+    for one in report.promoted:
+        why = f"{one.recalls} turns, {one.questions} questions, mean relevance {one.score}"
+        output.say(f"  promoted {one.id} ({why}); back with: memrelay-gateway unpin {one.id}")
+    for proposal in report.taken:
+        gone = proposal.partition("-")[0]
+        output.say(f"  taken {gone}; back with: memrelay-gateway restore {gone}")
+    if len(report.proposals) > len(report.taken):
+        output.say("the proposals as they are now: memrelay-gateway consolidate")
 
 
 def _takeable(proposals: Sequence[ProposalView]) -> list[ProposalView]:
