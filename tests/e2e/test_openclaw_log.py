@@ -90,8 +90,8 @@ def test_a_consolidation_that_is_due_says_what_it_promoted_and_no_text(
     begun = len(gateway.log_text())
     for question in (
         QUESTION,
-        "In which shed is the Okonkwo family's tandem?",
-        "Where is their tandem kept?",
+        "In which shed is the tandem of the Okonkwo family kept?",
+        "Behind what is the tandem of the Okonkwo family kept?",
     ):
         gateway.chat(question, user="nightly")
     end = time.monotonic() + 2 * MINUTE
