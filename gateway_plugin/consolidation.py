@@ -284,25 +284,23 @@ class Consolidator:
 
     async def _wait(self) -> None:
         since = self._clock.now()
+        # A time that passed while no gateway ran is made up for.
+        with contextlib.suppress(OutboxUnavailable):
+            since = await asyncio.to_thread(self._last_run, since)
         while True:
-            # A time that passed while no gateway ran is made up for.
-            with contextlib.suppress(OutboxUnavailable):
-                since = await asyncio.to_thread(self._last_run, since)
             if self._clock.now() >= self._schedule.after(since):
-                since = await self._due(since)
+                since = self._clock.now()
+                await self._due(since)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _due(self, since: float) -> float:
-        now = self._clock.now()
+    async def _due(self, now: float) -> None:
         try:
-            if not await asyncio.to_thread(self._claimed, now):
-                return since
-            await asyncio.to_thread(self._counts.persist)
-            for owner in await asyncio.to_thread(self._counts.places):
-                await self._run(owner, now)
+            if await asyncio.to_thread(self._claimed, now):
+                await asyncio.to_thread(self._counts.persist)
+                for owner in await asyncio.to_thread(self._counts.places):
+                    await self._run(owner, now)
         except OutboxUnavailable as error:
             notify(f"memrelay: consolidation was left out: {error}")
-        return now
 
     def _last_run(self, begun: float) -> float:
         """Return when it ran last; the first process that asks begins the count."""
