@@ -23,7 +23,8 @@ QUESTIONS = (
     "Which key opens the lower lock of the canal?",
     "How is the lower lock of the canal opened?",
 )
-NIGHTLY: dict[str, Any] = {"enabled": True, "schedule": "* * * * *"}
+# Due once, further away than a test takes, and nearer than a relayer lets a gateway's clock be wrong.
+LATER = 200.0
 
 
 class Ahead:
@@ -46,7 +47,9 @@ def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
 
 
 def nightly(site: PluginSite, clock: Ahead, **more: Any) -> MemoryPlugin:
-    settings = {"consolidation": NIGHTLY | more}
+    minute = time.localtime(time.time() + LATER - 20).tm_min
+    schedule = {"enabled": True, "schedule": f"{minute} * * * *"}
+    settings = {"consolidation": schedule | more}
     return MemoryPlugin(settings=settings, environ=dict(site.environment), clock=clock)
 
 
@@ -70,7 +73,7 @@ def test_what_three_turns_asked_for_is_promoted_when_it_is_due_and_what_one_aske
             assert LOCK in [hit.text for hit in recall(plugin, question).hits]
         recall(plugin, "Who keeps the lighthouse and plays the bassoon?")
         assert not any(pinned(site).values())
-        clock.seconds = 61
+        clock.seconds = LATER
         wait_until(lambda: ran(site))
         assert pinned(site) == {LOCK: True, RARE: False}
         report = site.json("consolidate", "--last")
@@ -100,7 +103,7 @@ def test_what_was_replaced_is_proposed_and_taken_only_where_a_setting_says_so(
         recall(plugin, "What do we use for our builds?")
         before = site.texts()
         proposed = site.json("consolidate")["proposals"]
-        clock.seconds = 61
+        clock.seconds = LATER
         wait_until(lambda: ran(site))
         report = site.json("consolidate", "--last")
     assert len(before) == 2
@@ -122,7 +125,7 @@ def test_a_time_that_passed_while_no_gateway_ran_is_made_up_for_once(site: Plugi
             recall(plugin, question)
         plugin.flush(PATIENCE)
     assert not ran(site)
-    clock.seconds = 61
+    clock.seconds = LATER
     with nightly(site, clock):
         wait_until(lambda: ran(site))
     assert pinned(site) == {LOCK: True}
@@ -134,7 +137,7 @@ def test_at_default_settings_nothing_is_counted_and_nothing_runs(site: PluginSit
         say(plugin, LOCK)
         for question in QUESTIONS:
             recall(plugin, question)
-        clock.seconds = 61
+        clock.seconds = LATER
     told = run_gateway(site.environment, "consolidate", "--last")
     assert told.returncode != 0
     assert "consolidation.enabled" in told.stderr
