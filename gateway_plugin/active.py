@@ -210,22 +210,24 @@ class ActiveRecaller:
             # A relayer of before this; it is not offered again.
             self._lent = None
             return await self._client.active_recall(identity, request, deadline=end - self._clock.monotonic())
-        if answer.question is None:
-            return answer
-        left = end - self._clock.monotonic()
-        asked = host_question(
-            answer.question,
-            "active-recall",
-            left * _MODEL_SHARE,
-            agent=identity.agent,
-            model=self._settings.active.model,
-        )
-        said = given_answer(answer.question, await self._lent.ask(asked))
-        proving = lending.model_copy(update={"answer": said})
-        checked = await self._client.active_recall(identity, proving, deadline=end - self._clock.monotonic())
-        # Asked again, because the memories changed meanwhile: there is no time for a second round.
+        for _ in range(_ROUNDS):
+            left = end - self._clock.monotonic()
+            if answer.question is None or left < _LEAST_SECONDS:
+                break
+            asked = host_question(
+                answer.question,
+                "active-recall",
+                left * _MODEL_SHARE,
+                agent=identity.agent,
+                model=self._settings.active.model,
+            )
+            said = given_answer(answer.question, await self._lent.ask(asked))
+            proving = lending.model_copy(update={"answer": said})
+            # It asks again where the memories changed meanwhile: what was answered is about others.
+            left = end - self._clock.monotonic()
+            answer = await self._client.active_recall(identity, proving, deadline=left)
         stale = {"status": "fallback", "reason": "model_timeout"}
-        return checked.model_copy(update=stale) if checked.question is not None else checked
+        return answer.model_copy(update=stale) if answer.question is not None else answer
 
     def _read(self, answer: ActiveRecallResponse) -> Reminder:
         if answer.status == "fallback":
@@ -268,6 +270,8 @@ class ActiveRecaller:
 
 # What is left of a turn's time for the relayer to check what the host's model said.
 _MODEL_SHARE: Final = 0.9
+# A capture of the turn before may come between a question and its answer; one that does so every time is not waited for.
+_ROUNDS: Final = 3
 # How a relayer answers a field that it does not know.
 _MISUNDERSTOOD: Final = frozenset({400, 422})
 _WORDS: Final = {"timeout": "model_timeout", "budget": "over_budget", "spared": "spared"}

@@ -18,10 +18,11 @@ be said there is what a group may hear, and what is said there is not repeated t
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -510,6 +511,13 @@ def identify(
         keys=holder.agent(agent),
         credential=holder.credential(agent),
     )
+
+
+def before_set_apart(identity: Identity) -> tuple[Identity, ...]:
+    """Return who the agent was before a default namespace or a scope set these memories apart: the nearest place first (MW-36)."""
+    agent, *below = identity.namespace.split("/")
+    fewer = (part for count in reversed(range(len(below))) for part in itertools.combinations(below, count))
+    return tuple(replace(identity, namespace="/".join((agent, *parts))) for parts in fewer)
 
 
 def _below(default_namespace: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ import httpx
 
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
+from gateway_plugin.consolidation import Consolidator, RecallCounts
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.identity import (
@@ -153,7 +154,7 @@ class AsyncMemoryPlugin:
             meanwhile=self._persist,
             promised=None if self._model_work is None else self._model_work.promised,
         )
-        self._shares = Shares(shares_path(environ), holder)
+        self._shares = Shares(shares_path(environ), holder, legacy=self.settings.namespace.legacy)
         traces = active_traces(self.settings, environ)
         self._recaller = Recaller(
             self._client,
@@ -164,6 +165,21 @@ class AsyncMemoryPlugin:
             traces=traces,
             lent=self._lent,
             shares=self._shares,
+        )
+        self._counts = RecallCounts(
+            self._outbox,
+            self._identities.gateway,
+            self._clock,
+            min_score=self.settings.consolidation.min_score,
+        )
+        self._consolidator = Consolidator(
+            client=self._client,
+            outbox=self._outbox,
+            counts=self._counts,
+            identity_of=self._identities.of_owner,
+            settings=self.settings.consolidation,
+            clock=self._clock,
+            gateway=self._identities.gateway,
         )
         self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
         self._sessions = Sessions()
@@ -176,6 +192,7 @@ class AsyncMemoryPlugin:
             sessions=self._sessions,
             settings=self.settings,
             last=self._last,
+            counts=self._counts if self.settings.consolidation.enabled else None,
             watchdog=self._watchdog,
             notify_once=notify_once,
         )
@@ -193,6 +210,8 @@ class AsyncMemoryPlugin:
     async def start(self) -> None:
         """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
         self._sender.start()
+        if self.settings.consolidation.enabled and not self.settings.disabled:
+            self._consolidator.start()
         for sentence in without_effect(self.settings, self._identities.account):
             self._notify_once(sentence)
         self._tell_of_a_former_name()
@@ -498,6 +517,7 @@ class AsyncMemoryPlugin:
     async def aclose(self) -> None:
         """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
         await self._sender.flush(CLOSING_SECONDS)
+        await self._consolidator.aclose()
         await self._recaller.standing.aclose()
         if self._model_work is not None:
             await self._model_work.aclose()
@@ -539,6 +559,7 @@ class AsyncMemoryPlugin:
         """Write what was learnt since: positions, and why the last turn went as it did."""
         self._positions.persist()
         self._last.persist()
+        self._counts.persist()
 
     def _dead(self) -> tuple[tuple[DeadLetter, ...], str]:
         """Return what was refused for good; where the outbox cannot be read, why."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from gateway_plugin.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
+from gateway_plugin.consolidation import RecallCounts
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
     TRUSTED,
@@ -351,7 +352,7 @@ class Recaller:
     ) -> tuple[RecallResponse, bool]:
         left = end - self._clock.monotonic()
         await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
-        shared = self._shares.of(identity) if self._shares is not None else ()
+        shared = self._shares.beside(identity) if self._shares is not None else ()
         # Of what others write, and of a share that ends, a cache hears nothing.
         known = None if shared else self.cache.get(identity.namespace, request)
         if known is not None:
@@ -458,6 +459,7 @@ class TurnRecall:
         sessions: what was injected before.
         settings: all of them.
         last: keeps the trace.
+        counts: told what turns are given; None where nobody promotes memories by it.
         watchdog: counts the turns that recalled.
         notify_once: told what a person must put right.
     """
@@ -467,6 +469,7 @@ class TurnRecall:
     sessions: Sessions
     settings: PluginSettings
     last: LastTurn
+    counts: RecallCounts | None
     watchdog: Watchdog
     notify_once: NotifyOnce
 
@@ -526,6 +529,8 @@ class TurnRecall:
             self.notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
         trace = replace(trace, gates=turn.gates)
         self.last.note(identity.ref, trace)
+        if self.counts is not None:
+            self.counts.saw(identity.ref, injection.hits, turn.query)
         return injection, trace
 
     async def _stopped(

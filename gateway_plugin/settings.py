@@ -28,6 +28,7 @@ from pydantic import (
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import DEFAULT_NAME, Audience, NamespaceScope, named
+from gateway_plugin.schedule import Schedule
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
@@ -199,12 +200,18 @@ def _renamed(pairs: dict[str, str]) -> dict[str, str]:
     return whose
 
 
+def _cron(line: str) -> str:
+    Schedule.parse(line)
+    return line
+
+
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Patterns = Annotated[tuple[Pattern, ...], Field(max_length=MAX_PATTERNS)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Names = Annotated[tuple[Name, ...], Field(max_length=1000)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 NamespaceName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_namespace)]
+CronLine = Annotated[str, Field(max_length=100), AfterValidator(_cron)]
 Url = Annotated[str, AfterValidator(_url)]
 Secret = Annotated[SecretStr, AfterValidator(_key)]
 AccountId = Annotated[str, AfterValidator(_account)]
@@ -416,6 +423,11 @@ class NamespaceSettings(_Settings):
     scope: NamespaceScope = Field(
         NamespaceScope.AGENT, description="one namespace for an agent, or for each sender or workspace of it"
     )
+    legacy: bool = Field(
+        False,
+        title="Read former namespaces",
+        description="recall beside it what the agent remembered before `default` or `scope` set its memories apart",
+    )
     renamed: Renamed = Field(
         default_factory=dict,
         description="agents that go by another name here, since their keys were rotated: { old: new }",
@@ -533,6 +545,26 @@ class HostModelSettings(_Settings):
     )
 
 
+class ConsolidationSettings(_Settings):
+    """Memories tidied up by the gateway itself, when nobody speaks; memory-core calls it dreaming (CP-49)."""
+
+    enabled: bool = Field(False, description="run on the schedule; off, it is a command alone")
+    schedule: CronLine = Field(
+        "0 3 * * *", description="when: minute, hour, day, month and weekday, as cron has them, in local time"
+    )
+    min_score: float = Field(
+        0.5, ge=0, le=1, description="relevance from which on a turn counts for a memory that it was given"
+    )
+    min_recall_count: int = Field(
+        3, ge=1, le=10_000, description="turns that a memory must count before it is promoted, that is pinned"
+    )
+    min_unique_queries: int = Field(3, ge=1, le=16, description="different questions that must have found it")
+    apply: bool = Field(
+        False,
+        description="take what repeats or was replaced as well; off, it is proposed and left to a person",
+    )
+
+
 class PluginSettings(_Settings):
     """Everything that can be set.
 
@@ -568,6 +600,10 @@ class PluginSettings(_Settings):
         HostModelSettings(),
         title="Host's model",
         description="the host's own model, where the relayer has none",
+    )
+    consolidation: ConsolidationSettings = Field(
+        ConsolidationSettings(),
+        description="promotes what turns keep needing, and finds what repeats, on a schedule",
     )
     disabled: bool = False
     unused: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.identity import Identity, KeyHolder, RootHolder, mint, typed
+from gateway_plugin.identity import Identity, KeyHolder, RootHolder, before_set_apart, mint, typed
 from gateway_plugin.private_files import locked, read_private, replace_private
 from gateway_plugin.status import NotifyOnce
 from relayer.wire import codec as base64url
@@ -97,10 +97,12 @@ class Shares:
     Args:
         path: the file, which need not be there.
         holder: the keys at hand; one agent's alone share nothing, and None (memory is switched off) neither.
+        legacy: whether agents read beside it, too, what they remembered before their memories were set apart.
     """
 
-    def __init__(self, path: Path, holder: KeyHolder | None) -> None:
+    def __init__(self, path: Path, holder: KeyHolder | None, *, legacy: bool = False) -> None:
         self._path = path
+        self._legacy = legacy
         self._root = holder.root if isinstance(holder, RootHolder) else None
         self._seen: tuple[int, int] | None = None
         self._known: tuple[Share, ...] = ()
@@ -121,6 +123,11 @@ class Shares:
             for agent, shared in sorted(accounts.items())
             for namespace, writes in sorted(shared.items())
         )
+
+    def beside(self, identity: Identity) -> tuple[Identity, ...]:
+        """Return who an agent is to all that it reads beside its own namespace: its former ones where they are read, then `of`."""
+        former = before_set_apart(identity) if self._legacy else ()
+        return (*former, *self.of(identity))
 
     def of(self, identity: Identity) -> tuple[Identity, ...]:
         """Return who an agent is to the namespaces that are shared with it; as the file is now, at no cost while it stays.

@@ -234,7 +234,8 @@ class Toolbox:
             wanted = shared_namespace(namespace)
         except InvalidName:
             return None
-        found = next((one for one in self._shares.of(identity) if one.namespace == wanted), None)
+        known = self._shares.of(identity) if writes else self._shares.beside(identity)
+        found = next((one for one in known if one.namespace == wanted), None)
         if found is not None and writes and not self._shares.may_write(identity, wanted):
             raise ToolError("namespace: it is shared for reading; leave it out")
         return found
@@ -271,7 +272,7 @@ class Toolbox:
             **({} if asked.as_of is None else {"as_of": moment("asOf", asked.as_of)}),
         )
         # One that was named is asked alone.
-        shared = () if self._shares is None or asked.namespace else self._shares.of(turn.identity)
+        shared = () if self._shares is None or asked.namespace else self._shares.beside(turn.identity)
         own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
         answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
         hits = [hit for hit in answer.memories if may_be_shown(hit, audible)]

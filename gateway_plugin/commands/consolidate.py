@@ -1,46 +1,31 @@
-"""``memrelay-gateway consolidate``: a difference to look at, and to take as a whole or in parts.
+"""``memrelay-gateway consolidate``: a difference to look at, and to take as a whole or in parts; and what the last run did.
 
-Nothing is consolidated unless somebody says ``--apply``: no setting does it in the background.
+Nothing is taken unless somebody says ``--apply``, here or as ``consolidation.apply`` for the runs on a schedule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask
+from gateway_plugin.commands.outbox import open_file_outbox
+from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, find_context, guarded
+from gateway_plugin.consolidation import Difference, Report, difference, last_report, take
 from gateway_plugin.identity import Identity
 from gateway_plugin.text.measures import one_line
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
-from relayer.wire.service import (
-    MAX_TAKEN,
-    ConsolidationRequest,
-    ProposalView,
-    TakenView,
-    TakeRequest,
-)
+from relayer.wire.fields import render_time
+from relayer.wire.service import ProposalView, TakenView
 
-# Comparing a page takes the relayer seconds where memories are many.
-_SECONDS: Final = 30.0
 _WHY: Final = {
     "duplicate": "says the same",
     "replaced": "takes its place",
     "conflict": "cannot hold beside it; decide with: memrelay-gateway forget ID, or update ID TEXT",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """What all pages together propose, and what became of what was taken."""
-
-    proposals: tuple[ProposalView, ...]
-    examined: int
-    expired: int
-    taken: tuple[TakenView, ...] = ()
 
 
 def consolidate(
@@ -50,6 +35,9 @@ def consolidate(
     ] = None,
     *,
     apply: Annotated[bool, typer.Option("--apply", help="Take the proposals.")] = False,
+    last: Annotated[
+        bool, typer.Option("--last", help="Show instead what the last run on the schedule did.")
+    ] = False,
     agent: AgentOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -62,23 +50,28 @@ def consolidate(
     """
     if ids and not apply:
         fail(USAGE, "IDS: they are for --apply", "memrelay-gateway consolidate --apply ID")
-    found = ask(url, agent, lambda client, identity: _run(client, identity, ids or (), apply=apply))
-    unknown = _unknown(found.proposals, ids or ())
+    if last and (ids or apply):
+        fail(USAGE, "--last: it shows what was done, and does nothing", "leave out IDS and --apply")
+    if last:
+        _show_last(url, agent, Output(as_json=as_json))
+        return
+    found, taken = ask(url, agent, lambda client, identity: _run(client, identity, ids or (), apply=apply))
+    unknown = _unknown(found, ids or ())
     output = Output(as_json=as_json)
     document = {
         "proposals": [proposal.model_dump(mode="json") for proposal in found.proposals],
         "examined": found.examined,
         "expired": found.expired,
-        "taken": [one.model_dump(mode="json") for one in found.taken],
+        "taken": [one.model_dump(mode="json") for one in taken],
     }
-    output.tell(document, *_lines(found, apply=apply))
+    output.tell(document, *_lines(found, taken, apply=apply))
     if unknown:
         fail(
             FAILED,
             f"{len(unknown)} of these IDS name nothing that can be taken",
             "see the proposals with: memrelay-gateway consolidate",
         )
-    if any(one.status != "taken" for one in found.taken):
+    if any(one.status != "taken" for one in taken):
         fail(
             FAILED,
             "some memories changed meanwhile and stay as they are",
@@ -91,41 +84,51 @@ def add_to(app: typer.Typer) -> None:
     app.command()(consolidate)
 
 
-async def _run(client: RelayerClient, identity: Identity, ids: Sequence[str], *, apply: bool) -> _Difference:
-    proposals: list[ProposalView] = []
-    examined = expired = 0
-    cursor: str | None = None
-    while True:
-        request = ConsolidationRequest(cursor=cursor) if cursor else ConsolidationRequest()
-        page = await client.proposals(identity, request, deadline=_SECONDS)
-        proposals += page.proposals
-        examined += page.examined
-        expired += page.expired
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    wanted = [proposal.id for proposal in _takeable(proposals) if not ids or _is_named(proposal, ids)]
-    taken: list[TakenView] = []
-    if apply and not _unknown(proposals, ids):
-        for start in range(0, len(wanted), MAX_TAKEN):
-            batch = TakeRequest(proposals=tuple(wanted[start : start + MAX_TAKEN]))
-            taken += (await client.take_proposals(identity, batch, deadline=_SECONDS)).proposals
-    return _Difference(tuple(proposals), examined, expired, tuple(taken))
+async def _run(
+    client: RelayerClient, identity: Identity, ids: Sequence[str], *, apply: bool
+) -> tuple[Difference, tuple[TakenView, ...]]:
+    found = await difference(client, identity)
+    wanted = [proposal.id for proposal in found.takeable if not ids or _is_named(proposal, ids)]
+    return found, await take(client, identity, wanted) if apply and not _unknown(found, ids) else ()
 
 
-def _takeable(proposals: Sequence[ProposalView]) -> list[ProposalView]:
-    return [proposal for proposal in proposals if proposal.reason != "conflict"]
+def _show_last(url: str | None, agent: str | None, output: Output) -> None:
+    """Print what the last run on the schedule did in an agent's namespace."""
+    kept = open_file_outbox(url)
+    try:
+        report = guarded(lambda: last_report(kept, find_context(url, agent).identity.ref))
+    finally:
+        kept.close()
+    if report is None:
+        fail(FAILED, "no run on a schedule was here yet", "consolidation.enabled: true begins it")
+    document = report.model_dump(mode="json") | {"at": render_time(int(report.at * 1000))}
+    output.tell(document, *_lines_of(report))
+
+
+def _lines_of(report: Report) -> Iterator[str]:
+    yield f"{datetime.fromtimestamp(report.at, UTC).astimezone():%Y-%m-%d %H:%M}"
+    yield f"light: {report.given} memories were given to turns"
+    yield f"REM: {report.examined} compared; can go: {len(report.proposals)}; conflicts: {report.conflicts}"
+    yield f"deep: {len(report.promoted)} promoted, {len(report.taken)} taken"
+    for one in report.promoted:
+        why = f"{one.recalls} turns, {one.questions} questions, mean relevance {one.score}"
+        yield f"  promoted {one.id} ({why}); back with: memrelay-gateway unpin {one.id}"
+    for proposal in report.taken:
+        gone = proposal.partition("-")[0]
+        yield f"  taken {gone}; back with: memrelay-gateway restore {gone}"
+    if len(report.proposals) > len(report.taken):
+        yield "the proposals as they are now: memrelay-gateway consolidate"
 
 
 def _is_named(proposal: ProposalView, ids: Sequence[str]) -> bool:
     return proposal.id in ids or proposal.goes.id in ids
 
 
-def _unknown(proposals: Sequence[ProposalView], ids: Sequence[str]) -> list[str]:
-    return [one for one in ids if not any(_is_named(proposal, [one]) for proposal in _takeable(proposals))]
+def _unknown(found: Difference, ids: Sequence[str]) -> list[str]:
+    return [one for one in ids if not any(_is_named(proposal, [one]) for proposal in found.takeable)]
 
 
-def _lines(found: _Difference, *, apply: bool) -> Iterator[str]:
+def _lines(found: Difference, taken: Sequence[TakenView], *, apply: bool) -> Iterator[str]:
     """Yield the difference as people read it: - goes, + stays, ? both stay."""
     for proposal in found.proposals:
         goes = "?" if proposal.reason == "conflict" else "-"
@@ -134,12 +137,12 @@ def _lines(found: _Difference, *, apply: bool) -> Iterator[str]:
         yield f"  {goes} {proposal.goes.id}  {one_line(proposal.goes.text)}"
         yield f"  {stays} {proposal.stays.id}  {one_line(proposal.stays.text)}"
         yield f"    {_WHY[proposal.reason]}"
-    count = len(_takeable(found.proposals))
+    count = len(found.takeable)
     yield f"{found.examined} memories examined; can go: {count}; conflicts: {len(found.proposals) - count}"
     if found.expired:
         yield f"{found.expired} more are past their time: nobody is shown them"
     if apply:
-        done = [one for one in found.taken if one.status == "taken"]
-        yield f"taken: {len(done)} of {len(found.taken)}; each comes back with: memrelay-gateway restore ID"
+        done = [one for one in taken if one.status == "taken"]
+        yield f"taken: {len(done)} of {len(taken)}; each comes back with: memrelay-gateway restore ID"
     elif count:
         yield "nothing was changed; take them with: memrelay-gateway consolidate --apply [IDS]..."

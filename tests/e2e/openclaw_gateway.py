@@ -68,6 +68,7 @@ class Gateway:
         self._process: subprocess.Popen[bytes] | None = None
         for name in ("home", "state", "tmp", *(f"ws/{agent}" for agent in agents)):
             (folder / name).mkdir(parents=True, exist_ok=True)
+        _share_compiled(installed, folder / "tmp")
         self.environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {
             "PATH": f"{installed.node.parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder / "home"),
@@ -112,9 +113,11 @@ class Gateway:
         command += ["--port", str(self.port), "--bind", "loopback"]
         begun = time.monotonic()
         with self.log.open("ab") as log:
+            # A session of its own, as a service has: the kernel gives each a share, and the host's leases want theirs.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.environment
-            )
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.environment,
+                start_new_session=True,
+            )  # fmt: skip
         while not self._answers():
             if self._process.poll() is not None:
                 raise RuntimeError(f"the gateway ended with {self._process.returncode}:\n{self.log_tail()}")
@@ -269,6 +272,14 @@ class Gateway:
             "cron": {"enabled": False}, "update": {"checkOnStart": False}, "discovery": {"mdns": {"mode": "off"}},
             "plugins": plugins,
         }  # fmt: skip
+
+
+def _share_compiled(installed: Installed, temporary: Path) -> None:
+    """Let the host find what it compiled in earlier tests, where it looks for that: in a person's own temporary folder it stays."""
+    installed.compiled.mkdir(parents=True, exist_ok=True)
+    link = temporary / installed.compiled.name
+    if not link.is_symlink():
+        link.symlink_to(installed.compiled)
 
 
 def memrelay_plugins(url: str, *, core: bool = False, **config: Any) -> dict[str, Any]:

@@ -44,6 +44,11 @@ class Installed:
         return self.folder / ("oc" if self.version == VERSION else f"hosts/{self.version}")
 
     @property
+    def compiled(self) -> Path:
+        """What the host keeps of its own code once it was compiled."""
+        return self.folder / "node-compile-cache"
+
+    @property
     def complete(self) -> bool:
         return self.node.exists() and self.openclaw.exists()
 

@@ -75,6 +75,11 @@ def test_a_package_installs_loads_with_its_hooks_tools_and_commands_and_leaves_w
     assert plugins.get("slots", {}).get("memory", "memory-core") == "memory-core"
     assert not (host.state / "extensions" / "memrelay").exists()
     run(host, "config", "validate")
+    # The host's own memory answers from its file again.
+    (host.folder / "ws" / "main" / "MEMORY.md").write_text("- The quay at Visby is made of limestone.\n")
+    run(host, "memory", "index", "--agent", "main")
+    asked = "What is the quay at Visby made of?"
+    assert "limestone" in run(host, "memory", "search", asked, "--agent", "main")
 
 
 @pytest.mark.row("AR-24", level="e2e")

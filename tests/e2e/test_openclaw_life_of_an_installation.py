@@ -84,7 +84,7 @@ def tools(host: Gateway, model: StubModel, user: str) -> set[str]:
     return {tool["function"]["name"] for tool in model.turns[-1]["tools"]}
 
 
-@pytest.mark.row("CP-04", "CP-05", "CP-06")
+@pytest.mark.row("CP-04", "CP-05", "CP-06", level="e2e")
 def test_another_version_over_it_off_and_on_away_and_back_and_what_was_told_is_recalled(
     host: Gateway, relayer: Relayer, model: StubModel, tmp_path: Path
 ) -> None:

@@ -82,6 +82,27 @@ def test_no_number_of_recalls_ends_the_log_or_hides_what_warns(
     wait_until(lambda: answered(gateway, before))
 
 
+@pytest.mark.row("CP-49", level="e2e")
+def test_a_consolidation_that_is_due_says_what_it_promoted_and_no_text(
+    gateway: Gateway, relayer: Relayer, fact: str
+) -> None:
+    gateway.reload(memrelay_plugins(relayer.url, consolidation={"enabled": True, "schedule": "* * * * *"}))
+    begun = len(gateway.log_text())
+    for question in (
+        QUESTION,
+        "In which shed is the tandem of the Okonkwo family kept?",
+        "Behind what is the tandem of the Okonkwo family kept?",
+    ):
+        gateway.chat(question, user="nightly")
+    end = time.monotonic() + 2 * MINUTE
+    while "1 promoted" not in gateway.log_text()[begun:] and time.monotonic() < end:
+        time.sleep(0.5)
+    written = gateway.log_text()[begun:]
+    assert "memrelay: consolidation of main: light: 1 memories" in written
+    assert "1 promoted, 0 taken" in written
+    assert not [word for word in (fact, "tandem", "Okonkwo") if word in written]
+
+
 def answered(gateway: Gateway, before: int) -> bool:
     gateway.chat(QUESTION, user="log-after")
     return any("injecting 1 memories" in line for line in said_since(gateway, before))

@@ -212,6 +212,27 @@ def test_active_mode_asks_the_hosts_model_within_the_turn(plugin):
     assert one.why().active == "fallback:not_proved"
 
 
+@pytest.mark.row("AM-01", level="e2e")
+def test_active_mode_asks_again_when_a_memory_comes_between_question_and_answer(plugin):
+    coffee, tea = "I only drink oat milk coffee.", "I drink oat milk coffee at the harbour on Sundays."
+    other = plugin(Hosted(says()))
+
+    def answer(question):
+        if question.purpose != "active-recall":
+            return says()
+        if tea not in html.unescape(question.prompt):
+            stored = other.tool("memory_store", {"text": tea}, session_key=KEY)
+            assert not stored.failed, stored.text
+        return "Oat milk coffee."
+
+    model = Hosted(answer)
+    one = plugin(model, recall={"mode": "active"}, active={"agents": ["researcher"]})
+    tell(one, coffee)
+    injection = one.before_turn("Which coffee do I drink, actually?", session_key=KEY, deadline=20)
+    assert (injection.status, injection.summary) == ("ok", "Oat milk coffee.")
+    assert model.purposes().count("active-recall") == 2
+
+
 def test_active_mode_falls_back_to_the_hits_when_the_hosts_model_is_late(plugin):
     coffee = "I only drink oat milk coffee, never after 2 pm."
     model = Hosted("NONE")

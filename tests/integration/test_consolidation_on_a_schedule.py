@@ -1,0 +1,144 @@
+"""At the time that a setting names, a gateway promotes what turns keep needing, finds what repeats, and a person can read it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
+from processes import wait_until
+from typed_commands import run_gateway
+
+from gateway_plugin import MemoryPlugin
+
+LOCK = "The lower lock of the canal is opened with a brass key."
+JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."
+RARE = "The keeper of the lighthouse plays the bassoon on Fridays."
+QUESTIONS = (
+    "What is the lower lock of the canal opened with?",
+    "Which key opens the lower lock of the canal?",
+    "How is the lower lock of the canal opened?",
+)
+# Due once, further away than a test takes, and nearer than a relayer lets a gateway's clock be wrong.
+LATER = 200.0
+
+
+class Ahead:
+    """This machine's clock, and as many seconds later as a test says."""
+
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(asyncio.sleep)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.seconds
+
+
+@pytest.fixture
+def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
+    with own_relayer() as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
+        yield made
+
+
+def nightly(site: PluginSite, clock: Ahead, **more: Any) -> MemoryPlugin:
+    minute = time.localtime(time.time() + LATER - 20).tm_min
+    schedule = {"enabled": True, "schedule": f"{minute} * * * *"}
+    settings = {"consolidation": schedule | more}
+    return MemoryPlugin(settings=settings, environ=dict(site.environment), clock=clock)
+
+
+def ran(site: PluginSite) -> bool:
+    return bool(run_gateway(site.environment, "consolidate", "--last").returncode == 0)
+
+
+def pinned(site: PluginSite) -> dict[str, bool]:
+    return {str(memory["text"]): bool(memory["pinned"]) for memory in site.memories()}
+
+
+@pytest.mark.row("CP-49", level="e2e")
+def test_what_three_turns_asked_for_is_promoted_when_it_is_due_and_what_one_asked_for_is_not(
+    site: PluginSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Ahead()
+    with nightly(site, clock) as plugin:
+        say(plugin, LOCK)
+        say(plugin, RARE)
+        for question in QUESTIONS:
+            assert LOCK in [hit.text for hit in recall(plugin, question).hits]
+        recall(plugin, "Who keeps the lighthouse and plays the bassoon?")
+        assert not any(pinned(site).values())
+        clock.seconds = LATER
+        wait_until(lambda: ran(site))
+        assert pinned(site) == {LOCK: True, RARE: False}
+        report = site.json("consolidate", "--last")
+        (promoted,) = report["promoted"]
+        assert (promoted["recalls"], promoted["questions"]) == (3, 3)
+        assert (report["given"], report["examined"]) == (2, 2)
+        shown = site.command("consolidate", "--last").stdout
+        assert "light: 2 memories" in shown
+        assert f"promoted {promoted['id']} (3 turns, 3 questions" in shown
+        site.command("unpin", promoted["id"])
+        assert not any(pinned(site).values())
+    assert (
+        "consolidation of main: light: 2 memories were given to turns; REM: 2 compared"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.row("CP-49", level="e2e")
+@pytest.mark.parametrize("apply", [False, True])
+def test_what_was_replaced_is_proposed_and_taken_only_where_a_setting_says_so(
+    site: PluginSite, *, apply: bool
+) -> None:
+    clock = Ahead()
+    with nightly(site, clock, apply=apply) as plugin:
+        say(plugin, JENKINS)
+        site.command("remember", SWITCHED)
+        recall(plugin, "What do we use for our builds?")
+        before = site.texts()
+        proposed = site.json("consolidate")["proposals"]
+        clock.seconds = LATER
+        wait_until(lambda: ran(site))
+        report = site.json("consolidate", "--last")
+    assert len(before) == 2
+    assert report["proposals"] == [one["id"] for one in proposed]
+    assert report["proposals"]
+    assert report["taken"] == (report["proposals"] if apply else [])
+    assert len(site.texts()) == (1 if apply else 2)
+    if apply:
+        site.command("restore", report["taken"][0].partition("-")[0])
+        assert sorted(site.texts()) == sorted(before)
+
+
+@pytest.mark.row("CP-49", level="e2e")
+def test_a_time_that_passed_while_no_gateway_ran_is_made_up_for_once(site: PluginSite) -> None:
+    clock = Ahead()
+    with nightly(site, clock) as plugin:
+        say(plugin, LOCK)
+        for question in QUESTIONS:
+            recall(plugin, question)
+        plugin.flush(PATIENCE)
+    assert not ran(site)
+    clock.seconds = LATER
+    with nightly(site, clock):
+        wait_until(lambda: ran(site))
+    assert pinned(site) == {LOCK: True}
+
+
+def test_at_default_settings_nothing_is_counted_and_nothing_runs(site: PluginSite) -> None:
+    clock = Ahead()
+    with MemoryPlugin(environ=dict(site.environment), clock=clock) as plugin:
+        say(plugin, LOCK)
+        for question in QUESTIONS:
+            recall(plugin, question)
+        clock.seconds = LATER
+    told = run_gateway(site.environment, "consolidate", "--last")
+    assert told.returncode != 0
+    assert "consolidation.enabled" in told.stderr
+    assert pinned(site) == {LOCK: False}

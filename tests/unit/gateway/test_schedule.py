@@ -1,0 +1,42 @@
+"""Cron lines: when the next time is, and what is no cron line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from gateway_plugin.errors import SettingsError
+from gateway_plugin.schedule import Schedule
+from gateway_plugin.settings import load_settings
+
+
+def local(text: str) -> float:
+    return datetime.fromisoformat(text).astimezone().timestamp()
+
+
+@pytest.mark.parametrize(
+    ("line", "moment", "due"),
+    [
+        ("0 3 * * *", "2026-05-04 02:59:59", "2026-05-04 03:00"),
+        ("0 3 * * *", "2026-05-04 03:00", "2026-05-05 03:00"),
+        ("*/15 * * * *", "2026-05-04 10:46", "2026-05-04 11:00"),
+        ("30 8-10/2 * * 1-5", "2026-05-08 10:31", "2026-05-11 08:30"),
+        ("0 0 29 2 *", "2026-05-04 00:00", "2028-02-29 00:00"),
+        ("0 12 1 * 7", "2026-05-04 00:00", "2026-05-10 12:00"),
+        ("0 12 13 * 5", "2026-05-09 00:00", "2026-05-13 12:00"),
+        ("5 4 1,15 12 *", "2026-12-15 04:05", "2027-12-01 04:05"),
+    ],
+)
+def test_the_next_time_is_the_first_one_that_fits_behind_a_moment(line: str, moment: str, due: str) -> None:
+    assert Schedule.parse(line).after(local(moment)) == local(due)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "0 3 * *", "60 3 * * *", "0 3 0 * *", "0 3 * * mon", "5-1 * * * *", "*/0 * * * *", "0 0 31 2 *"],
+)
+def test_what_is_no_schedule_is_refused_by_name(line: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"consolidation": {"schedule": line}}, {})
+    assert "consolidation.schedule" in str(refused.value)
