@@ -23,6 +23,9 @@ Number = TypeVar("Number", float, NDArray[np.floating])
 # whether any of them is to the point. Words tell one memory from the next better than they tell a prompt about this
 # namespace from any other, which has some words in common with it by chance.
 TERM_WEIGHT = 1.0
+# Of models that know languages, for the order, where the query is in another one than English: only English terms are free of
+# function words and endings, so that of the others chance matches more, and the meaning tells as much as in English.
+OTHER_TERM_WEIGHT_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.5}
 JUDGED_TERM_WEIGHT = 0.5
 # What it is worth that the query names the one who said it: for the order, and for the judgement.
 SPEAKER_WEIGHT = 0.2
@@ -45,9 +48,14 @@ def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
     return bm25 / ceiling if ceiling > 0 else np.zeros_like(bm25)
 
 
-def evidence(cosine: Number, covered: Number) -> Number:
-    """What speaks for a memory, or for each of several, against the other memories of its namespace."""
-    return cosine + TERM_WEIGHT * covered
+def term_weight(model: str, *, english: bool) -> float:
+    """What a full match of a query's terms is worth for the order, by whose vectors are searched and the query's language."""
+    return TERM_WEIGHT if english else OTHER_TERM_WEIGHT_BY_MODEL.get(model, TERM_WEIGHT)
+
+
+def evidence(cosine: Number, covered: Number, weight: float = TERM_WEIGHT) -> Number:
+    """What speaks for a memory, or for each of several, against the other memories of its namespace; see `term_weight`."""
+    return cosine + weight * covered
 
 
 def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
