@@ -177,7 +177,8 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
 
 
 # What a prompt's form and its best memory's evidence say together, in steps of the null: 1 where one unrelated prompt in a
-# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them.
+# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them: that
+# one, and how much its form says at most, by the unrelated prompts of all personas in each one's namespace, which it measures.
 EVIDENCE_SHARE = 0.42
 ASKS_SHARE = 0.06
 CONCERNS_SHARE = 0.075
