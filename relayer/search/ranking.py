@@ -183,7 +183,7 @@ EVIDENCE_SHARE = 0.42
 ASKS_SHARE = 0.06
 CONCERNS_SHARE = 0.075
 SHARE_OF_ALL = 0.44
-SHARE_BY_MODEL = {_LEARNT: 0.68}
+SHARE_BY_MODEL = {_LEARNT: 0.66}
 # No memory is told for the form of a prompt alone, however surely it asks for one.
 LEAST_STEPS = -1.5
 # So far above the null evidence needs no form: who asks about others, in a plain sentence, is told what is known of them.
