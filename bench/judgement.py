@@ -3,7 +3,9 @@
     python -m bench.judgement priors      # measure the nulls by language, and write relayer/search/data/priors.json
     python -m bench.judgement             # print the shares of `relayer.search.ranking`, and what they tell and inject
 
-Readings are of prompts that their weights were not learnt from; evidence is of namespaces with what each persona says.
+Readings are of prompts that their weights were not learnt from; evidence is of namespaces with what each persona says. The
+last line is what `relayer.search.ranking` does with them as it stands, where each namespace is asked the unrelated prompts of
+all personas of its language: of them there are few, and they decide where one in a hundred lies.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ from relayer.lib.n_grams import LANGUAGES
 from relayer.search.baseline import ENGLISH, PRIORS, Calibration, fit_prior, shipped_priors
 from relayer.search.index import MemoryIndex
 from relayer.search.prompt_reader import Reading
-from relayer.search.ranking import Prior, in_steps
+from relayer.search.ranking import Prior, in_steps, judged_steps
 
 _STATEMENTS = Path(__file__).parent / "sets" / "statements"
 _PRIORS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "priors.json"
 _PROMPTS = 120
+Row = tuple[str, int, str, float, float, float]
+"""Language, number of the persona, label, steps of the evidence, and what was read of the prompt's form."""
 
 
 def _points(prior: Prior) -> list[list[float]]:
@@ -76,8 +80,11 @@ async def judgement(kind: str) -> None:
     await embedder.load()
     day = of_the_day("seen")
     logits = await _readings(embedder, day)
-    prior = Calibration(PRIORS[embedder.model.sha256], (), shipped_priors(embedder.model.sha256))
-    rows: list[tuple[str, int, str, float, float, float]] = []
+    sha256 = embedder.model.sha256
+    prior = Calibration(PRIORS[sha256], (), shipped_priors(sha256), sha256)
+    rows: list[Row] = []
+    crossed: list[Row] = []
+    strangers = unrelated_by_language(day, logits)
     at = 0
     for number, one in enumerate(personas("seen")):
         raw = one.raw
@@ -95,8 +102,33 @@ async def judgement(kind: str) -> None:
             steps = in_steps(found.best or 0.0, found.null)
             rows.append((one.language, number, label, steps, reading.asks, reading.concerns))
             at += 1
+        theirs = strangers[one.language]
+        vectors = await embedder.embed([text for text, _ in theirs], query=True)
+        for (text, reading), vector in zip(theirs, vectors, strict=True):
+            found = index.search(vector, text, 5, floor=0.0, reading=reading).judgement
+            steps = in_steps(found.best or 0.0, found.null)
+            crossed.append((one.language, number, "none", steps, reading.asks, reading.concerns))
     _fit(kind, rows)
+    _shipped(embedder.model.sha256, [row for row in rows if row[2] != "none"] + crossed)
     await embedder.close()
+
+
+def unrelated_by_language(
+    day: list[Case], logits: NDArray[np.float32]
+) -> dict[str, list[tuple[str, Reading]]]:
+    """The unrelated prompts of all personas of a language, with what was read of each."""
+    found: dict[str, list[tuple[str, Reading]]] = {language: [] for language in LANGUAGES}
+    for (language, label, text), row in zip(day, logits, strict=True):
+        if label == "none":
+            reading = Reading(language, float(asks(row[None])[0]), float(concerns(row[None])[0]))
+            found[language].append((text, reading))
+    return found
+
+
+def _shipped(model: str, rows: list[Row]) -> None:
+    for what in ("ask", "plan", "none"):
+        mine = [judged_steps(*row[3:], model) >= 1 for row in rows if row[2] == what]
+        print(f"as it stands, {what}: {100 * np.mean(mine):.2f} % of {len(mine)}")
 
 
 def of_persona(raw: dict[str, Any]) -> list[tuple[str, str]]:
@@ -127,7 +159,7 @@ def _with_head() -> set[str]:
     return {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"}
 
 
-def _fit(kind: str, rows: list[tuple[str, int, str, float, float, float]]) -> None:
+def _fit(kind: str, rows: list[Row]) -> None:
     label = np.array([row[2] for row in rows])
     numbers = np.array([row[3:] for row in rows])
     numbers[:, 1:] = numbers[:, 1:].clip(-6, 6)

@@ -36,6 +36,7 @@ from relayer.search.ranking import (
     in_steps,
     judged_steps,
     prompt_relevance,
+    term_weight,
     with_neighbours,
 )
 from relayer.search.rows import Vector
@@ -48,13 +49,15 @@ Numbers = NDArray[np.float64]
 class Asked(NamedTuple):
     """A query, as each half of the search takes it; ``topic`` is what the meaning is ranked by, ``dense`` judged by.
 
-    ``passages`` are the words of long texts' passages, where there are any.
+    ``passages`` are the words of long texts' passages, where there are any; ``weight`` is what its terms are worth, see
+    `relayer.search.ranking.term_weight`.
     """
 
     dense: DenseQuery | VectorQuery | None
     topic: DenseQuery | VectorQuery | None
     lexical: LexicalQuery | None
     passages: WordsOfPassages | None = None
+    weight: float = TERM_WEIGHT
 
     def best(self, count: int, allowed: AbstractSet[int] | None) -> set[int]:
         """What each of them proposes."""
@@ -72,7 +75,7 @@ class Asked(NamedTuple):
                 said[start] += cosine
         if self.passages is not None:
             for start, covered in self.passages.of_passages(key).items():
-                said[start] += TERM_WEIGHT * covered
+                said[start] += self.weight * covered
         if said and isinstance(self.topic, VectorQuery):
             said[0] += self.topic.of_whole(key)
         return max(said, key=lambda start: (said[start], -start)) if said else None
@@ -89,6 +92,7 @@ class Candidates(NamedTuple):
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
         told: how much it tells, 0..1; 0 if the query has no text.
+        weight: what covering all terms is worth, for the order.
     """
 
     keys: list[int]
@@ -98,6 +102,7 @@ class Candidates(NamedTuple):
     covered: Numbers
     spoken: NDArray[np.bool_]
     told: Numbers
+    weight: float = TERM_WEIGHT
 
     @classmethod
     def of(cls, keys: Iterable[int], asked: Asked) -> Candidates:
@@ -115,7 +120,7 @@ class Candidates(NamedTuple):
         if asked.passages is not None:
             covered = asked.passages.raised(ordered, covered)
         spoken, told = asked.lexical.spoken(ordered), asked.lexical.told(ordered)
-        return cls(ordered, cosine, topical, bm25, covered, spoken, told)
+        return cls(ordered, cosine, topical, bm25, covered, spoken, told, asked.weight)
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Those for which ``chosen`` is true."""
@@ -128,6 +133,7 @@ class Candidates(NamedTuple):
             self.covered[chosen],
             self.spoken[chosen],
             self.told[chosen],
+            self.weight,
         )
 
     @property
@@ -138,7 +144,7 @@ class Candidates(NamedTuple):
     @property
     def content(self) -> Numbers:
         """What each one's own words say, for the order."""
-        return np.where(self.by_terms, self.covered, evidence(self.topical, self.covered))
+        return np.where(self.by_terms, self.covered, evidence(self.topical, self.covered, self.weight))
 
     @property
     def bonus(self) -> Numbers:
@@ -467,11 +473,12 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
-        asked = self._asked(query_vector, topic, query_text)
+        language = ENGLISH if reading is None else reading.language
+        weight = term_weight(self.calibration.model, english=language == ENGLISH)
+        asked = self._asked(query_vector, topic, query_text)._replace(weight=weight)
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
         strange = query_text is not None and self._lacks(names(query_text))
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
-        language = ENGLISH if reading is None else reading.language
         # Chance has as many tries as there are rows, or texts to have a word in common with.
         passages = max(self._dense.passages(keys), self._passages.passages(keys))
         null = self.calibration.baseline(language, considered, self._own, passages)

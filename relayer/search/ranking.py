@@ -19,10 +19,15 @@ from relayer.search.rows import SHORTEST, Vector
 
 Number = TypeVar("Number", float, NDArray[np.floating])
 
+# The SHA-256 of the model whose vectors were read to judge and to order by, see below: multilingual-e5-small.
+_LEARNT = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
 # A full match of the query's terms is worth this much cosine: for the order of the memories, and for the judgement
 # whether any of them is to the point. Words tell one memory from the next better than they tell a prompt about this
 # namespace from any other, which has some words in common with it by chance.
 TERM_WEIGHT = 1.0
+# Of models that know languages, for the order, where the query is in another one than English: only English terms are free of
+# function words and endings, so that of the others chance matches more, and the meaning tells as much as in English.
+OTHER_TERM_WEIGHT_BY_MODEL = {_LEARNT: 0.5}
 JUDGED_TERM_WEIGHT = 0.5
 # What it is worth that the query names the one who said it: for the order, and for the judgement.
 SPEAKER_WEIGHT = 0.2
@@ -45,9 +50,14 @@ def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
     return bm25 / ceiling if ceiling > 0 else np.zeros_like(bm25)
 
 
-def evidence(cosine: Number, covered: Number) -> Number:
-    """What speaks for a memory, or for each of several, against the other memories of its namespace."""
-    return cosine + TERM_WEIGHT * covered
+def term_weight(model: str, *, english: bool) -> float:
+    """What a full match of a query's terms is worth for the order, by whose vectors are searched and the query's language."""
+    return TERM_WEIGHT if english else OTHER_TERM_WEIGHT_BY_MODEL.get(model, TERM_WEIGHT)
+
+
+def evidence(cosine: Number, covered: Number, weight: float = TERM_WEIGHT) -> Number:
+    """What speaks for a memory, or for each of several, against the other memories of its namespace; see `term_weight`."""
+    return cosine + weight * covered
 
 
 def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
@@ -167,17 +177,20 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
 
 
 # What a prompt's form and its best memory's evidence say together, in steps of the null: 1 where one unrelated prompt in a
-# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them.
+# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them: that
+# one, and how much its form says at most, by the unrelated prompts of all personas in each one's namespace, which it measures.
 EVIDENCE_SHARE = 0.42
 ASKS_SHARE = 0.06
 CONCERNS_SHARE = 0.075
 SHARE_OF_ALL = 0.44
-SHARE_BY_MODEL = {"3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4": 0.66}
+SHARE_BY_MODEL = {_LEARNT: 0.66}
 # No memory is told for the form of a prompt alone, however surely it asks for one.
 LEAST_STEPS = -1.5
 # So far above the null evidence needs no form: who asks about others, in a plain sentence, is told what is known of them.
 ENOUGH_ALONE = 0.15
+# How much the form says at most: n-grams alone are often very sure and wrong.
 MOST_LOGITS = 6.0
+MOST_LOGITS_BY_MODEL = {_LEARNT: 10.0}
 
 
 def in_steps(best: float, null: Baseline) -> float:
@@ -195,14 +208,15 @@ def judged_steps(steps: float, asks: float, concerns: float, model: str = "") ->
         concerns: likewise.
         model: whose vectors were read.
     """
-    form = ASKS_SHARE * _bounded(asks) + CONCERNS_SHARE * _bounded(concerns)
+    most = MOST_LOGITS_BY_MODEL.get(model, MOST_LOGITS)
+    form = ASKS_SHARE * _bounded(asks, most) + CONCERNS_SHARE * _bounded(concerns, most)
     rest = SHARE_BY_MODEL.get(model, SHARE_OF_ALL)
     together = min(EVIDENCE_SHARE * steps + form + rest, 1 + steps - LEAST_STEPS)
     return max(together, steps - ENOUGH_ALONE)
 
 
-def _bounded(logits: float) -> float:
-    return min(max(logits, -MOST_LOGITS), MOST_LOGITS)
+def _bounded(logits: float, most: float = MOST_LOGITS) -> float:
+    return min(max(logits, -most), most)
 
 
 def prompt_relevance(steps: float) -> float:

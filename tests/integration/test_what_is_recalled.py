@@ -116,6 +116,24 @@ def test_a_direct_recall_talks_to_the_relayer_and_to_nothing_else(tmp_path, even
         assert {place for _, place in events} == {("127.0.0.1", port)}
 
 
+def test_little_words_of_another_language_do_not_outweigh_what_is_meant(tmp_path, secret):
+    """Three of the four share "de", "la" and "en" with the question; the one that answers it shares the least."""
+    told = "Voy a la oficina en el tranvía de la línea cuatro."
+    others = (
+        "El perro de la vecina tiene una herida en la pata.",
+        "En la reunión de la tarde hablamos de la terraza y de la fuente.",
+        "A la hora de la siesta la radio de la cocina está puesta.",
+    )
+    with own_relayer(real_model=True) as relayer, PluginSite(tmp_path, relayer.url, secret) as site:
+        plugin = site.plugin()
+        for number, text in enumerate((*others, told)):
+            say(plugin, text, key=f"agent:main:{number}")
+        found = recall(
+            plugin, "¿de qué manera llego a la empresa por la mañana?", session_key="agent:main:new"
+        )
+        assert found.hits[0].text == told
+
+
 @pytest.mark.row("AR-19", level="e2e")
 @pytest.mark.row("AR-21", level="e2e")
 def test_drafts_and_transcripts_of_a_workspace_rank_below_what_was_curated(site, tmp_path):

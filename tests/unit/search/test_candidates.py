@@ -7,8 +7,11 @@ from relayer.search.lexical import LexicalIndex, asked_terms
 from relayer.search.ranking import (
     JUDGED_SPEAKER_WEIGHT,
     JUDGED_TERM_WEIGHT,
+    OTHER_TERM_WEIGHT_BY_MODEL,
     SPEAKER_WEIGHT,
+    TERM_WEIGHT,
     TOLD_WEIGHT,
+    term_weight,
 )
 
 EAST, NORTH = np.array([1.0, 0.0], np.float32), np.array([0.0, 1.0], np.float32)
@@ -80,3 +83,12 @@ def test_a_choice_keeps_every_number_with_its_memory():
     chosen = found.where(np.array([False, True, True]))
     assert chosen.keys == [2, 3]
     assert chosen.content.tolist() == found.content[1:].tolist()
+
+
+def test_words_of_a_language_with_endings_order_less_where_a_model_knows_it():
+    (knows, weight), *_ = OTHER_TERM_WEIGHT_BY_MODEL.items()
+    assert term_weight(knows, english=False) == weight < TERM_WEIGHT
+    assert term_weight(knows, english=True) == term_weight("another", english=False) == TERM_WEIGHT
+    found = weighed("Pepper", NORTH)._replace(weight=weight)
+    assert found.content[1] == pytest.approx(1.0 + weight * found.covered[1])
+    assert found.where(np.array([False, True, True])).content[0] == pytest.approx(found.content[1])

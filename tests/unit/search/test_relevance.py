@@ -13,6 +13,7 @@ from relayer.search.ranking import (
     MOST_ABOVE_PRIOR,
     MOST_BELOW_PRIOR,
     MOST_LOGITS,
+    MOST_LOGITS_BY_MODEL,
     SLOPE_BEYOND,
     Baseline,
     Prior,
@@ -146,6 +147,15 @@ def test_who_asks_is_told_by_less_evidence_and_who_does_not_by_more():
     just = in_steps(NULL.high, NULL)
     assert judged_steps(just, asks=4.0, concerns=5.0) > 1 > judged_steps(just, asks=-5.0, concerns=-4.0)
     assert judged_steps(just, 99.0, 99.0) == judged_steps(just, MOST_LOGITS, MOST_LOGITS)
+
+
+def test_who_reads_vectors_may_be_surer_of_a_form_than_n_grams_are():
+    ((model, most),) = MOST_LOGITS_BY_MODEL.items()
+    just = in_steps(NULL.high, NULL)
+    assert judged_steps(just, 99.0, -99.0) == judged_steps(just, MOST_LOGITS, -MOST_LOGITS)
+    assert judged_steps(just, 99.0, -99.0, model) == judged_steps(just, most, -most, model)
+    quiet = in_steps(NULL.median, NULL)
+    assert judged_steps(quiet, -most, most, model) - judged_steps(quiet, -MOST_LOGITS, MOST_LOGITS, model) > 0
 
 
 def test_nobody_is_told_for_the_form_of_a_prompt_alone():
