@@ -353,6 +353,7 @@ WORKS: dict[str, Callable[[str], object]] = {
 # take: sixteen times as long is what a square would.
 NOTICED = 0.02
 GROWTH = 8
+AGAIN = 4
 
 
 @pytest.mark.tier("all")
@@ -362,7 +363,12 @@ def test_no_text_takes_much_more_than_four_times_as_long_when_it_is_four_times_a
     slow = []
     for kind, piece in TRICKY.items():
         part, whole = (cpu(work, "a" + filled(piece, size)) for size in (ITEM // 4, ITEM))
-        if whole > NOTICED and whole > GROWTH * part:
+        for _ in range(AGAIN):
+            if whole <= max(NOTICED, GROWTH * part):
+                break
+            # What else happens in the process or on the machine at one moment does not happen at all of them.
+            whole = min(whole, cpu(work, "a" + filled(piece, ITEM)))
+        else:
             slow.append(f"{kind}: {part * 1000:.0f} ms, then {whole * 1000:.0f} ms")
     assert slow == []
 
