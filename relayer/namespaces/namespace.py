@@ -29,6 +29,7 @@ from relayer.domain.outcomes import JobState, Outcome, RecordState, Status
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
+from relayer.extraction.changes import Statement
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
@@ -397,6 +398,11 @@ class OpenNamespace:
     def state_of_hit(self, number: int) -> RecordState:
         """Return what the log says of what a search found, which is not opened for that."""
         return self.log.state.records[self.view.table.id_of(number)]
+
+    def statement(self, number: int, longest: int) -> Statement:
+        """Return what a memory says of a state that may change: nothing, if it has more characters than ``longest``."""
+        text = self.hit(number).record.text
+        return self.view.records.statement(number, text if len(text) <= longest else "")
 
     def vector_of_hit(self, number: int) -> Vector | None:
         """Return the vector that a live memory is found by."""

@@ -24,6 +24,7 @@ from cachetools import LRUCache
 from relayer.crypto import NamespaceKeys
 from relayer.domain.operations import Dialogue, Record, decode_record
 from relayer.domain.outcomes import RecordState, Status
+from relayer.extraction.changes import Statement, statement_of
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.memories import Selection
@@ -34,6 +35,9 @@ _OPEN_BYTES = 32 * 1024
 # What was answered of some 400 memories: whoever asks on in a conversation gets many of them again.
 _SHOWN_BYTES = 512 * 1024
 _SHOWN_ENTRY_BYTES = 400
+# What was read of the texts of so many memories, the best of some recalls of one conversation.
+_STATEMENTS = 64
+_STATEMENT_BYTES = 3000
 # A record as a value takes about this many times its encoded size.
 _AS_VALUE = 6
 _ENTRY_BYTES = 150
@@ -79,6 +83,7 @@ class RecordCache:
         self._shown: LRUCache[int, tuple[object, Shown]] = LRUCache(
             _SHOWN_BYTES, lambda known: len(known[1].encoded) + _SHOWN_ENTRY_BYTES
         )
+        self._statements: LRUCache[int, Statement] = LRUCache(_STATEMENTS)
         self._sealed_bytes = 0
         # Whoever goes through all records opens each block once.
         self._last: tuple[_Block, list[bytes]] | None = None
@@ -88,12 +93,14 @@ class RecordCache:
         """About the bytes this takes in memory."""
         entries = len(self._single) + len(self._blocks)
         opened = int(self._open.currsize) * _AS_VALUE + int(self._shown.currsize)
+        opened += len(self._statements) * _STATEMENT_BYTES
         return self._sealed_bytes + entries * _ENTRY_BYTES + opened
 
     def put(self, number: int, record_id: bytes, sealed: bytes, encoded: bytes) -> Record:
         """Take a record as the log holds it, and what is in its seal; raises `msgspec.MsgspecError` if that is none."""
         record = decode_record(encoded)
         self._shown.pop(number, None)
+        self._statements.pop(number, None)
         self._single[number] = (record_id, sealed)
         self._sealed_bytes += len(sealed)
         self._note(number, record, len(encoded))
@@ -129,10 +136,18 @@ class RecordCache:
         if len(shown.encoded) + _SHOWN_ENTRY_BYTES <= _SHOWN_BYTES:
             self._shown[number] = (state, shown)
 
+    def statement(self, number: int, text: str) -> Statement:
+        """Return what a memory's text, or the part of it that is given, says; kept until others are asked for or its record goes."""
+        known = self._statements.get(number)
+        if known is None:
+            known = self._statements[number] = statement_of(text)
+        return known
+
     def drop(self, number: int, salt: bytes) -> None:
         """Destroy a record: what is left of its block is sealed anew, with ``salt``, without it."""
         self._open.pop(number, None)
         self._shown.pop(number, None)
+        self._statements.pop(number, None)
         single = self._single.pop(number, None)
         if single is not None:
             self._sealed_bytes -= len(single[1])

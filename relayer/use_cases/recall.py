@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relayer.access.accounts import Access
 from relayer.domain.operations import Trust
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.extraction.changes import may_follow, statement_of, told_by
+from relayer.extraction.changes import may_follow, told_by
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -339,7 +339,7 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
 def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     """The hits, the best ones of which stand behind what may tell a later state of the same: of both, only the order is changed."""
     first = [(hit, opened.hit(hit.key).record) for hit in hits[:_COMPARED]]
-    read = [statement_of(record.text if len(record.text) <= _ONE_STATEMENT else "") for _, record in first]
+    read = [opened.statement(hit.key, _ONE_STATEMENT) for hit, _ in first]
     vectors = [opened.vector_of_hit(hit.key) for hit, _ in first]
     told = [told_by(vector, opened.model.sha256) for vector in vectors]
     placed: dict[int, Hit] = {}
