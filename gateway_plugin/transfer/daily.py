@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.settings import CaptureSettings
 from gateway_plugin.text.measures import one_line
-from gateway_plugin.transfer.indexed import Index
+from gateway_plugin.transfer.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.transfer.markdown import read_markdown
 from relayer.wire.memories import ChangeView, Memory
 from relayer.wire.redaction import redact
@@ -32,6 +32,8 @@ _PAGE: Final = 100
 _PAGES: Final = 5
 _KINDS: Final = frozenset({"statement", "fact", "preference", "decision", "event", "task"})
 _LOST: Final = "rollback_detected"
+# Of a file that no look has read.
+_UNREAD: Final = (0, 0)
 
 
 class NotesProblem(GatewayError):
@@ -124,7 +126,16 @@ class DailyNotes:
         self.index.pending[digest] = memory.id
         self.index.save_seen()
         self._write(day, f"- {line.text}\n")
+        # It stands there: from now on an edit of it is one of the memory, if it is read before the line is or not.
+        self._saw(f"memory/{day}.md", SeenLine(digest, "", memory.id, self.index.words(line.text)))
         return True
+
+    def _saw(self, name: str, line: SeenLine) -> None:
+        path = str(self.workspace / name)
+        seen = self.index.seen.get(path, SeenFile(_UNREAD, name, ()))
+        self.index.seen[path] = replace(seen, lines=(*seen.lines, line))
+        self.index.mirrored[line.memory] = None
+        self.index.pending.pop(line.digest, None)
 
     def _take_out(self, memory: str) -> None:
         """Take the line of a memory out that these notes wrote, if it still says the same."""

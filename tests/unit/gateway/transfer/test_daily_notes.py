@@ -88,6 +88,24 @@ async def test_an_edit_of_the_notes_edits_the_memory_and_a_deletion_forgets_it(w
     assert await world.found("boat") == {}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_line_may_be_edited_or_deleted_the_moment_it_stands_there(world, restarted):
+    await world.said(BOAT)
+    await world.said("The mast of the boat was varnished in May.")
+    await world.look()
+    text = world.notes.read_text()
+    assert text.count("- ") == 2
+    if restarted:
+        await world.plugin.aclose()
+        world.restarted()
+    world.notes.write_text(f"# {TODAY}\n\n- {BOAT.replace('Wilhelmine', 'Ottilie')}\n")
+    look = await world.look()
+    assert (look.counts["replaced"], look.counts["forgotten"], look.counts["stored"]) == (1, 1, 0)
+    assert [*(await world.found("boat")).values()] == ["My sailing boat is called Ottilie."]
+    await world.look()
+    assert world.notes.read_text() == f"# {TODAY}\n\n- My sailing boat is called Ottilie.\n"
+
+
 async def test_what_is_forgotten_or_corrected_elsewhere_has_its_line_taken_out(world):
     await world.said(BOAT)
     await world.look()
