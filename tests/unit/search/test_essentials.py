@@ -34,6 +34,7 @@ def test_the_shipped_weights_know_what_they_were_made_from(language):
         ("Please always answer in short sentences.", "style"),
         ("Ich heiße Walburga.", "identity"),
         ("We parked on level 7.", None),
+        ("Such a gorgeous song, it really fits you", None),
         ("Der Zug fährt um neun von Gleis 2.", None),
     ],
 )
