@@ -160,6 +160,35 @@ def test_a_sessions_turns_keep_their_order_while_the_bridge_restarts(node, echo)
     assert ended[-1] == "session_end"
 
 
+def test_the_end_of_a_session_that_is_told_before_that_of_its_last_run_is_told_once_more(node, echo):
+    command, told = echo
+    node(
+        f"""
+        await up();
+        const one = {{ sessionKey: "agent:main:main", runId: "r1" }};
+        await hooks.before_prompt_build({{ prompt: {FACT!r}, messages: [] }}, one);
+        await hooks.before_compaction({{ messages: [] }}, one);
+        const {{ agent_end }} = hooks;
+        // The host sends what happens to sessions to another registration than what happens in runs.
+        plugin.register(api);
+        hooks.agent_end = agent_end;
+        await hooks.session_end({{ reason: "reset" }}, {{ sessionKey: "agent:main:other" }});
+        await hooks.session_end({{ reason: "reset" }}, {{ sessionKey: "agent:main:main" }});
+        await ends({FACT!r});
+        await until(() => readFileSync({str(command[-1])!r}, "utf8").split("reset").length > 3);
+        await services[0].stop();
+        """,
+        command=command,
+    )
+    assert [(one["event"], one["context"]["sessionKey"].split(":")[-1]) for one in told()] == [
+        ("before_compaction", "main"),
+        ("session_end", "other"),
+        ("session_end", "main"),
+        ("agent_end", "main"),
+        ("session_end", "main"),
+    ]
+
+
 def test_no_more_wait_than_fit_and_the_loss_is_told(node):
     node("await up(); await services[0].stop();")
     log, answers = node(

@@ -42,6 +42,16 @@ export function whole(event, run) {
   return { messages, historyLength: all.length, runStart: run?.before, interSession: run?.interSession };
 }
 
+// Runs under way by id, whichever registration of the plugin was told of them: the end of a session is told to another.
+const underWay = (globalThis[Symbol.for("memrelay.runs")] ??= new Map());
+const oldestGoes = (runs) => runs.size > MAX_RUNS && runs.delete(runs.keys().next().value);
+
+// When the runs of a session that are under way will have ended; nothing where none is.
+export function runsOver(session) {
+  const its = [...underWay.values()].filter((run) => session && run.session === session);
+  return its.length ? Promise.all(its.map(({ over }) => over)) : undefined;
+}
+
 // What the beginning of a run tells that its end does not, kept here, so that a bridge that is replaced meanwhile needs not
 // know it: how long the history was, and whether another session wrote.
 //
@@ -61,12 +71,17 @@ export class Runs {
       before: event.messages?.length ?? 0,
       interSession: ctx.inputProvenance?.kind === "inter_session",
     });
-    if (this.known.size > MAX_RUNS) this.known.delete(this.known.keys().next().value);
+    const run = { session: ctx.sessionKey };
+    run.over = new Promise((resolve) => (run.done = resolve));
+    underWay.set(ctx.runId, run);
+    [this.known, underWay].forEach(oldestGoes);
   }
 
   ended(ctx) {
     const run = this.known.get(ctx?.runId);
     this.known.delete(ctx?.runId);
+    underWay.get(ctx?.runId)?.done();
+    underWay.delete(ctx?.runId);
     if (!this.known.size) this.look = setTimeout(() => this.takenOver(), AFTER_RUN_MS).unref();
     return run;
   }
