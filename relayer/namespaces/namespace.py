@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
@@ -522,8 +523,15 @@ class OpenNamespace:
             async with deadline.step("append") if deadline is not None else nullcontext():
                 return await self.log.append(operations)
         finally:
-            for seal in plaintexts or ():
-                known.pop(seal, None)
+            if plaintexts:
+                self._once_indexed(partial(_without, known, tuple(plaintexts)))
+
+    def _once_indexed(self, then: Callable[[], None]) -> None:
+        """Do something now, or when the view has caught up with what the log has applied."""
+        if self._indexing is None:
+            then()
+        else:
+            self._indexing.add_done_callback(lambda _: then())
 
     async def wait_indexed(self) -> None:
         """Wait until the view has everything that the log has applied.
@@ -739,6 +747,11 @@ class OpenNamespace:
             item = self._behind.popleft()
             room -= _weight(item)
             yield item
+
+
+def _without(known: dict[tuple[bytes, str, bytes], bytes], seals: Iterable[tuple[bytes, str, bytes]]) -> None:
+    for seal in seals:
+        known.pop(seal, None)
 
 
 def _weight(item: Applied) -> int:

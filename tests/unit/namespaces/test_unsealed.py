@@ -39,6 +39,17 @@ async def test_nothing_stays_in_clear_after_the_answer(house):
     assert (await opened_of(house)).view.plaintexts == {}
 
 
+async def test_a_large_request_is_not_opened_again_either_and_nothing_of_it_stays(house, monkeypatch):
+    opened = await opened_of(house)
+    unsealed: list[bytes] = []
+    monkeypatch.setattr(type(opened.keys), "unseal_record", lambda _, record, __: unsealed.append(record))
+    monkeypatch.setattr(type(opened.keys), "unseal_vector", lambda _, record, *__: unsealed.append(record))
+    items = [{"text": f"I moved to house {number} in May"} for number in range(100)]
+    await remember(house.ctx, house.access(), RememberRequest(items=items), house.deadline())
+    await opened.wait_indexed()
+    assert (len(opened.view), unsealed, opened.view.plaintexts) == (100, [], {})
+
+
 async def test_nothing_stays_in_clear_after_a_failure(house):
     opened = await opened_of(house)
     await opened.log.close()
