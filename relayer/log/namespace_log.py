@@ -12,7 +12,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import repeat
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -105,6 +106,7 @@ class SubmissionQueue:
 
     def __init__(self, limits: CommitterLimits) -> None:
         self._limits = limits
+        self._small = min(limits.record_bytes, limits.entry_bytes - _ENTRY_FRAME, limits.queue_bytes)
         self._items: deque[Pending] = deque()
         self._bytes = 0
 
@@ -120,7 +122,9 @@ class SubmissionQueue:
         """
         encoded = [encode_operation(operation) for operation in operations]
         size = sum(map(len, encoded))
-        self._check_sizes(operations, encoded, size)
+        # What is small as a whole is so in every part; most submissions are.
+        if size > self._small or len(encoded) > self._limits.queue_operations:
+            self._check_sizes(operations, encoded, size)
         if (
             len(self._items) + len(encoded) > self._limits.queue_operations
             or self._bytes + size > self._limits.queue_bytes
@@ -128,8 +132,7 @@ class SubmissionQueue:
             raise QueueFull("too many writes wait for this namespace", self._limits.retry_after)
         answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         submission = Submission(deadline, answer, [None] * len(encoded), len(encoded))
-        for index, (operation, raw) in enumerate(zip(operations, encoded, strict=True)):
-            self._items.append(Pending(operation, raw, submission, index))
+        self._items.extend(map(Pending, operations, encoded, repeat(submission), range(len(encoded))))
         self._bytes += size
         return submission
 
@@ -193,6 +196,11 @@ class SubmissionQueue:
         return list({id(item.submission): item.submission for item in self._items}.values())
 
     def _replace_head(self, count: int, rest: Sequence[Pending]) -> None:
+        if count == len(self._items) and not rest:
+            # What waited is what was written: nobody came meanwhile.
+            self._items.clear()
+            self._bytes = 0
+            return
         for _ in range(count):
             self._bytes -= len(self._items.popleft().raw)
         for item in reversed(rest):
@@ -210,7 +218,8 @@ def _answer(item: Pending, outcome: Outcome) -> None:
     submission.outcomes[item.index] = outcome
     submission.waiting -= 1
     if submission.waiting == 0 and not submission.answer.done():
-        submission.answer.set_result([outcome for outcome in submission.outcomes if outcome is not None])
+        # All are there by now, which their type does not say.
+        submission.answer.set_result(cast("list[Outcome]", submission.outcomes))
 
 
 def _record_sizes(operation: Operation) -> Iterator[int]:
@@ -564,8 +573,9 @@ class NamespaceLog:
         finally:
             if settle is not None:
                 settle(outcomes)
-        if any(outcome.refusal is Refusal.CLOSED for outcome in outcomes):
-            raise NamespaceClosed("the namespace was erased")
+        for outcome in outcomes:
+            if outcome.refusal is Refusal.CLOSED:
+                raise NamespaceClosed("the namespace was erased")
         return outcomes
 
     async def read(
