@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DIMENSION", "encoded", "items", "queries", "unit_vectors"]
+__all__ = ["DIMENSION", "encoded", "items", "queries", "sentences", "unit_vectors"]
 
 DIMENSION = 384
 _WHO = (
@@ -57,6 +57,15 @@ def queries(count: int, seed: int) -> list[str]:
     """Questions, all different."""
     chosen = random.Random(seed)
     return [f"Where has {_sentence(chosen)}, and was it number {seed}-{at}?" for at in range(count)]
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    """What somebody says that is worth remembering, all different."""
+    chosen = random.Random(seed)
+    return [
+        f"My friend {chosen.choice(_WHO)} keeps the {chosen.choice(_WHAT)} {seed}-{at} in {chosen.choice(_WHERE)}."
+        for at in range(count)
+    ]
 
 
 def _sentence(chosen: random.Random) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.against import tree_of
 from bench.http_servers import Server, started
+from bench.material import queries, sentences
 from bench.report import Lab, Section
 from bench.stats import percentile
 
@@ -33,9 +34,11 @@ class _Side:
 
     def turns(self, count: int, seed: int) -> dict[str, dict[str, list[float]]]:
         command = [sys.executable, str(_SCRIPT), self.server.url, str(self.home)]
-        command += ["--count", str(count), "--seed", str(seed)]
         environment = os.environ | {"PYTHONPATH": str(self.tree)}
-        ended = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        texts = json.dumps({"asked": queries(count, seed), "said": sentences(count, seed)})
+        ended = subprocess.run(
+            command, env=environment, check=True, input=texts, stdout=subprocess.PIPE, text=True
+        )
         found: dict[str, dict[str, list[float]]] = json.loads(ended.stdout)
         return found
 
@@ -57,7 +60,7 @@ async def lived_turns(lab: Lab) -> list[Section]:
         for number in range(lab.count(_ROUNDS, 1)):
             for side in sides if number % 2 else reversed(sides):
                 lab.say(f"turns of {side.name}: round {number + 1}")
-                for what, samples in side.turns(lab.count(60, 5), number).items():
+                for what, samples in side.turns(lab.count(65, 10), number).items():
                     for unit, values in samples.items():
                         found[what, side.name][unit] += values
     return [_section(found)]

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import httpx
+import aiohttp
 
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.errors import GatewayError
@@ -99,7 +99,7 @@ class LocalRelayer:
         folder = folder_of(self._environ)
         if not (folder / "data").exists() and await self._is_anothers():
             return DEFAULT_URL
-        if missing := [name for name in ("aiohttp", "usearch") if importlib.util.find_spec(name) is None]:
+        if missing := [name for name in ("msgspec", "usearch") if importlib.util.find_spec(name) is None]:
             fix = (
                 "pip install '.[relayer]' in a clone of memrelay with it, or name a relayer: the setting url"
             )
@@ -153,9 +153,12 @@ async def _answering(folder: Path) -> str | None:
 
 async def _healthy(url: str) -> bool:
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=2) as http:
-            return bool((await http.get(f"{url}/health")).json().get("status") == "ok")
-    except (httpx.HTTPError, ValueError, AttributeError):
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http,
+            http.get(f"{url}/health") as answer,
+        ):
+            return bool((await answer.json()).get("status") == "ok")
+    except (aiohttp.ClientError, OSError, ValueError, AttributeError):
         return False
 
 

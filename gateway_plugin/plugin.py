@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
-import httpx
+import aiohttp
 
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
@@ -93,7 +93,7 @@ class AsyncMemoryPlugin:
             ``capture.durable`` is false.
         environ: the environment; secrets are taken out of it.
         clock: the time.
-        http: an HTTP client to use instead of an own one; the caller closes it.
+        http: an HTTP session to use instead of an own one; the caller closes it.
         model: the host's own language model, for what the relayer has none for; ``hostModel`` bounds its use.
 
     Raises:
@@ -112,7 +112,7 @@ class AsyncMemoryPlugin:
         outbox: Outbox | None = None,
         environ: MutableMapping[str, str] | None = None,
         clock: Clock | None = None,
-        http: httpx.AsyncClient | None = None,
+        http: aiohttp.ClientSession | None = None,
         model: HostModel | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
@@ -715,7 +715,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         outbox: Outbox | None = None,
         environ: MutableMapping[str, str] | None = None,
         clock: Clock | None = None,
-        http: httpx.AsyncClient | None = None,
+        http: aiohttp.ClientSession | None = None,
         model: HostModel | None = None,
     ) -> None:
         made = AsyncMemoryPlugin(

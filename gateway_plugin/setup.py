@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-import httpx
+import aiohttp
 
 from gateway_plugin.active import ActiveTraces
 from gateway_plugin.calls.trust import TrustStore
@@ -66,7 +66,7 @@ def connect(
     environ: Mapping[str, str],
     *,
     clock: Clock,
-    http: httpx.AsyncClient | None = None,
+    http: aiohttp.ClientSession | None = None,
 ) -> RelayerClient:
     """Make a client; nothing is sent yet.
 

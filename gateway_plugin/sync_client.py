@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-import httpx
+import aiohttp
 
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
@@ -25,7 +25,7 @@ class SyncRelayerClient(OnThread[RelayerClient]):
         trust: TrustStore,
         relayer_identity: bytes | None = None,
         clock: Clock | None = None,
-        http: httpx.AsyncClient | None = None,
+        http: aiohttp.ClientSession | None = None,
     ) -> None:
         client = RelayerClient(url, trust=trust, relayer_identity=relayer_identity, clock=clock, http=http)
         super().__init__(client, "memrelay-client")

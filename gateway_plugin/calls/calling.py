@@ -12,15 +12,19 @@ import asyncio
 import contextlib
 import hashlib
 import math
+import os
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
+from urllib.request import getproxies, proxy_bypass
 
-import httpx
+import aiohttp
+import certifi
 from pydantic import BaseModel, ValidationError
+from yarl import URL
 
 from gateway_plugin import __version__
 from gateway_plugin.calls.trust import NO_KEYS, Endpoint, FleetKeys, SealedKeyCache, TrustStore
@@ -41,6 +45,8 @@ from relayer.wire.service import Problem
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+# An idle connection is kept until shortly before a relayer, or a balancer in front of it, lets go of it.
+_KEPT_SECONDS: Final = 45.0
 _REQUEST_HEADERS: Final = {"accept": "application/json", "user-agent": f"memrelay-gateway/{__version__}"}
 
 
@@ -102,23 +108,17 @@ def signed_headers(
 
 
 class Transport:
-    """An HTTP connection pool to one relayer.
+    """An HTTP connection pool to one relayer; belongs to the event loop that sends first.
 
     Args:
         endpoint: the relayer.
-        http: a client to use instead of an own one; not closed by `aclose`.
+        http: a session to use instead of an own one; not closed by `aclose`.
     """
 
-    def __init__(self, endpoint: Endpoint, http: httpx.AsyncClient | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, http: aiohttp.ClientSession | None = None) -> None:
         self.endpoint = endpoint
-        self._own = http is None
-        # A proxy named by the environment has no business between two processes of one machine; an authority named by
-        # SSL_CERT_FILE has.
-        self._http = http or httpx.AsyncClient(
-            trust_env=not endpoint.loopback,
-            verify=httpx.create_ssl_context(trust_env=True) if endpoint.scheme == "https" else False,
-            follow_redirects=False,
-        )
+        self._own: aiohttp.ClientSession | None = None
+        self._given = http
 
     async def send(
         self, method: str, target: str, *, body: bytes = b"", headers: Mapping[str, str], patience: float
@@ -138,13 +138,13 @@ class Transport:
         """
         async with self._sent(method, target, body, headers, patience) as response:
             content = bytearray()
-            async for chunk in response.aiter_bytes():
+            async for chunk in response.content.iter_any():
                 content += chunk
                 if len(content) > MAX_ANSWER_BYTES:
                     raise RelayerUnreachable(
                         f"{self.endpoint.origin} sent more than {MAX_ANSWER_BYTES} bytes"
                     )
-            return HttpAnswer(response.status_code, dict(response.headers), bytes(content))
+            return _answer(response, bytes(content))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -152,44 +152,84 @@ class Transport:
     ) -> AsyncIterator[tuple[HttpAnswer, AsyncIterator[bytes]]]:
         """Send one request and read a good answer piece by piece; any other is whole in `HttpAnswer`. Raises as `send`."""
         async with self._sent(method, target, body, headers, patience) as response:
-            content = b"" if response.status_code < 300 else await response.aread()
-            yield HttpAnswer(response.status_code, dict(response.headers), content), response.aiter_bytes()
+            content = b"" if response.status < 300 else await response.read()
+            yield _answer(response, content), response.content.iter_any()
 
     @contextlib.asynccontextmanager
     async def _sent(
         self, method: str, target: str, body: bytes, headers: Mapping[str, str], patience: float
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         typed = {"content-type": "application/json"} if body else {}
-        request = self._http.build_request(
-            method,
-            httpx.URL(self.endpoint.origin).copy_with(raw_path=target.encode("ascii")),
-            content=body or None,
-            headers={**_REQUEST_HEADERS, **typed, **headers},
-            timeout=patience,
-        )
         try:
-            response = await self._http.send(request, stream=True, follow_redirects=False)
-            try:
+            async with self._session().request(
+                method,
+                URL(self.endpoint.origin + target, encoded=True),
+                data=body or None,
+                headers={**_REQUEST_HEADERS, **typed, **headers},
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(sock_connect=patience, sock_read=patience),
+            ) as response:
                 yield response
-            finally:
-                await response.aclose()
-        except httpx.ConnectError as error:
+        except aiohttp.ClientProxyConnectionError as error:
+            raise RelayerUnreachable(
+                f"the proxy on the way to {self.endpoint.origin}, which the environment names, does not answer"
+            ) from error
+        except aiohttp.ClientConnectorError as error:
             if _is_untrusted(error):
                 raise RelayerUntrusted(
                     f"the TLS certificate of {self.endpoint.origin} is not trusted by this machine; if its authority is "
                     "your own, set SSL_CERT_FILE to that authority's PEM file"
                 ) from error
             raise RelayerUnreachable(f"no relayer answers at {self.endpoint.origin}") from error
-        except (httpx.HTTPError, httpx.StreamError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             # The kind of failure is safe to show; its text may hold a URL of a proxy with credentials.
             raise RelayerUnreachable(
                 f"the connection to {self.endpoint.origin} failed ({type(error).__name__})"
             ) from error
 
+    def _session(self) -> aiohttp.ClientSession:
+        if self._given is not None:
+            return self._given
+        if self._own is None:
+            connector = aiohttp.TCPConnector(
+                ssl=_authorities() if self.endpoint.scheme == "https" else True,
+                keepalive_timeout=_KEPT_SECONDS,
+            )
+            # Not told to trust the environment: it would look for a password of the user's in ~/.netrc at each request.
+            self._own = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), proxy=_proxy_to(self.endpoint)
+            )
+        return self._own
+
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._own:
-            await self._http.aclose()
+        own, self._own = self._own, None
+        if own is not None:
+            await own.close()
+
+
+def _answer(response: aiohttp.ClientResponse, content: bytes) -> HttpAnswer:
+    return HttpAnswer(
+        response.status, {name.lower(): value for name, value in response.headers.items()}, content
+    )
+
+
+def _proxy_to(endpoint: Endpoint) -> str | None:
+    """Return the proxy that the environment names; it has no business between two processes of one machine."""
+    if endpoint.loopback or proxy_bypass(endpoint.authority):
+        return None
+    named = getproxies()
+    proxy = named.get(endpoint.scheme) or named.get("all")
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+def _authorities() -> ssl.SSLContext:
+    """Return who may vouch for a relayer: what SSL_CERT_FILE or SSL_CERT_DIR names, else what is common."""
+    if os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"):
+        return ssl.create_default_context(
+            cafile=os.environ.get("SSL_CERT_FILE") or None, capath=os.environ.get("SSL_CERT_DIR") or None
+        )
+    return ssl.create_default_context(cafile=certifi.where())
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
@@ -378,7 +418,7 @@ class Caller:
         trust: where identities of relayers are pinned.
         relayer_identity: the identity that the relayer must have, from configuration; pins nothing.
         clock: the time.
-        http: an HTTP client to use instead of an own one; the caller closes it.
+        http: an HTTP session to use instead of an own one; the caller closes it.
     """
 
     def __init__(
@@ -388,7 +428,7 @@ class Caller:
         trust: TrustStore,
         relayer_identity: bytes | None = None,
         clock: Clock | None = None,
-        http: httpx.AsyncClient | None = None,
+        http: aiohttp.ClientSession | None = None,
     ) -> None:
         self.endpoint = Endpoint.parse(url)
         self.clock_offset = 0

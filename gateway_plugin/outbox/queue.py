@@ -534,12 +534,25 @@ class Outbox:
 
     def delivered(self, item: OutboxItem) -> None:
         """Remove an item that the relayer has; when the file cannot be written, it is passed over now, and removed later."""
+        self.pass_over(item)
+        self.tidy()
+
+    def pass_over(self, item: OutboxItem) -> None:
+        """Count an item that the relayer has as waiting no more; it stays in the file until `tidy`, also of a process that is killed.
+
+        Whoever delivers it once more does so under the same key, and the relayer knows it.
+        """
         self._done.add(self._write(item))
-        owed = set(self._done)
+
+    def tidy(self) -> None:
+        """Remove what was passed over; what cannot be removed now is later."""
+        owed = list(self._done)
+        if not owed:
+            return
         with contextlib.suppress(OutboxUnavailable):
             with self._database.writing() as database:
                 database.executemany("DELETE FROM items WHERE write = ?", [(known,) for known in owed])
-            self._done -= owed
+            self._done.difference_update(owed)
 
     def refused(self, item: OutboxItem, reason: str) -> None:
         """Make an item that will never be taken a dead letter; the newest 100 are kept."""

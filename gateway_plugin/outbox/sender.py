@@ -225,6 +225,7 @@ class Sender:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
+        await off_loop(self._outbox, self._outbox.tidy)
         self._outbox.release()
         await self._meantime()
 
@@ -313,6 +314,8 @@ class Sender:
             await self._failed_strangely(item, error)
         async with self._progress:
             self._progress.notify_all()
+        # Whoever waits for the relayer to have it does not wait for this machine's disk.
+        await off_loop(self._outbox, self._outbox.tidy)
 
     async def _attempted(self, item: OutboxItem) -> bool:
         """Deliver an item; False when it was abandoned meanwhile. Raises as `_deliver`."""
@@ -352,7 +355,7 @@ class Sender:
                 advice = f", {_LASTING[error.code]}" if error.code in _LASTING else ""
                 await self._give_up(item, f"{error.status} {error.code}{advice}")
                 return
-        await off_loop(self._outbox, self._outbox.delivered, item)
+        self._outbox.pass_over(item)
         self.delivered += 1
 
     async def _sent(self, item: OutboxItem) -> AnalyzeResponse:

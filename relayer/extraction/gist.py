@@ -123,7 +123,7 @@ def gist_of(text: str) -> Gist:
     """Return what a text comes down to; reads the first `LONGEST` characters."""
     text = text[:LONGEST]
     words = words_of(text)
-    english = guess_language(text, words) in {"en", UNDETERMINED} and text.isascii() | _mostly_ascii(text)
+    english = guess_language(text, words) in {"en", UNDETERMINED} and (text.isascii() or _mostly_ascii(text))
     if not english:
         return Gist(tuple(Token(word) for word in normal_text(text).split()), is_question(text), False, False)
     lowered = [word.lower for word in words]

@@ -40,10 +40,9 @@ def guess_language(text: str, words: list[Word] | None = None) -> str:
     by_script = _script_language(text[:_LETTERS_READ])
     if by_script is not None:
         return by_script
-    sample = (words_of(text[: _LETTERS_READ * 2]) if words is None else words)[:_WORDS_READ]
-    scores = Counter(
-        {name: sum(word.lower in known for word in sample) for name, known in _FUNCTION_WORDS.items()}
-    )
+    read = words_of(text[: _LETTERS_READ * 2]) if words is None else words
+    sample = [word.lower for word in read[:_WORDS_READ]]
+    scores = Counter({name: sum(map(known.__contains__, sample)) for name, known in _FUNCTION_WORDS.items()})
     (best, hits), (_, runner_up) = scores.most_common(2)
     if not hits or (hits == runner_up and best == "en") or (hits == 1 and best != "en"):
         return UNDETERMINED

@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
 
 from relayer.extraction.changes import LINKED, SURE, Statement, likelihood, statement_of, tells_a_change
 from relayer.extraction.gist import LONGEST, Gist, Slot, Token, gist_of, joined, tokens_of
@@ -63,6 +65,7 @@ _GOES_ON = re.compile(
 )
 _PLACED = re.compile(r"\s*(in|at|on|with|under|for|by|near)\b", re.IGNORECASE)
 _PLACES = re.compile(r"\b(?:in|at|with|under|near)\b")
+_INSTEAD = re.compile(r"(?:instead|place) of", re.IGNORECASE)
 _CORRECTS = re.compile(
     r"\b(?:correction|i was wrong|i was mistaken|my mistake|scratch that|changed (?:my|our) minds?|actually|from now on|"
     r"as of (?:now|today)|(?:i|we) reversed that|after all|back to|not any ?more|no longer|now)\b[:,]?",
@@ -107,45 +110,153 @@ _LIVES = "liv"
 _NOT_A_STATE = word_set("went visit saw attend bought met travel flew")
 
 
+class Older:
+    """An older text: each part of it is read when it is first asked for, and once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def gist(self) -> Gist:
+        """What it comes down to."""
+        return gist_of(self.text)
+
+    @cached_property
+    def statement(self) -> Statement:
+        """What it comes down to in any language."""
+        return statement_of(self.text)
+
+    @cached_property
+    def forms(self) -> frozenset[str]:
+        """The forms of its tokens."""
+        return frozenset(self.gist.forms)
+
+    @cached_property
+    def is_one_sentence(self) -> bool:
+        """Whether it is: of a longer one, more would go than was taken back."""
+        return len(split_sentences(self.text)) == 1
+
+    @cached_property
+    def places(self) -> list[str]:
+        """How often it says "in", "at" and such."""
+        return _places(self.text)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words as they are written, in lower case."""
+        return frozenset(self.text.lower().split())
+
+
+class _Cue(NamedTuple):
+    """A cue that names the older value: what it names, what stands before it, and whether it says "instead of"."""
+
+    named: tuple[Token, ...]
+    subject: frozenset[str]
+    instead: bool
+
+
+class _Change(NamedTuple):
+    """A sentence whose subject goes on with another value."""
+
+    placed: str
+    subject: frozenset[str]
+    value: tuple[Token, ...]
+
+
+class Newer:
+    """A newer text, read like `Older`, once for all that it is compared with; to find cues takes longer than to compare them."""
+
+    def __init__(self, text: str) -> None:
+        self.whole = text
+        self.text = joined(text[:_LONGEST_NEW])
+
+    @cached_property
+    def gist(self) -> Gist:
+        """What it comes down to."""
+        return gist_of(self.text)
+
+    @cached_property
+    def statement(self) -> Statement:
+        """What it comes down to in any language."""
+        return statement_of(self.whole)
+
+    @cached_property
+    def forms(self) -> frozenset[str]:
+        """The forms of its tokens."""
+        return frozenset(token.form for token in tokens_of(self.text))
+
+    @cached_property
+    def cues(self) -> list[_Cue]:
+        """Where it names an older value."""
+        return [_cue(before, match) for pattern in _NAMES_OLD for before, match in _cues(pattern, self.text)]
+
+    @cached_property
+    def endings(self) -> list[set[str]]:
+        """What its clauses say, but for the cue, that end something."""
+        clauses = (match["clause"] for pattern in _ENDS for match in pattern.finditer(self.text))
+        said = ({token.form for token in tokens_of(clause)} - _ENDING_WORDS for clause in clauses)
+        return [forms for forms in said if forms]
+
+    @cached_property
+    def changes(self) -> list[_Change]:
+        """Its sentences whose subject goes on with another value."""
+        matches = map(_GOES_ON.match, _sentences(self.text))
+        return [_change(match) for match in matches if match is not None]
+
+    @cached_property
+    def corrects(self) -> bool:
+        """Whether it says that it corrects something."""
+        return _CORRECTS.search(self.text) is not None
+
+    @cached_property
+    def parts(self) -> list[tuple[Gist, list[str]]]:
+        """What it comes down to without such words, whole and sentence by sentence, and where each says "in" and such."""
+        corrected = _CORRECTS.sub(" ", self.text)
+        return [(gist_of(part), _places(part)) for part in (corrected, *_sentences(corrected))]
+
+    @cached_property
+    def home(self) -> str:
+        """Where it says that somebody moved to; empty when it does not."""
+        match = _MOVED_HOME.match(self.text)
+        return match["place"].lower() if match is not None and match["place"][0].isupper() else ""
+
+
 def relation_of(old: str, new: str) -> Relation:
     """Return what ``new`` does to ``old``.
 
     Only an old text of one English sentence can be replaced: of a longer one, more would go than was taken back.
     """
-    new = joined(new[:_LONGEST_NEW])
-    if len(split_sentences(old)) != 1:
+    return _relation(Older(old), Newer(new))
+
+
+def _relation(old: Older, new: Newer) -> Relation:
+    if not old.is_one_sentence:
         return Relation.NONE
-    before, after = gist_of(old), gist_of(new)
+    before, after = old.gist, new.gist
     compared = before.english and after.english and not (before.asks or after.asks)
     if not compared or not before.tokens:
         return Relation.NONE
-    shared = not set(before.forms).isdisjoint(after.forms)
-    if _moved_home(before, new) or (shared and _is_replaced(before, old, new)):
+    shared = not old.forms.isdisjoint(after.forms)
+    if _moved_home(before, new) or (shared and _is_replaced(old, new)):
         return Relation.REPLACES
-    corrected = _CORRECTS.sub(" ", new)
-    if not any(
-        _excludes(before, gist_of(part)) and _same_places(old, part)
-        for part in (corrected, *_sentences(corrected))
-    ):
+    if not any(_excludes(before, part) and old.places == places for part, places in new.parts):
         return Relation.NONE
-    return Relation.REPLACES if _CORRECTS.search(new) else Relation.CONFLICTS
+    return Relation.REPLACES if new.corrects else Relation.CONFLICTS
 
 
-def judged(old: str, new: str, said: Statement, cosine: float) -> tuple[Relation, float]:
+def judged(old: Older, new: Newer, cosine: float) -> tuple[Relation, float]:
     """Return what a new statement does to an older one, in any language, and how likely that is.
 
     Args:
         old: the older text.
         new: the newer one.
-        said: what the newer one comes down to.
         cosine: of their vectors.
     """
-    relation = relation_of(old, new)
-    if relation is not Relation.NONE or len(old) > LONGEST:
+    relation = _relation(old, new)
+    if relation is not Relation.NONE or len(old.text) > LONGEST:
         return relation, float(relation is not Relation.NONE)
-    before = statement_of(old)
-    likely = likelihood(before, said, cosine)
-    if likely >= SURE and tells_a_change(before, said) and len(split_sentences(old)) == 1:
+    likely = likelihood(old.statement, new.statement, cosine)
+    if likely >= SURE and tells_a_change(old.statement, new.statement) and old.is_one_sentence:
         return Relation.REPLACES, likely
     return (Relation.CONFLICTS if likely >= LINKED else Relation.NONE), likely
 
@@ -154,13 +265,17 @@ def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-def _is_replaced(old: Gist, text: str, new: str) -> bool:
+def _places(text: str) -> list[str]:
+    """Return each "in", "at" and such in a text: "is Petra" and "is in Rome" can both hold."""
+    return sorted(_PLACES.findall(text.lower()))
+
+
+def _is_replaced(old: Older, new: Newer) -> bool:
     """Whether an explicit cue of ``new`` is about what ``old`` says."""
-    known = set(old.forms)
     return (
-        any(_names_old(known, *cue, new) for pattern in _NAMES_OLD for cue in _cues(pattern, new))
-        or any(_ends(old, match["clause"]) for pattern in _ENDS for match in pattern.finditer(new))
-        or any(_goes_on(old, text, sentence) for sentence in _sentences(new))
+        any(_names_old(old.forms, cue, new) for cue in new.cues)
+        or any(_ends(old.gist, said) for said in new.endings)
+        or any(_goes_on(old, change) for change in new.changes)
     )
 
 
@@ -173,20 +288,28 @@ def _cues(pattern: re.Pattern[str], new: str) -> Iterator[tuple[str, re.Match[st
         end = match.end()
 
 
-def _names_old(known: set[str], before: str, match: re.Match[str], new: str) -> bool:
-    named = tokens_of(f"x {match['old']}")[1:]
-    subject = {token.form for token in _about(before)}
-    forms = {token.form for token in named}
+def _cue(before: str, match: re.Match[str]) -> _Cue:
+    return _Cue(
+        tuple(tokens_of(f"x {match['old']}")[1:]),
+        frozenset(token.form for token in _about(before)),
+        _INSTEAD.search(before + match.group()) is not None,
+    )
+
+
+def _names_old(known: frozenset[str], cue: _Cue, new: Newer) -> bool:
+    forms = {token.form for token in cue.named}
     if not forms or not forms <= known:
         return False
-    if re.search(r"(?:instead|place) of", before + match.group(), re.IGNORECASE):
+    if cue.instead:
         # "Use poetry instead of pip in the backend": the part before names the new value, and must share something
         # with the old statement unless the old value alone is unmistakable.
-        return any(token.slot is Slot.NAME for token in named) or bool(subject & known) or len(forms) > 1
-    if not subject <= known:
+        return (
+            any(token.slot is Slot.NAME for token in cue.named) or bool(cue.subject & known) or len(forms) > 1
+        )
+    if not cue.subject <= known:
         return False
-    if all(token.slot is Slot.NUMBER for token in named):
-        return bool({token.form for token in tokens_of(new)} & known - forms)
+    if all(token.slot is Slot.NUMBER for token in cue.named):
+        return bool(new.forms & known - forms)
     return True
 
 
@@ -196,27 +319,30 @@ def _about(text: str) -> list[Token]:
     return [token for token in tokens_of(text) if token.form not in marks]
 
 
-def _ends(old: Gist, clause: str) -> bool:
+def _ends(old: Gist, said: set[str]) -> bool:
     """Whether a clause ends the old statement: everything it says, but the cue itself, is in the old one."""
-    said = {token.form for token in tokens_of(clause)} - _ENDING_WORDS
-    if not said or not said <= set(old.forms) or not _TURNING.isdisjoint(old.forms):
+    if not said <= set(old.forms) or not _TURNING.isdisjoint(old.forms):
         return False
     # Of "I use Redis for sessions", "no longer use" alone is not enough: what makes it particular must be named.
     telling = [token for token in old.tokens if token.slot is not Slot.NONE]
     return not telling or any(token.form in said for token in telling) or len(said) * 2 >= len(old.tokens)
 
 
-def _goes_on(old: Gist, text: str, sentence: str) -> bool:
-    match = _GOES_ON.match(sentence)
-    if match is None:
-        return False
-    if (placed := _PLACED.match(match["rest"])) and placed[1].lower() not in text.lower().split():
+def _change(match: re.Match[str]) -> _Change:
+    placed = _PLACED.match(match["rest"])
+    return _Change(
+        placed[1].lower() if placed is not None else "",
+        frozenset(token.form for token in tokens_of(match["subject"])),
+        tuple(tokens_of(f"x {match['rest']}")[1:]),
+    )
+
+
+def _goes_on(old: Older, change: _Change) -> bool:
+    if change.placed and change.placed not in old.words:
         return False  # "My manager is Petra" goes on where "my manager is now in Rome"
-    subject = {token.form for token in tokens_of(match["subject"])}
-    known = set(old.forms)
-    if not subject or not subject <= known:
+    if not change.subject or not change.subject <= old.forms:
         return False
-    return _other_value(old.tokens, tokens_of(f"x {match['rest']}")[1:], subject)
+    return _other_value(old.gist.tokens, change.value, change.subject)
 
 
 def _other_value(old: Sequence[Token], new: Sequence[Token], subject: Iterable[str]) -> bool:
@@ -229,17 +355,11 @@ def _other_value(old: Sequence[Token], new: Sequence[Token], subject: Iterable[s
     )
 
 
-def _moved_home(old: Gist, new: str) -> bool:
-    match = _MOVED_HOME.match(new)
-    if match is None or not match["place"][0].isupper() or _LIVES not in old.forms:
+def _moved_home(old: Gist, new: Newer) -> bool:
+    if not new.home or _LIVES not in old.forms:
         return False
     names = [token for token in old.tokens if token.slot is Slot.NAME]
-    return len(names) >= 1 and len(old.tokens) <= len(names) + 1 and match["place"].lower() not in old.forms
-
-
-def _same_places(old: str, new: str) -> bool:
-    """Whether both texts say "in", "at" and such equally often: "is Petra" and "is in Rome" can both hold."""
-    return sorted(_PLACES.findall(old.lower())) == sorted(_PLACES.findall(new.lower()))
+    return len(names) >= 1 and len(old.tokens) <= len(names) + 1 and new.home not in old.forms
 
 
 def _excludes(old: Gist, new: Gist) -> bool:

@@ -336,6 +336,7 @@ class PoolLimits:
 
     Attributes:
         slice_seconds: how long one work keeps others from their turn; a piece of it is never cut.
+        idle_seconds: how long the thread waits for more.
         retry_after: seconds after which who was refused may come back.
     """
 
@@ -344,6 +345,7 @@ class PoolLimits:
     works: int = 1024
     weight: int = 256 * 1024 * 1024
     slice_seconds: float = 0.005
+    idle_seconds: float = 60.0
     retry_after: float = 1.0
 
 
@@ -379,7 +381,7 @@ class WorkPool:
     ) -> None:
         self._limits = limits or PoolLimits()
         self._on_used = on_used
-        self._lock = threading.Lock()
+        self._came = threading.Condition(threading.Lock())
         self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
         # Works of each account that are not over, and their weight.
         self._held: dict[str, tuple[int, int]] = {}
@@ -408,12 +410,14 @@ class WorkPool:
         work = _Work(iter(pieces), account, weight, loop, loop.create_future())
         self._hold(account, 1, weight)
         try:
-            with self._lock:
+            with self._came:
+                if not self._running:
+                    # For as long as there is work, and a while: nothing is left to be stopped. Not for each work, and before
+                    # there is any: whoever starts a thread waits until it runs, and a thread with work lets go late.
+                    self._running = True
+                    threading.Thread(target=self._work, name="texts", daemon=True).start()
                 self._waiting.setdefault(account, deque()).append(work)
-                idle, self._running = not self._running, True
-            if idle:
-                # For as long as there is work: nothing is left to be stopped.
-                threading.Thread(target=self._work, name="texts", daemon=True).start()
+                self._came.notify()
             await work.done
         finally:
             work.abandoned = True
@@ -449,13 +453,13 @@ class WorkPool:
                 with suppress(RuntimeError):
                     work.loop.call_soon_threadsafe(_tell, work.done, failure)
             else:
-                with self._lock:
+                with self._came:
                     self._waiting.setdefault(work.account, deque()).append(work)
 
     def _next(self) -> _Work | None:
-        """Take the next work of the account whose turn it is, which goes behind the others."""
-        with self._lock:
-            if not self._waiting:
+        """Take the next work of the account whose turn it is, which goes behind the others; None when none came for a while."""
+        with self._came:
+            if not self._came.wait_for(lambda: self._waiting, self._limits.idle_seconds):
                 self._running = False
                 return None
             account, works = self._waiting.popitem(last=False)

@@ -14,7 +14,7 @@ from relayer.extraction.changes import (
     statement_of,
     told_by,
 )
-from relayer.extraction.similarity import Relation, judged, relation_of
+from relayer.extraction.similarity import Newer, Older, Relation, judged, relation_of
 
 NEAR = 0.6
 
@@ -45,7 +45,7 @@ def chance(old: str, new: str, cosine: float = NEAR) -> float:
 )
 def test_a_new_state_of_the_same_is_a_change_in_every_language(old, new):
     assert chance(old, new) >= LINKED
-    assert judged(old, new, statement_of(new), NEAR)[0] is not Relation.NONE
+    assert judged(Older(old), Newer(new), NEAR)[0] is not Relation.NONE
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_new_state_of_the_same_is_a_change_in_every_language(old, new):
 )
 def test_like_sentences_about_different_things_replace_nothing(old, new):
     assert chance(old, new) < SURE
-    assert judged(old, new, statement_of(new), NEAR)[0] is not Relation.REPLACES
+    assert judged(Older(old), Newer(new), NEAR)[0] is not Relation.REPLACES
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -47,3 +48,51 @@ async def test_a_certificate_that_does_not_verify_is_named_as_the_cause(unknown_
 async def test_nobody_listening_is_no_matter_of_trust(unused_tcp_port):
     with pytest.raises(RelayerUnreachable):
         await get(f"https://localhost:{unused_tcp_port}")
+
+
+@pytest.fixture
+async def proxy(monkeypatch):
+    """A proxy that the environment names: what it was asked for; it refuses."""
+    asked = []
+
+    async def refuse(reader, writer):
+        asked.append((await reader.readline()).decode().strip())
+        writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    for name in ("https_proxy", "http_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for name in ("HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.setenv(name, address)
+    yield asked
+    server.close()
+
+
+async def test_a_relayer_elsewhere_is_reached_through_the_proxy_that_the_environment_names(proxy):
+    with pytest.raises(RelayerUnreachable):
+        await get("https://relayer.example.org")
+    assert proxy == ["CONNECT relayer.example.org:443 HTTP/1.1"]
+
+
+async def test_nothing_of_this_machine_goes_through_a_proxy(proxy, unused_tcp_port):
+    for origin in (f"http://127.0.0.1:{unused_tcp_port}", f"https://localhost:{unused_tcp_port}"):
+        with pytest.raises(RelayerUnreachable):
+            await get(origin)
+    assert proxy == []
+
+
+async def test_no_proxy_is_asked_for_what_the_environment_leaves_out(proxy, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "relayer.invalid")
+    with pytest.raises(RelayerUnreachable):
+        await get("https://relayer.invalid")
+    assert proxy == []
+
+
+async def test_a_proxy_that_is_away_is_named_as_the_cause(monkeypatch, unused_tcp_port):
+    monkeypatch.setenv("HTTPS_PROXY", f"http://user:password@127.0.0.1:{unused_tcp_port}")
+    with pytest.raises(RelayerUnreachable, match="proxy") as raised:
+        await get("https://relayer.example.org")
+    assert "password" not in str(raised.value)

@@ -415,6 +415,18 @@ def test_without_room_a_put_is_refused_and_what_was_there_stays_whole(reopened, 
     assert (texts[0], texts[-1]) == ("first", "there is room again")
 
 
+def test_what_was_passed_over_by_a_process_that_died_is_delivered_under_the_same_key(reopened):
+    outbox = reopened()
+    outbox.put(item("first", key="one"))
+    outbox.put(item("second"))
+    outbox.pass_over(outbox.head())
+    assert (outbox.head(), outbox.waiting()) == (item("second"), 1)
+    after = reopened()
+    assert after.head().key == "one"
+    outbox.tidy()
+    assert (after.head(), after.waiting()) == (item("second"), 1)
+
+
 def test_what_was_delivered_while_nothing_could_be_written_is_not_delivered_again(reopened, no_room):
     outbox = reopened()
     outbox.put(item("first"))

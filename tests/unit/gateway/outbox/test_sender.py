@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 
 import pytest
@@ -90,6 +91,32 @@ def test_a_turn_finds_what_its_agent_just_said_while_another_agent_is_refused(pl
     plugin.after_turn(said(COFFEE), session_key="agent:coder:s")
     turn = plugin.before_turn("How do I take my coffee?", session_key="agent:coder:t")
     assert [hit.text for hit in turn.hits] == [COFFEE]
+
+
+async def test_whoever_waits_for_the_relayer_does_not_wait_for_this_machines_disk(
+    wire, trust_store, holder, tmp_path
+):
+    outbox = Outbox(tmp_path / "outbox.db", holder)
+    client = RelayerClient(wire.url, trust=trust_store)
+    sender = Sender(
+        client,
+        outbox,
+        lambda owner: identify(holder, parse_session_key(f"agent:{owner.agent}:s"), default_agent=None),
+    )
+    outbox.put(item("coder"))
+    assert outbox.waiting() == 1
+    other = sqlite3.connect(tmp_path / "outbox.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    start = time.monotonic()
+    assert await sender.flush(10)
+    assert time.monotonic() - start < 2.5, "half of what is waited for a file in use"
+    assert (outbox.waiting(), sender.delivered) == (0, 1)
+    assert other.execute("SELECT COUNT(*) FROM items").fetchone() == (1,)
+    other.execute("ROLLBACK")
+    await sender.aclose()
+    assert other.execute("SELECT COUNT(*) FROM items").fetchone() == (0,)
+    other.close()
+    await client.aclose()
 
 
 async def test_within_a_namespace_nothing_overtakes_what_failed(wire, patient, outbox):
