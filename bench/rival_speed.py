@@ -2,8 +2,8 @@
 
     python -m bench.rival_speed --python VENV/bin/python --size 1000 --size 10000
 
-VENV holds chromadb, lancedb and mem0ai, or some of them. The relayer is asked by the plugin's own client: signed, sealed, held
-against its proof; the others by theirs, in their own process each, one question after the other.
+VENV holds chromadb, lancedb and mem0ai, or some of them. The relayer is asked by the plugin's own client (signed, sealed, held
+against its proof), and by requests that were signed and sealed before; the others by their clients, in their own process each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import itertools
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,7 +25,7 @@ import typer
 from rich.console import Console
 
 from bench.http_gateway import BenchGateway
-from bench.http_servers import started
+from bench.http_servers import Server, started
 from bench.material import encoded, items, unit_vectors
 from bench.report import Section, show
 from bench.rival_asker import LIMIT
@@ -38,7 +37,8 @@ __all__ = ["main"]
 
 _ROUNDS, _COUNT, _ASKED = 7, 100, 64
 _SEED = 11
-_OURS = "memrelay, over HTTP, signed and sealed"
+_OURS = "memrelay, over HTTP, the plugin's client"
+_BARE = "memrelay, over HTTP, requests made before"
 
 # Seconds of so many questions.
 Asking = Callable[[int], Awaitable[list[float]]]
@@ -68,6 +68,7 @@ async def _measured(python: Path, size: int, work: Path, without: list[str]) -> 
         gateway = BenchGateway(server, work)
         await gateway.fill(gateway.identity("rivals"), given)
         systems: dict[str, Asking] = {_OURS: partial(_ask_relayer, gateway, itertools.cycle(asked))}
+        systems[_BARE] = partial(_ask_prepared, server, gateway, itertools.cycle(asked))
         for name in QUICK_RIVALS:
             if name not in without and _installed(python, name):
                 systems[name] = stack.enter_context(_rival(python, name, work))
@@ -99,6 +100,17 @@ async def _ask_relayer(gateway: BenchGateway, asked: Iterator[np.ndarray], count
         if len(answer.memories) != LIMIT:
             raise RuntimeError(f"{len(answer.memories)} of {LIMIT} were found")
     return seconds
+
+
+async def _ask_prepared(
+    server: Server, gateway: BenchGateway, asked: Iterator[np.ndarray], count: int
+) -> list[float]:
+    identity = gateway.identity("rivals")
+    bodies = [
+        {"vector": encoded(vector), "limit": LIMIT, "floor": 0} for vector in itertools.islice(asked, count)
+    ]
+    requests = [await gateway.request(identity, "/v1/recall", body, sealed=True) for body in bodies]
+    return (await server.answer(requests, 1)).load.latencies
 
 
 def _installed(python: Path, name: str) -> bool:
@@ -137,4 +149,4 @@ def _rival(python: Path, name: str, work: Path) -> Iterator[Asking]:
 
 
 if __name__ == "__main__":
-    sys.exit(typer.run(main))
+    typer.run(main)
