@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.util
 import os
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RIVALS", "Ask", "missing"]
+__all__ = ["QUICK_RIVALS", "RIVALS", "Ask", "missing"]
 
 Rows = NDArray[np.float32]
 # A query's text and vector, and how many; numbers of the texts, best first.
 Ask = Callable[[str, Rows, int], list[int]]
+
+
+_STARTS = 150  # tries, a fifth of a second apart
 
 
 def missing(package: str) -> bool:
@@ -40,6 +48,54 @@ def chroma(texts: Sequence[str], rows: Rows, work: Path, name: str) -> Ask:
     def ask(_: str, vector: Rows, count: int) -> list[int]:
         found = collection.query(query_embeddings=[vector], n_results=min(count, len(texts)), include=[])
         return [int(one) for one in found["ids"][0]]
+
+    return ask
+
+
+def chroma_over_http(texts: Sequence[str], rows: Rows, work: Path, name: str) -> Ask:
+    """Chroma's server in a process of its own, asked by its client: cosine over the given vectors, kept on disk."""
+    chromadb: Any = importlib.import_module("chromadb")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).parent / "chroma"), "run", "--host", "127.0.0.1", "--port", str(port)]
+    with (work / "chroma.log").open("w") as log:
+        server = subprocess.Popen(
+            [*command, "--path", str(work / "chroma")], stdout=log, stderr=log, cwd=work
+        )
+    atexit.register(server.terminate)
+    settings = chromadb.config.Settings(anonymized_telemetry=False)
+    for _ in range(_STARTS):
+        try:
+            client = chromadb.HttpClient("127.0.0.1", port, settings=settings)
+            break
+        except ValueError:  # its word for a server that does not answer
+            time.sleep(0.2)
+    collection = client.create_collection(
+        name, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
+    )
+    for start in range(0, len(texts), 1000):
+        stop = min(start + 1000, len(texts))
+        ids = [str(at) for at in range(start, stop)]
+        collection.add(ids=ids, embeddings=rows[start:stop], documents=list(texts[start:stop]))
+
+    def ask(_: str, vector: Rows, count: int) -> list[int]:
+        found = collection.query(query_embeddings=[vector], n_results=count, include=["documents"])
+        return [int(one) for one in found["ids"][0]]
+
+    return ask
+
+
+def lancedb_vectors(texts: Sequence[str], rows: Rows, work: Path, name: str) -> Ask:
+    """LanceDB by vectors alone, in process, without an index: exact."""
+    lance: Any = importlib.import_module("lancedb")
+    data = [
+        {"id": at, "text": text, "vector": row}
+        for at, (text, row) in enumerate(zip(texts, rows, strict=True))
+    ]
+    table = lance.connect(str(work / "lancedb")).create_table(name, data=data, mode="overwrite")
+
+    def ask(_: str, vector: Rows, count: int) -> list[int]:
+        return [int(row["id"]) for row in table.search(vector).limit(count).to_list()]
 
     return ask
 
@@ -122,4 +178,12 @@ RIVALS: dict[str, tuple[str, Callable[[Sequence[str], Rows, Path, str], Ask]]] =
     "Chroma, vectors": ("chromadb", chroma),
     "LanceDB, hybrid": ("lancedb", lancedb),
     "mem0, infer=False": ("mem0", mem0),
+}
+
+# Those that `bench.rival_speed` asks by vectors alone, by the words of its table.
+QUICK_RIVALS: dict[str, tuple[str, Callable[[Sequence[str], Rows, Path, str], Ask]]] = {
+    "Chroma, over HTTP": ("chromadb", chroma_over_http),
+    "Chroma, in process": ("chromadb", chroma),
+    "LanceDB, in process": ("lancedb", lancedb_vectors),
+    "mem0 over Qdrant, in process": ("mem0", mem0),
 }

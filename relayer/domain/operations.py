@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -416,6 +417,8 @@ _LONGEST_SEGMENT = 255  # NAME_MAX of the common file systems
 _LONGEST_KEY = 1024  # S3's limit, in bytes
 
 
+# A reader asks for the slot behind the log's head again and again.
+@lru_cache(maxsize=1024)
 def check_key(key: str) -> str:
     """Return ``key`` if it is ``[a-z0-9_-]`` segments joined by single slashes; raises `ValueError` if not."""
     if not _KEY.fullmatch(key) or len(key) > _LONGEST_KEY:

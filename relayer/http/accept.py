@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Never, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
 from aiohttp.web import BaseRequest, RequestPayloadError
 from cachetools import LRUCache, TLRUCache
 from pydantic import BaseModel, ValidationError
@@ -134,7 +134,7 @@ class Acceptance:
                 route, deadline, parameter, query, peer=head.peer, authorization=authorization
             )
         now = self._clock.now_ms() // 1000
-        with self._failures_counted(head.peer):
+        try:
             certificate_header = head.need(signing.CERTIFICATE_HEADER)
             # 3. The authority is one of this relayer's.
             authority = self._authorities.check(head.need("host"))
@@ -154,10 +154,13 @@ class Acceptance:
             # 6. The certificate's own signature and form, and its time.
             certificate = self._certificate(certificate_header, now)
             # 7. The account is served.
-            if not self._accounts.serves(certificate.account):
-                raise NotAccepted("account_not_served")
+            self._check_served(certificate)
             # 8. The sealed key opens with a live fleet key, is this agent's, has not ended, and the certificate grants the right on it.
             key, opened = self._sealed_key(head, certificate, route, now)
+        except NotAccepted:
+            # What depends on keys costs the peer; all of it is the one 401.
+            self._limits.note_failure(head.peer)
+            raise
         signer = Principal(
             certificate, signature.nonce, signature.expires * 1000, digest, peer_name(head.peer)
         )
@@ -218,15 +221,6 @@ class Acceptance:
         signature = head.values.get(signing.SIGNATURE_HEADER)
         return None if signature is None else Prover(signature, self._keys.identity)
 
-    @contextmanager
-    def _failures_counted(self, peer: str) -> Iterator[None]:
-        """Let what depends on keys cost the peer; all of it is the one 401."""
-        try:
-            yield
-        except NotAccepted:
-            self._limits.note_failure(peer)
-            raise
-
     def _claimed_agent_key(self, header: str, peer: str) -> bytes:
         """Return the agent key that a certificate names, before its own signature is looked at."""
         known = self._certificates.get(_digest(header))
@@ -253,6 +247,10 @@ class Acceptance:
         if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
             raise NotAccepted("certificate_time")
         return certificate
+
+    def _check_served(self, certificate: Certificate) -> None:
+        if not self._accounts.serves(certificate.account):
+            raise NotAccepted("account_not_served")
 
     def _sealed_key(
         self, head: RequestHead, certificate: Certificate, route: Route, now: int
@@ -399,8 +397,7 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(msgspec.Struct, frozen=True):
     """Method, raw target and the headers that decide something; absent ones are missing from ``values``.
 
     ``peer`` is the address of who asks, as far as it is known: see `relayer.http.limits.peer_behind`.
@@ -436,8 +433,10 @@ class RequestHead:
     @property
     def wants_events(self) -> bool:
         """Whether the answer should be a stream of server-sent events, where there is one."""
-        accepted = self.values.get("accept", "").lower().split(",")
-        return any(part.partition(";")[0].strip() == EVENTS for part in accepted)
+        accepted = self.values.get("accept")
+        if accepted is None:
+            return False
+        return any(part.partition(";")[0].strip() == EVENTS for part in accepted.lower().split(","))
 
     def deadline_seconds(self, bound: float) -> float:
         """Return the time this request has, at most ``bound``; raises `HttpProblem` ``malformed``."""
@@ -702,7 +701,8 @@ def parse_json(body: bytes) -> Any:
     """
     try:
         text = body.decode("utf-8")
-        value = _decoder().decode(text)
+        # An object takes two bytes at least: in a small body there is no need to count them.
+        value = (_SMALL if len(body) <= 2 * _MOST_OBJECTS else _decoder()).decode(text)
         # A lone surrogate can only come from an escape; most bodies have none, and need no second look.
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -745,6 +745,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(_: str) -> Never:
     raise _invalid("NaN and Infinity are not JSON.")
+
+
+_SMALL = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 _MOST_ERRORS = 20

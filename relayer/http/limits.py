@@ -12,7 +12,7 @@ import socket
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -365,6 +365,9 @@ class NotTaken(ConnectionError):
     """Raised when a peer does not take its answer: the connection is broken off."""
 
 
+_UNCOUNTED = nullcontext()
+
+
 class UnreadAnswers:
     """Bytes of answers that are being sent, by account.
 
@@ -394,12 +397,12 @@ class UnreadAnswers:
         if held and (held + size >= self._per_account or self.nbytes + size >= self._most):
             raise QueueFull("too many answers of this account are not read", retry_after=_RETRY_SECONDS)
 
-    @contextmanager
-    def counted(self, account: str, size: int) -> Iterator[None]:
+    def counted(self, account: str, size: int) -> AbstractContextManager[None]:
         """Count an answer while it is sent."""
-        if size <= self.SMALL:
-            yield
-            return
+        return _UNCOUNTED if size <= self.SMALL else self._counted(account, size)
+
+    @contextmanager
+    def _counted(self, account: str, size: int) -> Iterator[None]:
         self._bytes[account] += size
         try:
             yield

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
+import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from relayer.access.accounts import Access, Accounts, Principal
@@ -75,6 +76,7 @@ class Route:
         media_type: of the answer.
         statuses: of good answers.
         ends_with_caller: whether the work is cancelled when the connection is gone; never for what writes.
+        writes: whether it changes anything: its repetition is answered by the log and never refused as a replay.
     """
 
     method: str
@@ -92,6 +94,11 @@ class Route:
     media_type: str = JSON
     statuses: tuple[int, ...] = (200,)
     ends_with_caller: bool = False
+    writes: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        writes = self.right in {Right.WRITE, Right.ADMIN} and self.method != "GET"
+        object.__setattr__(self, "writes", writes)
 
     @property
     def body(self) -> type[BaseModel] | None:
@@ -102,11 +109,6 @@ class Route:
     def query(self) -> type[BaseModel] | None:
         """Schema of the query."""
         return None if self.method in {"POST", "PUT"} else self.takes
-
-    @property
-    def writes(self) -> bool:
-        """Whether it changes anything: its repetition is answered by the log and never refused as a replay."""
-        return self.right in {Right.WRITE, Right.ADMIN} and self.method != "GET"
 
 
 def table() -> tuple[Route, ...]:
@@ -230,8 +232,7 @@ class Routes:
         raise HttpProblem("not_found")
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedCall:
+class AcceptedCall(msgspec.Struct, frozen=True):
     """A request after everything was checked: what a handler works with.
 
     ``signer`` and ``namespace_access`` are there where the route has them. ``events`` says that a stream of server-sent events is

@@ -475,7 +475,7 @@ class Slots:
 
     def key(self, seq: int) -> str:
         """Return the slot's key in the store."""
-        return self._ports.layout.at(self._place(seq).key)
+        return self._ports.layout.at(self._ports.layout.entry(self._incarnation, seq))
 
     async def read(self, start: int, count: int) -> Tail:
         """Read ``count`` slots from ``start`` on at the same time; raises `StoreError`."""

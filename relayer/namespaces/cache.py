@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -144,32 +144,26 @@ class OpenNamespaces:
             QueueFull: too many namespaces are in use at once.
             RelayerError: the log could not be read.
         """
-        opened = await self._obtain(access, deadline, create=create)
-        if opened is None:
-            raise NamespaceClosed("the namespace is being made or erased; try again")
-        with self._used(opened):
+        async with _Use(self, access, deadline, create=create) as opened:
+            if opened is None:
+                raise NamespaceClosed("the namespace is being made or erased; try again")
             yield opened
 
-    @asynccontextmanager
-    async def use_if_exists(self, access: Access, deadline: Deadline) -> AsyncIterator[OpenNamespace | None]:
-        """Open a namespace for a request, or yield None when there is none; never writes. Raises as `use`."""
-        opened = await self._obtain(access, deadline, create=False)
-        if opened is None:
-            yield None
-            return
-        with self._used(opened):
-            yield opened
+    def use_if_exists(
+        self, access: Access, deadline: Deadline
+    ) -> AbstractAsyncContextManager[OpenNamespace | None]:
+        """Open a namespace for a request, or give None when there is none; never writes. Raises as `use`."""
+        return _Use(self, access, deadline, create=False)
 
-    @contextmanager
-    def _used(self, opened: OpenNamespace) -> Iterator[None]:
-        key = (opened.account, opened.name)
+    def begin_use(self, opened: OpenNamespace) -> None:
+        """Keep a namespace from being dropped, until as many `end_use`."""
         opened.users += 1
         opened.reserved = False
-        try:
-            yield
-        finally:
-            opened.users -= 1
-            self._unweighed.add(key)
+
+    def end_use(self, opened: OpenNamespace) -> None:
+        """Let go of a namespace, which may have grown."""
+        opened.users -= 1
+        self._unweighed.add((opened.account, opened.name))
 
     async def in_each(
         self, work: Callable[[OpenNamespace], Awaitable[object]], on_error: Callable[[BaseException], None]
@@ -220,7 +214,8 @@ class OpenNamespaces:
         self._sizes.clear()
         self._total = 0
 
-    async def _obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
+    async def obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
+        """Return a namespace for `begin_use`, in the same step of the event loop; None when there is none. Raises as `use`."""
         key = (access.account, access.namespace)
         opened = self._open.get(key)
         if opened is not None and opened.broken:
@@ -350,6 +345,29 @@ class OpenNamespaces:
             self._total -= self._sizes.pop(key, 0)
         with suppress(RelayerError):
             await opened.close()
+
+
+class _Use(AbstractAsyncContextManager[OpenNamespace | None]):
+    """A namespace while a request works with it. A class, because every request has one, and a generator would take twice as long."""
+
+    __slots__ = ("_access", "_create", "_deadline", "_opened", "_spaces")
+
+    def __init__(self, spaces: OpenNamespaces, access: Access, deadline: Deadline, *, create: bool) -> None:
+        self._spaces = spaces
+        self._access = access
+        self._deadline = deadline
+        self._create = create
+        self._opened: OpenNamespace | None = None
+
+    async def __aenter__(self) -> OpenNamespace | None:
+        self._opened = await self._spaces.obtain(self._access, self._deadline, create=self._create)
+        if self._opened is not None:
+            self._spaces.begin_use(self._opened)
+        return self._opened
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._spaces.end_use(self._opened)
 
 
 def _check(opened: OpenNamespace, access: Access) -> None:

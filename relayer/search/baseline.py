@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -357,7 +358,8 @@ class NamespaceBaseline:
         return best
 
     def _bound(self) -> int:
-        return max((step for step in STEPS if step <= self._reached), default=0)
+        reached = bisect_right(STEPS, self._reached)
+        return STEPS[reached - 1] if reached else 0
 
     def _restored(self) -> tuple[int, int, int]:
         """The basis of a null that another process measured, as long as the sample has not changed here."""

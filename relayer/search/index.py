@@ -35,6 +35,7 @@ from relayer.search.ranking import (
     gate,
     in_steps,
     judged_steps,
+    passing,
     prompt_relevance,
     term_weight,
     with_neighbours,
@@ -473,6 +474,10 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
+        if query_text is None and topic is None and reading is None and not self._links:
+            dense = None if query_vector is None else self._dense.ask(query_vector)
+            if isinstance(dense, DenseQuery):
+                return self._by_meaning(dense, k, keys, considered, floor)
         language = ENGLISH if reading is None else reading.language
         weight = term_weight(self.calibration.model, english=language == ENGLISH)
         asked = self._asked(query_vector, topic, query_text)._replace(weight=weight)
@@ -501,6 +506,22 @@ class MemoryIndex:
             considered=considered,
             judgement=judgement,
         )
+
+    def _by_meaning(
+        self, dense: DenseQuery, k: int, keys: AbstractSet[int] | None, considered: int, floor: float
+    ) -> SearchResult:
+        """Search by a vector alone where no memory has passages or neighbours: what stands nearest is the answer already."""
+        null = self.calibration.baseline(ENGLISH, considered, self._own)
+        nearest, cosines = dense.best(max(CANDIDATES, 4 * k), keys)
+        if not len(nearest):
+            return SearchResult((), self._lacks_vectors(keys), considered, Judgement(None, null, 0.0))
+        scores = cosines[:k].tolist()
+        passed = passing(scores, prompt_relevance(in_steps(scores[0], null)), floor)
+        hits = tuple(
+            Hit(key, relevance, cosine, None, 0.0, spoken=False, evidence=cosine)
+            for key, cosine, relevance in zip(nearest.tolist(), scores, passed, strict=False)
+        )
+        return SearchResult(hits, self._lacks_vectors(keys), considered, Judgement(scores[0], null, 0.0))
 
     def row(self, key: int) -> Vector | None:
         """The vector that a memory as a whole is found by, if it has one."""
@@ -581,7 +602,7 @@ class MemoryIndex:
         if reading is not None:
             steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
             evenness = evenness_of(reading.asks)
-        passed = gate(ranked, prompt_relevance(steps), floor, evenness)[:k]
+        passed = gate(ranked, prompt_relevance(steps), floor, evenness, most=k)
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

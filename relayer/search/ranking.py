@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import exp, log
 from typing import NamedTuple, TypeVar
 
@@ -236,7 +236,12 @@ def evenness_of(asks: float) -> float:
 
 
 def gate(
-    evidence: NDArray[np.float64], relevance: float, floor: float, evenness: float = 0.0
+    evidence: NDArray[np.float64],
+    relevance: float,
+    floor: float,
+    evenness: float = 0.0,
+    *,
+    most: int | None = None,
 ) -> list[tuple[int, float]]:
     """What may leave, as (index, relevance), best first, ties by index; empty when the prompt does not pass.
 
@@ -245,16 +250,22 @@ def gate(
         relevance: of the prompt, see `prompt_relevance`.
         floor: least relevance; 0 returns everything with its relevance.
         evenness: see `evenness_of`; 0 shares the relevance out by evidence.
+        most: so many at most; None for all.
     """
-    if not len(evidence) or relevance < floor:
-        return []
-    best = max(float(evidence.max()), 0.0)
-    share = np.maximum(evidence, 0.0) / best if best > 0 else np.zeros_like(evidence)
-    each = relevance * share ** (1 - evenness)
     # Stable: what ties stays in the order of its index.
-    order = np.argsort(-evidence, kind="stable")
-    order = order[each[order] >= floor]
-    return list(zip(order.tolist(), each[order].tolist(), strict=True))
+    order = np.argsort(-evidence, kind="stable")[:most]
+    each = passing(evidence[order].tolist(), relevance, floor, evenness)
+    return list(zip(order.tolist(), each, strict=False))
+
+
+def passing(evidence: Sequence[float], relevance: float, floor: float, evenness: float = 0.0) -> list[float]:
+    """The relevance of what may leave, given the evidence from the best on; arguments as of `gate`."""
+    if not evidence or relevance < floor:
+        return []
+    best = max(evidence[0], 0.0)
+    shares = [max(one, 0.0) / best for one in evidence] if best > 0 else [0.0] * len(evidence)
+    each = (relevance * share ** (1 - evenness) for share in shares)
+    return list(takewhile(lambda one: one >= floor, each))
 
 
 def _between(below: Baseline, above: Baseline, share: float) -> Baseline:

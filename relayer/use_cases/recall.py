@@ -60,8 +60,20 @@ def wanted(request: schemas.RecallRequest) -> int:
     return (_WIDE_CHOICE if wide else _CHOICE) * request.limit
 
 
+class Shows(dict[int, Shown]):
+    """What is shown of each hit of one search, encoded and looked up once."""
+
+    def __init__(self, opened: OpenNamespace) -> None:
+        super().__init__()
+        self._opened = opened
+
+    def __missing__(self, number: int) -> Shown:
+        shown = self[number] = self._opened.shown(number, encoded)
+        return shown
+
+
 def ordered(
-    opened: OpenNamespace, hits: Sequence[Hit], request: schemas.RecallRequest, now: int
+    opened: OpenNamespace, hits: Sequence[Hit], shows: Shows, request: schemas.RecallRequest, now: int
 ) -> tuple[list[Hit], dict[int, float]]:
     """At least as many of the hits as were asked for, in the order that the request asks for, and the penalties by key."""
     penalties = _Penalties(DEFAULT_PENALTIES if request.penalties is None else request.penalties)
@@ -69,12 +81,12 @@ def ordered(
     first = hits[: request.limit]
     moved = fades is not None or bool(request.diversity)
     # A penalty only moves a hit down. Where the first have none they stay the first, and the rest need no opening.
-    if not moved and not any(penalties.of(opened.shown(hit.key, encoded).origin) for hit in first):
+    if not moved and not any(penalties.of(shows[hit.key].origin) for hit in first):
         return list(first), {}
     costs: dict[int, float] = {}
     scores: dict[int, float] = {}
     for hit in hits:
-        cost = penalties.of(opened.shown(hit.key, encoded).origin)
+        cost = penalties.of(shows[hit.key].origin)
         if cost:
             costs[hit.key] = cost
         scores[hit.key] = hit.evidence - cost
@@ -282,12 +294,13 @@ def _search(
         past = opened.past_numbers(statuses, allowed)
         more = search(allowed=past, past=True)
         found = _together(found, more, count)
-    hits, penalties = ordered(opened, _distinct(opened, found.hits), request, now)
+    shows = Shows(opened)
+    hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now)
     hits = _newest_first(opened, hits, allowed)
     if reading is not None and reading.asks > 0:
         hits = _later_before(opened, hits)
     explained = penalties if request.explain else None
-    memories = [_hit(opened, hit, explained) for hit in hits[: request.limit]]
+    memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits[: request.limit]]
     kept = _within(memories, request.max_tokens)
     at = opened.position
     return _Answer(
@@ -379,9 +392,10 @@ class _Found(msgspec.Struct, frozen=True):
     passage: str
 
 
-def _hit(opened: OpenNamespace, hit: Hit, penalties: Mapping[int, float] | None) -> tuple[Shown, bytes]:
+def _hit(
+    opened: OpenNamespace, hit: Hit, shown: Shown, penalties: Mapping[int, float] | None
+) -> tuple[Shown, bytes]:
     """Show a hit, encoded; with its evidence if the penalties are given."""
-    shown = opened.shown(hit.key, encoded)
     relevance = round(hit.relevance, 4)
     evidence, passage = None, ""
     if penalties is not None:

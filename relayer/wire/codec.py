@@ -112,7 +112,7 @@ class Reader:
 
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]*\Z")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_PLAIN = str.maketrans("-_", "+/")
+_PLAIN = bytes.maketrans(b"-_", b"+/")
 
 
 def encode(data: bytes) -> str:
@@ -126,15 +126,18 @@ def decode(text: str) -> bytes:
     Raises:
         Malformed: other characters, padding, or unused bits that are not zero.
     """
-    if not _ALPHABET.match(text):
-        raise Malformed("not base64url without padding")
     try:
-        data = binascii.a2b_base64(text.translate(_PLAIN) + "=" * (-len(text) % 4))
+        data = binascii.a2b_base64(text.encode("ascii").translate(_PLAIN) + b"=" * (-len(text) % 4))
     except (binascii.Error, ValueError) as error:
-        raise Malformed("not base64url") from error
+        raise _not_canonical(text, "not base64url") from error
+    # This alone decides; every request has several to decode.
     if encode(data) != text:
-        raise Malformed("not the canonical base64url of its value")
+        raise _not_canonical(text, "not the canonical base64url of its value")
     return data
+
+
+def _not_canonical(text: str, otherwise: str) -> Malformed:
+    return Malformed(otherwise if _ALPHABET.match(text) else "not base64url without padding")
 
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -69,6 +69,20 @@ def test_a_related_prompt_finds_its_memory_at_the_floor(world, size):
     assert 0 in [hit.key for hit in hits]
 
 
+@pytest.mark.parametrize("size", [1, 3, 10, 100])
+@pytest.mark.parametrize("floor", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("only", [None, frozenset(range(0, 100, 3)), frozenset()])
+def test_a_vector_alone_finds_what_it_finds_as_the_topic_of_a_search_with_all_evidence(
+    world, size, floor, only
+):
+    index = world.index(size)
+    index.put(size, -world.rows[0], "what is as far away as can be")
+    index.put(size + 1, None, "what has no vector")
+    for vector in (world.coffee, -world.coffee, world.rows[1]):
+        quick = index.search(vector, None, 7, floor=floor, allowed=only)
+        assert quick == index.search(vector, None, 7, floor=floor, allowed=only, topic=vector)
+
+
 @pytest.mark.parametrize("size", [1, 3, 10, 100, 1000])
 def test_unrelated_prompts_meet_silence_in_a_namespace_of_any_size(world, size):
     index = of_size(world, size)
