@@ -179,8 +179,8 @@ _MOST_PIECES = 20
 # What of a turn is judged: all that the protocol lets through, in sentences of so many characters and in so many of them.
 _LONGEST_SENTENCE = 1_000
 _MOST_SENTENCES = 2_000
-# Between two looks at the clock of who waits.
-_SENTENCES_A_STEP = 10
+# Between two looks at the clock of who waits, of as many characters as may be.
+_SENTENCES_A_STEP = 2
 # An assistant that repeats so much of what was said shortly before says nothing of its own.
 _ECHOED = 0.6
 _REMEMBERED_TURNS = 4

@@ -336,6 +336,7 @@ class PoolLimits:
 
     Attributes:
         slice_seconds: how long one work keeps others from their turn; a piece of it is never cut.
+        rest_seconds: how long it rests for queries at most, and then no longer than it has worked since.
         idle_seconds: how long the thread waits for more.
         retry_after: seconds after which who was refused may come back.
     """
@@ -345,6 +346,7 @@ class PoolLimits:
     works: int = 1024
     weight: int = 256 * 1024 * 1024
     slice_seconds: float = 0.005
+    rest_seconds: float = 0.1
     idle_seconds: float = 60.0
     retry_after: float = 1.0
 
@@ -352,6 +354,32 @@ class PoolLimits:
 def weight(texts: Iterable[str]) -> int:
     """Return about how much work texts are: their characters, those of other scripts more than once."""
     return sum(len(text) if text.isascii() else len(text) * _OTHER_SCRIPTS for text in texts)
+
+
+class _Queries:
+    """Counts the queries under way, while which the thread rests; a context manager for each of them, on the event loop."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = threading.Event()
+        self._none.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self._none.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    def rest(self, seconds: float) -> float:
+        """Wait until there are none, for so long at most; returns for how long it was."""
+        if seconds <= 0 or self._none.is_set():
+            return 0.0
+        begun = perf_counter()
+        self._none.wait(seconds)
+        return perf_counter() - begun
 
 
 @dataclass(slots=True, eq=False)
@@ -371,6 +399,9 @@ class _Work:
 class WorkPool:
     """Makes things piece by piece, fairly: accounts take turns, and so do the works of one account.
 
+    A query needs the interpreter a dozen times, and would wait each time until this thread lets go of it: ``with pool.queries``
+    it has it for itself.
+
     Args:
         limits: of what may wait.
         on_used: told, on the event loop, of an account and the seconds of CPU that a work of its took.
@@ -386,6 +417,9 @@ class WorkPool:
         # Works of each account that are not over, and their weight.
         self._held: dict[str, tuple[int, int]] = {}
         self._running = False
+        self.queries = _Queries()
+        # How long the thread may still rest.
+        self._rest = self._limits.rest_seconds
 
     def __len__(self) -> int:
         """How many works are not over."""
@@ -444,7 +478,7 @@ class WorkPool:
             failure: BaseException | None = None
             before = thread_time()
             try:
-                over = _advanced(work, self._limits.slice_seconds)
+                over = self._advanced(work)
             except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
                 over, failure = True, error
             work.seconds += thread_time() - before
@@ -455,6 +489,23 @@ class WorkPool:
             else:
                 with self._came:
                     self._waiting.setdefault(work.account, deque()).append(work)
+
+    def _advanced(self, work: _Work) -> bool:
+        """Make pieces for a slice; says whether there are no more, or nobody waits for them."""
+        worked = 0.0
+        while not work.abandoned:
+            self._rest -= self.queries.rest(self._rest)
+            begun = perf_counter()
+            try:
+                work.made.append(next(work.pieces))
+            except StopIteration:
+                return True
+            took = perf_counter() - begun
+            self._rest = min(self._rest + took, self._limits.rest_seconds)
+            worked += took
+            if worked >= self._limits.slice_seconds:
+                return work.abandoned
+        return True
 
     def _next(self) -> _Work | None:
         """Take the next work of the account whose turn it is, which goes behind the others; None when none came for a while."""
@@ -467,19 +518,6 @@ class WorkPool:
             if works:
                 self._waiting[account] = works
             return work
-
-
-def _advanced(work: _Work, seconds: float) -> bool:
-    """Make pieces for so long; says whether there are no more, or nobody waits for them."""
-    end = perf_counter() + seconds
-    while not work.abandoned:
-        try:
-            work.made.append(next(work.pieces))
-        except StopIteration:
-            return True
-        if perf_counter() >= end:
-            return work.abandoned
-    return True
 
 
 def _tell(done: asyncio.Future[None], failure: BaseException | None) -> None:
@@ -496,6 +534,8 @@ _CALL_COST = 128
 _READ_CHARACTERS = 1024
 # So many queries may go before a capture that waits.
 _QUERIES_IN_A_ROW = 8
+# For so long after a query one place is kept for the next.
+_ASKED_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,6 +591,9 @@ class EmbeddingShares:
         self._had: dict[str, float] = {}
         self._now = 0.0
         self._in_a_row = 0
+        # Calls under way for which nobody waits, and when the last query came, on the event loop's clock.
+        self._bulk = 0
+        self._asked = float("-inf")
 
     @property
     def model(self) -> EmbeddingModel:
@@ -588,8 +631,10 @@ class EmbeddingShares:
         """Wait until the account may have the model, and have it until the block ends; a call that had begun is not refused."""
         who = on_behalf_of.get()
         cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
-        if self._may_run(who.account) and not self.waiting:
-            self._begin(who.account, cost)
+        if who.urgent:
+            self._asked = asyncio.get_running_loop().time()
+        if self._may_run(who) and not self.waiting:
+            self._begin(who, cost)
         else:
             if not admitted:
                 self._admit(who)
@@ -597,7 +642,7 @@ class EmbeddingShares:
         try:
             yield
         finally:
-            self._end(who.account)
+            self._end(who)
 
     def _admit(self, who: OnBehalfOf) -> None:
         if self._waiting.get(who.account, 0) >= self._limits.waiting_of_account:
@@ -617,31 +662,41 @@ class EmbeddingShares:
         except asyncio.CancelledError:
             if not turn.cancelled():
                 # Its turn came in the very moment in which it was given up.
-                self._end(who.account)
+                self._end(who)
             elif (cost, turn) in queues.get(who.account, ()):
                 queues[who.account].remove((cost, turn))
                 self._left(who.urgent, who.account)
             raise
 
-    def _may_run(self, account: str) -> bool:
+    def _may_run(self, who: OnBehalfOf) -> bool:
         limits = self._limits
-        return (
-            sum(self._running.values()) < limits.at_once and self._running.get(account, 0) < limits.of_account
-        )
+        if (
+            sum(self._running.values()) >= limits.at_once
+            or self._running.get(who.account, 0) >= limits.of_account
+        ):
+            return False
+        # Two captures, or one and what is done for nobody, would have the next query wait until a text is through.
+        return who.urgent or self._bulk < max(1, limits.at_once - 1) or not self._is_asked()
 
-    def _begin(self, account: str, cost: int) -> None:
+    def _is_asked(self) -> bool:
+        return asyncio.get_running_loop().time() < self._asked + _ASKED_SECONDS
+
+    def _begin(self, who: OnBehalfOf, cost: int) -> None:
+        account = who.account
         # Virtual time: nobody saves up what they did not use, and nobody pays twice for having been alone.
         start = max(self._had.get(account, 0.0), self._now)
         self._now = start
         self._had[account] = start + cost
         self._running[account] += 1
+        self._bulk += not who.urgent
         if len(self._had) > self._limits.waiting:
             self._had = {name: had for name, had in self._had.items() if had > start}
 
-    def _end(self, account: str) -> None:
-        self._running[account] -= 1
-        if not self._running[account]:
-            del self._running[account]
+    def _end(self, who: OnBehalfOf) -> None:
+        self._running[who.account] -= 1
+        self._bulk -= not who.urgent
+        if not self._running[who.account]:
+            del self._running[who.account]
         self._next()
 
     def _next(self) -> None:
@@ -652,13 +707,15 @@ class EmbeddingShares:
             cost, turn = self._queues[urgent][account].popleft()
             self._left(urgent, account)
             if not turn.cancelled():
-                self._begin(account, cost)
+                self._begin(OnBehalfOf(account, urgent), cost)
                 turn.set_result(None)
 
     def _chosen(self) -> tuple[bool, str] | None:
         first = self._in_a_row < _QUERIES_IN_A_ROW
         for urgent in (first, not first):
-            ready = [account for account in self._queues[urgent] if self._may_run(account)]
+            ready = [
+                account for account in self._queues[urgent] if self._may_run(OnBehalfOf(account, urgent))
+            ]
             if ready:
                 return urgent, min(ready, key=lambda account: self._had.get(account, 0.0))
         return None

@@ -152,16 +152,18 @@ class Pieces:
         self._unknown, self._unknown_score = file.unknown, min(file.scores) - _UNKNOWN_BELOW
         self._replacements = file.replacements
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of the best pieces, in order. No piece goes beyond a word, so each is looked at alone."""
+    def encode(self, text: str, most: int) -> list[int]:
+        """The first ids of the best pieces, in order. No piece goes beyond a word, so each is looked at alone."""
         text = re.sub(" +", " ", text.translate(self._replacements)).removeprefix(" ")
         ids: list[int] = []
         for word in text.split(" "):
+            if len(ids) >= most:
+                break
             for piece in self._best(_SPACE + word):
                 # Unknown characters in a row are one unknown.
                 if piece != self._unknown or not ids or ids[-1] != piece:
                     ids.append(piece)
-        return ids
+        return ids[:most]
 
     def _best(self, word: str) -> list[int]:
         """The pieces of a word (Viterbi's algorithm)."""
@@ -217,8 +219,8 @@ class E5:
 
     def encode(self, text: str, *, query: bool) -> list[int]:
         """Token ids of a text, at most 256, the model's start and end marks included."""
-        ids = self._pieces.encode((_QUERY if query else _PASSAGE) + runtime.clean(text))
-        return [self._start, *ids[: runtime.MAX_TOKENS - 2], self._end]
+        read = (_QUERY if query else _PASSAGE) + runtime.clean(text)
+        return [self._start, *self._pieces.encode(read, runtime.MAX_TOKENS - 2), self._end]
 
     def vector(self, ids: Sequence[int], *, query: bool) -> runtime.Vectors:
         """Vector of an encoded text, of length 1; shape (384,).

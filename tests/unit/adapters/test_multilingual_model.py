@@ -64,15 +64,21 @@ def test_its_null_ships_with_it(model):
     ],
 )
 def test_texts_are_divided_as_the_model_was_trained(pieces, text, expected):
-    assert pieces.encode(text) == expected
+    assert pieces.encode(text, 500) == expected
 
 
 def test_a_mark_that_is_spelled_out_is_text(pieces):
-    assert not {0, 1, 2, 250_001} & set(pieces.encode("<s> </s> <pad> <mask>"))
+    assert not {0, 1, 2, 250_001} & set(pieces.encode("<s> </s> <pad> <mask>", 500))
 
 
 def test_unknown_characters_in_a_row_are_one_unknown(pieces):
-    assert pieces.encode("\U00012000" * 5).count(3) == 1
+    assert pieces.encode("\U00012000" * 5, 500).count(3) == 1
+
+
+@pytest.mark.parametrize("most", [1, 5, 9, 40])
+def test_the_first_pieces_of_a_text_are_those_of_the_whole(pieces, most):
+    text = "how much \U00012000\U00012000 protein \ufdfa per day " * 3
+    assert pieces.encode(text, most) == pieces.encode(text, 500)[:most]
 
 
 def test_no_more_than_256_tokens_are_read(model):

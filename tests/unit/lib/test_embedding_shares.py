@@ -102,6 +102,24 @@ async def test_queries_go_before_captures_and_captures_are_not_starved() -> None
     assert 1 < gated.begun.index("capture") <= 9
 
 
+async def test_after_a_query_one_place_is_kept_for_the_next(monkeypatch) -> None:
+    gated = _Gated()
+    shares = EmbeddingShares(gated)
+    asked = _ask(shares, "reader", "asked")
+    await _idle()
+    tasks = [_ask(shares, account, f"{account} {n}", urgent=False) for account in "ab" for n in range(2)]
+    await gated.finish(0)
+    assert gated.begun == ["asked", "a 0"]
+    again = _ask(shares, "reader", "asked again")
+    await _idle()
+    assert gated.begun == ["asked", "a 0", "asked again"]
+    monkeypatch.setattr("relayer.lib.work._ASKED_SECONDS", 0.0)
+    await gated.finish(1)
+    await gated.finish(2)
+    assert sorted(gated.begun[3:]) == ["a 1", "b 0"], "nobody asks any more"
+    await _rest(gated, [asked, again, *tasks])
+
+
 async def test_an_account_with_too_much_waiting_is_told_to_come_back_and_others_are_not() -> None:
     gated = _Gated()
     shares = EmbeddingShares(gated, ShareLimits(at_once=1, waiting=3, waiting_of_account=2))

@@ -1,7 +1,8 @@
-"""Works on the thread of a pool: one thread for all of them, which waits a while for more, and then is none."""
+"""Works on the thread of a pool: one thread for all of them, which rests for queries, waits a while for more, and then is none."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -40,3 +41,19 @@ async def test_what_fails_fails_where_it_is_waited_for_and_the_next_work_is_made
         await pool.make("somebody", failing(), HEAVY)
     assert await pool.make("somebody", iter((1, 2)), HEAVY) == [1, 2]
     assert len(pool) == 0
+
+
+@pytest.mark.parametrize(("rest", "before"), [(60.0, False), (0.0, True)])
+async def test_the_thread_rests_while_a_query_is_under_way(rest, before):
+    pool = WorkPool(PoolLimits(rest_seconds=rest))
+    made = threading.Event()
+    async with asyncio.TaskGroup() as group:
+        with pool.queries, pool.queries:
+            group.create_task(pool.make("somebody", (made.set() for _ in range(1)), HEAVY))
+            assert await asyncio.to_thread(made.wait, 30 if before else 0.1) is before
+
+
+async def test_the_thread_works_as_long_as_it_rests_however_many_queries_there_are():
+    pool = WorkPool(PoolLimits(rest_seconds=0.001))
+    with pool.queries:
+        assert await pool.make("somebody", iter(range(50)), HEAVY) == list(range(50))
