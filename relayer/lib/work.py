@@ -534,6 +534,9 @@ _CALL_COST = 128
 _READ_CHARACTERS = 1024
 # So many queries may go before a capture that waits.
 _QUERIES_IN_A_ROW = 8
+# A query up to here, of 128 characters, goes beside a capture of its own account: whoever finds both places taken by one
+# account waits for some milliseconds at most.
+_SHORT = _CALL_COST + 128
 # For so long after a query one place is kept for the next.
 _ASKED_SECONDS = 2.0
 
@@ -586,7 +589,7 @@ class EmbeddingShares:
         # By urgency and account; an empty queue is none.
         self._queues: dict[bool, dict[str, _Waiting]] = {True: {}, False: {}}
         self._waiting: defaultdict[str, int] = defaultdict(int)
-        self._running: defaultdict[str, int] = defaultdict(int)
+        self._running: defaultdict[OnBehalfOf, int] = defaultdict(int)
         # What each account had of the model; who comes new begins where the others are.
         self._had: dict[str, float] = {}
         self._now = 0.0
@@ -633,7 +636,7 @@ class EmbeddingShares:
         cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
         if who.urgent:
             self._asked = asyncio.get_running_loop().time()
-        if self._may_run(who) and not self.waiting:
+        if self._may_run(who, cost) and not self.waiting:
             self._begin(who, cost)
         else:
             if not admitted:
@@ -668,12 +671,14 @@ class EmbeddingShares:
                 self._left(who.urgent, who.account)
             raise
 
-    def _may_run(self, who: OnBehalfOf) -> bool:
-        limits = self._limits
-        if (
-            sum(self._running.values()) >= limits.at_once
-            or self._running.get(who.account, 0) >= limits.of_account
-        ):
+    def _may_run(self, who: OnBehalfOf, cost: int) -> bool:
+        limits, running = self._limits, self._running
+        if sum(running.values()) >= limits.at_once:
+            return False
+        own = running.get(who, 0)
+        if not who.urgent or cost > _SHORT:
+            own += running.get(OnBehalfOf(who.account, not who.urgent), 0)
+        if own >= limits.of_account:
             return False
         # Two captures, or one and what is done for nobody, would have the next query wait until a text is through.
         return who.urgent or self._bulk < max(1, limits.at_once - 1) or not self._is_asked()
@@ -682,21 +687,20 @@ class EmbeddingShares:
         return asyncio.get_running_loop().time() < self._asked + _ASKED_SECONDS
 
     def _begin(self, who: OnBehalfOf, cost: int) -> None:
-        account = who.account
         # Virtual time: nobody saves up what they did not use, and nobody pays twice for having been alone.
-        start = max(self._had.get(account, 0.0), self._now)
+        start = max(self._had.get(who.account, 0.0), self._now)
         self._now = start
-        self._had[account] = start + cost
-        self._running[account] += 1
+        self._had[who.account] = start + cost
+        self._running[who] += 1
         self._bulk += not who.urgent
         if len(self._had) > self._limits.waiting:
             self._had = {name: had for name, had in self._had.items() if had > start}
 
     def _end(self, who: OnBehalfOf) -> None:
-        self._running[who.account] -= 1
+        self._running[who] -= 1
         self._bulk -= not who.urgent
-        if not self._running[who.account]:
-            del self._running[who.account]
+        if not self._running[who]:
+            del self._running[who]
         self._next()
 
     def _next(self) -> None:
@@ -714,7 +718,9 @@ class EmbeddingShares:
         first = self._in_a_row < _QUERIES_IN_A_ROW
         for urgent in (first, not first):
             ready = [
-                account for account in self._queues[urgent] if self._may_run(OnBehalfOf(account, urgent))
+                account
+                for account, waiting in self._queues[urgent].items()
+                if self._may_run(OnBehalfOf(account, urgent), waiting[0][0])
             ]
             if ready:
                 return urgent, min(ready, key=lambda account: self._had.get(account, 0.0))

@@ -151,17 +151,21 @@ async def test_a_query_waits_for_one_text_of_many_and_these_keep_their_order() -
     assert np.array_equal(bulk.result(), await HashingEmbedder().embed(texts))
 
 
-async def test_a_query_waits_for_one_text_of_its_own_account_too() -> None:
+async def test_a_short_query_goes_beside_a_text_of_its_own_account_and_a_long_one_waits_for_it() -> None:
     gated = _Gated()
     shares = EmbeddingShares(gated)
     bulk = _ask(shares, "one", *(f"turn {number}" for number in range(100)), urgent=False)
     await _idle()
-    query = _ask(shares, "one", "query")
+    queries = [_ask(shares, "one", text) for text in ("short", "as short", "long " * 100)]
     await _idle()
-    assert gated.begun == ["turn 0"]
+    assert gated.begun == ["turn 0", "short"]
+    await gated.finish(1)
+    assert gated.begun == ["turn 0", "short", "as short"]
+    await gated.finish(2)
+    assert len(gated.begun) == 3, "the long one waits for the text under way"
     await gated.finish(0)
-    assert gated.begun == ["turn 0", "query"]
-    await _rest(gated, [bulk, query])
+    assert gated.begun[3:] == ["long " * 100]
+    await _rest(gated, [bulk, *queries])
 
 
 async def test_a_call_that_has_begun_is_not_refused_when_others_fill_the_queue() -> None:
