@@ -393,6 +393,8 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
     b"last-event-id": ("last-event-id", 64),
     b"authorization": ("authorization", 8190),
 }
+# As most clients write them, too: nothing has to be made lower case to be known.
+_SINGLE |= {name.title(): known for name, known in _SINGLE.items()}
 
 
 class RequestHead(msgspec.Struct, frozen=True):
@@ -459,7 +461,7 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestH
         raise HttpProblem("malformed", "The target must be a path in ASCII.")
     values: dict[str, str] = {}
     for raw_name, raw_value in request.raw_headers:
-        known = _SINGLE.get(raw_name.lower())
+        known = _SINGLE.get(raw_name) or _SINGLE.get(raw_name.lower())
         if known is None:
             continue
         name, longest = known
@@ -467,9 +469,10 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestH
             raise HttpProblem("malformed", f"The header {name} is given twice.", rule=f"second {name}")
         if len(raw_value) > longest:
             raise HttpProblem("header_too_large", f"The header {name} is too long.")
-        if not raw_value.isascii():
-            raise HttpProblem("malformed", f"The header {name} must be ASCII.")
-        values[name] = raw_value.decode("ascii")
+        try:
+            values[name] = raw_value.decode("ascii")
+        except UnicodeDecodeError as error:
+            raise HttpProblem("malformed", f"The header {name} must be ASCII.") from error
     return RequestHead(request.method, target, peer_of(request, trusted), values)
 
 

@@ -38,6 +38,8 @@ def lp(*fields: Field) -> bytes:
             content = field
         elif type(field) is str and field.isascii():
             content = field.encode()
+        elif type(field) is int and 0 <= field <= _MAX_INTEGER:
+            content = field.to_bytes(8, "big")
         else:
             content = _content(field)
         size = len(content)
