@@ -279,8 +279,10 @@ class Replica:
         linked = await self._guarded(self.slots.link(slot, position))
         return linked if self.state.position == position else None
 
-    def apply(self, linked: LinkedEntry) -> None:
+    def apply(self, linked: LinkedEntry) -> list[Applied]:
         """Take the next entry of the chain and tell the projections, in one step of the event loop.
+
+        Returns what became of its operations, in their order.
 
         Raises:
             UpgradeRequired: it holds an operation of a newer version; the state is unchanged (I12).
@@ -294,6 +296,7 @@ class Replica:
         self._digests.append(self.state.position)
         self._sizes.append(linked.size)
         self._tell(applied)
+        return applied
 
     def _tell(self, applied: list[Applied]) -> None:
         try:
