@@ -420,6 +420,11 @@ class _Protocol(web.RequestHandler):
         super().data_received(data)
         self._handler.connections.heard(self, self._loop.time())
 
+    def resume_reading(self, *options: Any, **named: Any) -> None:
+        # aiohttp asks for it with every body that was read, and would parse nothing once more.
+        if self._reading_paused:
+            super().resume_reading(*options, **named)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self._line = None
         self._handler.connections.leave(self)
