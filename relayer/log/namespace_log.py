@@ -362,7 +362,9 @@ class Committer:
             # The collector may have passed us between our last read and the create (I3).
             alive = await replica.vouched(entry.seq, (outcome.store_time,))
             if alive and replica.state.position == built_on:
-                applied = replica.apply(LinkedEntry(entry, digest, len(sealed)))
+                linked = LinkedEntry(entry, digest, len(sealed))
+                applied = replica.apply(linked)
+                replica.keep_written(linked)
                 replica.seen_at = self._clock.monotonic()
                 # As a look into the state would say (I5): what had an outcome already was applied with that one.
                 self._queue.answer_all(batch, [one.outcome for one in applied])
@@ -594,6 +596,7 @@ class NamespaceLog:
 
     def compaction_due(self, limits: CompactionLimits) -> bool:
         """Whether the tail is long enough to be compacted, as far as this process knows."""
+        self._replica.tidy_written()
         return Compactor(self._ports, self._replica, limits).due
 
     async def compact(self, limits: CompactionLimits) -> Compaction | None:
