@@ -13,6 +13,7 @@ private half is deleted, even to someone who later takes the relayer's key and d
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -54,7 +55,7 @@ class RelayerKeys:
 
     def tag(self, *fields: Field) -> str:
         """Return a keyed hash of names as 40 hex digits: the same for every replica, meaningless without the key."""
-        return hmac.digest(self._names, lp(*fields), "sha512")[:_TAG_SIZE].hex()
+        return hmac.new(self._names, lp(*fields), hashlib.sha512).digest()[:_TAG_SIZE].hex()
 
     def namespace_secret(self, account: str, namespace: str, generation: int) -> bytes:
         """Return the secret of a namespace of custody ``relayer``."""
@@ -116,16 +117,16 @@ class NamespaceKeys:
 
     def content_mac(self, normal_text: str) -> bytes:
         """Return the MAC by which equal texts are known without being readable."""
-        return hmac.digest(self._content, lp(normal_text), "sha256")
+        return hmac.new(self._content, lp(normal_text), hashlib.sha256).digest()
 
     def likeness_mac(self, normal_text: str, audience: str, trust: str, *, suspect: bool) -> bytes:
         """Return the MAC by which one memory repeats another: the same text, among the same, by as trusted a voice."""
         fields = lp("like", normal_text, audience, trust, int(suspect))
-        return hmac.digest(self._content, fields, "sha256")
+        return hmac.new(self._content, fields, hashlib.sha256).digest()
 
     def idempotency_mac(self, *fields: Field) -> bytes:
         """Return the MAC under which an idempotency key, or the digest of a body, stands in the log."""
-        return hmac.digest(self._idempotency, lp(*fields), "sha256")
+        return hmac.new(self._idempotency, lp(*fields), hashlib.sha256).digest()
 
     def seal_record(self, record: bytes, plaintext: bytes, *, salt: bytes) -> bytes:
         """Seal an encoded record under its id."""
