@@ -127,6 +127,8 @@ def _kinds(lab: Lab) -> Sequence[_Kind]:
         _Kind("recall, vector given, sealed", "/v1/recall", lab.count(400, 40), vectors),
         _Kind("recall, new text, sealed", "/v1/recall", lab.count(60, 8), texts),
         _Kind("write, one connection", "/v1/memories", lab.count(100, 8), memories, connections=1),
+        _Kind("write, 16 connections", "/v1/memories", lab.count(400, 32), memories, connections=16),
+        _Kind("write, 64 connections", "/v1/memories", lab.count(1_000, 64), memories, connections=64),
     )
 
 

@@ -21,8 +21,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from relayer import models, stores
 from relayer.bootstrap import load_readers
 from relayer.errors import ConfigurationError
@@ -32,7 +30,7 @@ from relayer.process import bind, product_version, raise_descriptor_limit, ready
 from relayer.serving import Start
 from relayer.settings.config import RelayerSettings
 from relayer.settings.keys import require_relayer_key
-from relayer.telemetry import describe, log, name_instance
+from relayer.telemetry import describe, log, name_instance, name_worker
 from relayer.wire.retries import doubled
 from relayer.worker_line import WorkerLine
 
@@ -281,7 +279,7 @@ class _Supervisor:
             self._selector.close()
             for other in (*self._wake, *(worker.line for worker in self._workers.values())):
                 other.close()
-            structlog.contextvars.bind_contextvars(worker=number)
+            name_worker(number)
             code = self._start(Seat(number, self._shared, anew=self._facts is None), end)
         except BaseException as error:  # noqa: BLE001 - the fork has the supervisor's frames above, which are not its to go on with
             log.error("worker_failed", **describe(error))

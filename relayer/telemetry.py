@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import traceback
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -41,13 +42,10 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     number = logging.getLevelNamesMapping()[level.upper()]
     as_json = log_format == "json" or (log_format == "auto" and not target.isatty())
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer(serializer=_to_json)
-        if as_json
-        else structlog.dev.ConsoleRenderer(colors=target.isatty())
+        _as_json if as_json else structlog.dev.ConsoleRenderer(colors=target.isatty())
     )
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             _stamped,
             renderer,
         ],
@@ -65,12 +63,25 @@ def name_instance(port: int) -> None:
     _instance["instance"] = f"{socket.gethostname()}:{port}"
 
 
-_instance: dict[str, str] = {}
+def name_worker(number: int) -> None:
+    """Have every line from now on say which worker of its relayer it is of."""
+    _instance["worker"] = number
+
+
+def name_request(request_id: str) -> None:
+    """Have every line of this task from now on say which request it is about."""
+    _request.set(request_id)
+
+
+_instance: dict[str, str | int] = {}
+_request: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def _stamped(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Say which relayer's line it is, its level and its time: in one step, since every request writes one."""
+    """Say whose line it is, its level and its time: in one step, since every request writes one."""
     event.update(_instance)
+    if request_id := _request.get():
+        event["request_id"] = request_id
     event["level"] = level
     event["timestamp"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return event
@@ -122,7 +133,7 @@ def loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=lambda value: type(value).__name__)
 
 
-def _to_json(event: Any, **_: Any) -> str:
+def _as_json(_: object, __: str, event: structlog.typing.EventDict) -> str:
     return _ENCODER.encode(event)
 
 

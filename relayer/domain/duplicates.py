@@ -115,12 +115,17 @@ class Duplicates:
     repeats: bool = False
     older: set[bytes] = field(default_factory=set)
 
-    def add(self, record: bytes, *, text: bytes, likeness: bytes) -> None:
-        """Note a record; the newest of several alike is the one that `newest` returns."""
-        before = self.newest(likeness)
+    def add(self, record: bytes, *, text: bytes, likeness: bytes, before: bytes | None = None) -> None:
+        """Note a record; the newest of several alike is the one that `newest` returns.
+
+        ``before`` is what that returns now, from whoever has just asked.
+        """
+        if before is None:
+            before = self.newest(likeness)
         if before:
             self.older.add(before)
-        self.older.discard(record)
+        if self.older:
+            self.older.discard(record)
         self._by_key[likeness] = record
         others = self.of_text(text)
         if record not in others:

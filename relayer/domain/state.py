@@ -213,6 +213,17 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             return self._end_of(operation.job)
         return self.known.of(operation.origin.id) or self._by_idempotency(operation.origin)
 
+    def knows_any(self, operations: Iterable[Operation]) -> bool:
+        """Whether one of these operations may be in the state; where none is, nobody needs to ask for each outcome."""
+        self.known.read()
+        for operation in operations:
+            if isinstance(operation, JobFinished):
+                if self._end_of(operation.job) is not None:
+                    return True
+            elif operation.origin.idempotency or self.known.of(operation.origin.id) is not None:
+                return True
+        return False
+
     def outcomes_of(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
         """Return what became of a request's operations by their index, if it has come before; empty if it has not."""
         self.known.read()
@@ -245,12 +256,13 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         if isinstance(operation, JobFinished):
             return self._apply_finish(operation)
         origin = operation.origin
-        known = self.known.of(origin.id)
+        this = origin.id
+        known = self.known.of(this)
         if known is not None:
             return Applied(operation, known, repeated=True)
         first = self._by_idempotency(origin)
         outcome = first or self._decide(operation, origin)
-        self.known.note(origin.id, outcome, self.last_time)
+        self.known.note(this, outcome, self.last_time)
         if first is None and origin.idempotency and outcome.refusal is None:
             self.known.note_request(origin, outcome)
         return Applied(operation, outcome, repeated=first is not None)
@@ -380,9 +392,8 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
         author: who sent it; empty for a job.
         twin: the record that a capture found to say the same in other words; empty for none.
     """
-    known = _duplicate_for(state, stored, state.duplicates.newest(stored.dedupe_key)) or _duplicate_for(
-        state, stored, twin
-    )
+    before = state.duplicates.newest(stored.dedupe_key)
+    known = _duplicate_for(state, stored, before) or _duplicate_for(state, stored, twin)
     if known is not None:
         known.reinforced += 1
         known.reinforced_at = state.last_time
@@ -394,7 +405,7 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
         return state.refused(Refusal.RECORD_EXISTS, stored.record)
     if not state.erased.isdisjoint(stored.sources):
         return state.refused(Refusal.SOURCE_ERASED, stored.record)
-    _keep(state, stored, author)
+    _keep(state, stored, author, before=before)
     return state.done(Result.STORED, stored.record)
 
 
@@ -456,11 +467,19 @@ def replace_or_conflict(state: NamespaceState, head: bytes, record: bytes) -> No
         new.conflicts_with = head
 
 
-def _keep(state: NamespaceState, stored: Stored, author: bytes, *, supersedes: bytes = b"") -> None:
+def _keep(
+    state: NamespaceState,
+    stored: Stored,
+    author: bytes,
+    *,
+    supersedes: bytes = b"",
+    before: bytes | None = None,
+) -> None:
+    key = stored.dedupe_key
     state.records[stored.record] = RecordState(
         record=stored.record,
         content=stored.content,
-        likeness=stored.dedupe_key,
+        likeness=key,
         seq=state.position.seq,
         created_at=stored.created_at,
         expires_at=stored.expires_at,
@@ -470,12 +489,14 @@ def _keep(state: NamespaceState, stored: Stored, author: bytes, *, supersedes: b
         supersedes=supersedes,
         context_of=stored.context_of,
     )
-    state.duplicates.add(stored.record, text=stored.content, likeness=stored.dedupe_key)
+    state.duplicates.add(stored.record, text=stored.content, likeness=key, before=before)
     state.note_reader(stored.record, sources=stored.sources, context_of=stored.context_of)
 
 
 def _duplicate_for(state: NamespaceState, stored: Stored, twin: bytes) -> RecordState | None:
     """Return the record, if it can stand for the equal memory."""
+    if not twin:
+        return None
     known = state.records.get(twin)
     if known is None or not known.live_at(state.last_time) or not known.lasts_as_long_as(stored):
         return None
@@ -627,7 +648,8 @@ def _trace_stored(state: NamespaceState, stored: Stored) -> None:
         state.erasures.traces.note(stored.content, state.position.seq)
         if state.duplicates.was_erased(stored.content) and not state.duplicates.of_text(stored.content):
             state.erasures.late[state.position.seq] = None
-    _note_late(state, (stored.record, stored.context_of, *stored.sources))
+    if state.erased:
+        _note_late(state, (stored.record, stored.context_of, *stored.sources))
 
 
 def _note_late(state: NamespaceState, records: Iterable[bytes]) -> None:

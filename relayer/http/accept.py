@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Never, TypeVar
 from urllib.parse import parse_qsl
 
@@ -136,6 +136,10 @@ class Acceptance:
         now = self._clock.now_ms() // 1000
         try:
             certificate_header = head.need(signing.CERTIFICATE_HEADER)
+            key_header = head.values.get(signing.KEY_HEADER, "")
+            # What they are known by, and what is signed of them.
+            said = signing.header_digest(certificate_header), signing.header_digest(key_header)
+            known = self._certificates.get(said[0])
             # 3. The authority is one of this relayer's.
             authority = self._authorities.check(head.need("host"))
             # 4. The signature's times.
@@ -143,20 +147,20 @@ class Acceptance:
             # 5. The signature, over the digest that the request states, by the key that the certificate names.
             signing.verify(
                 signature,
-                self._claimed_agent_key(certificate_header, head.peer),
+                self._claimed_agent_key(certificate_header, head.peer) if known is None else known.agent_key,
                 method=head.method,
                 authority=authority,
                 target=head.target,
                 body_sha256=digest,
-                certificate=certificate_header,
-                memory_key=head.values.get(signing.KEY_HEADER, ""),
+                headers_sha256=said,
             )
             # 6. The certificate's own signature and form, and its time.
-            certificate = self._certificate(certificate_header, now)
+            certificate = known or self._new_certificate(certificate_header, said[0])
+            _check_time(certificate, now)
             # 7. The account is served.
             self._check_served(certificate)
             # 8. The sealed key opens with a live fleet key, is this agent's, has not ended, and the certificate grants the right on it.
-            key, opened = self._sealed_key(head, certificate, route, now)
+            key, opened = self._sealed_key(key_header, said[1], certificate, route, now=now)
         except NotAccepted:
             # What depends on keys costs the peer; all of it is the one 401.
             self._limits.note_failure(head.peer)
@@ -222,10 +226,7 @@ class Acceptance:
         return None if signature is None else Prover(signature, self._keys.identity)
 
     def _claimed_agent_key(self, header: str, peer: str) -> bytes:
-        """Return the agent key that a certificate names, before its own signature is looked at."""
-        known = self._certificates.get(_digest(header))
-        if known is not None:
-            return known.agent_key
+        """Return the agent key that a new certificate names, before its own signature is looked at."""
         # A peer that keeps failing is not worth the arithmetic; agents known already are, behind the same proxy.
         self._limits.check_peer(peer)
         encoded = _decoded(header, signing.CERTIFICATE_HEADER)
@@ -238,14 +239,9 @@ class Acceptance:
         except Malformed as error:
             raise HttpProblem("malformed", "memory-certificate is not a certificate.") from error
 
-    def _certificate(self, header: str, now: int) -> Certificate:
-        digest = _digest(header)
-        certificate = self._certificates.get(digest)
-        if certificate is None:
-            certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
-            self._certificates[digest] = certificate
-        if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
-            raise NotAccepted("certificate_time")
+    def _new_certificate(self, header: str, digest: bytes) -> Certificate:
+        certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
+        self._certificates[digest] = certificate
         return certificate
 
     def _check_served(self, certificate: Certificate) -> None:
@@ -253,16 +249,15 @@ class Acceptance:
             raise NotAccepted("account_not_served")
 
     def _sealed_key(
-        self, head: RequestHead, certificate: Certificate, route: Route, now: int
+        self, header: str, digest: bytes, certificate: Certificate, route: Route, *, now: int
     ) -> tuple[SealedKey | None, bytes | None]:
         """Open the memory-key, if there is one, and hold it against certificate and right.
 
         Returns it, and its digest where it was opened now and not known before.
         """
-        header = head.values.get(signing.KEY_HEADER)
         if not header:
             return None, None
-        digest, opened = _digest(header), None
+        opened = None
         sealed = self._sealed_keys.get(digest)
         if sealed is None:
             opened = digest
@@ -312,7 +307,10 @@ class Acceptance:
                 return parse_body(raw, schema), signer
             opened = unsealed(raw, key, signer.nonce)
             # The same request in clear is the same write: what identifies it is what it says.
-            return parse_body(opened, schema), replace(signer, body_digest=hashlib.sha256(opened).digest())
+            digest = hashlib.sha256(opened).digest()
+            return parse_body(opened, schema), Principal(
+                signer.certificate, signer.nonce, signer.expires, digest, signer.peer
+            )
 
         if len(raw) <= _PARSED_AT_ONCE:
             return parsed()
@@ -395,6 +393,8 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
     b"last-event-id": ("last-event-id", 64),
     b"authorization": ("authorization", 8190),
 }
+# As most clients write them, too: nothing has to be made lower case to be known.
+_SINGLE |= {name.title(): known for name, known in _SINGLE.items()}
 
 
 class RequestHead(msgspec.Struct, frozen=True):
@@ -461,7 +461,7 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestH
         raise HttpProblem("malformed", "The target must be a path in ASCII.")
     values: dict[str, str] = {}
     for raw_name, raw_value in request.raw_headers:
-        known = _SINGLE.get(raw_name.lower())
+        known = _SINGLE.get(raw_name) or _SINGLE.get(raw_name.lower())
         if known is None:
             continue
         name, longest = known
@@ -469,9 +469,10 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestH
             raise HttpProblem("malformed", f"The header {name} is given twice.", rule=f"second {name}")
         if len(raw_value) > longest:
             raise HttpProblem("header_too_large", f"The header {name} is too long.")
-        if not raw_value.isascii():
-            raise HttpProblem("malformed", f"The header {name} must be ASCII.")
-        values[name] = raw_value.decode("ascii")
+        try:
+            values[name] = raw_value.decode("ascii")
+        except UnicodeDecodeError as error:
+            raise HttpProblem("malformed", f"The header {name} must be ASCII.") from error
     return RequestHead(request.method, target, peer_of(request, trusted), values)
 
 
@@ -540,6 +541,11 @@ class Authorities:
         raise HttpProblem("wrong_authority", accepted=self.accepted)
 
 
+def _check_time(certificate: Certificate, now: int) -> None:
+    if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
+        raise NotAccepted("certificate_time")
+
+
 _NO_BODY = hashlib.sha256(b"").digest()
 _TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_skew"}
 
@@ -559,10 +565,6 @@ def _stated(head: RequestHead, now: int) -> tuple[RequestSignature, bytes]:
     except NotAccepted as error:
         raise HttpProblem(_TOLD[error.rule], server_time=now, rule=error.rule) from error
     return signature, digest
-
-
-def _digest(header: str) -> bytes:
-    return hashlib.sha256(header.encode()).digest()
 
 
 def _decoded(header: str, name: str) -> bytes:

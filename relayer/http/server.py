@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, suppress
 from time import perf_counter, time_ns
 from typing import Any, TypeVar
 
-import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
@@ -25,8 +24,9 @@ from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, t
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, Services
 from relayer.lib.shared import Seat
+from relayer.lib.work import Bound
 from relayer.ports import Randomness, RequestSpan, Traces
-from relayer.telemetry import describe, log
+from relayer.telemetry import describe, log, name_request
 from relayer.wire.errors import NotAccepted
 from relayer.wire.signing import PROOF_HEADER, Prover
 
@@ -117,7 +117,7 @@ class RequestHandler:
         if self._compat is not None and self._compat.answers(request.raw_path):
             return await self._respond_to_other(self._compat, request, started)
         request_id = self.request_id(request)
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        name_request(request_id)
         trail = Trail(request_id=request_id)
         try:
             call = await self._acceptance.accept(request, trail)
@@ -143,7 +143,7 @@ class RequestHandler:
         self, front: CompatFront, request: web.BaseRequest, started: float
     ) -> web.StreamResponse:
         request_id = front.request_id(request)
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        name_request(request_id)
         answered = await front.respond(request, request_id, request.protocol)
         self._write_down(
             request,
@@ -165,7 +165,7 @@ class RequestHandler:
     async def _handle(self, request: web.BaseRequest, call: AcceptedCall) -> Reply:
         route = call.route
         try:
-            async with asyncio.timeout(call.deadline.remaining() + _GRACE_SECONDS):
+            async with Bound(call.deadline.remaining() + _GRACE_SECONDS):
                 work = route.handle(self._services, call)
                 reply = await (_while_there(request, work) if route.ends_with_caller else work)
                 if call.signer is not None and not route.writes:
@@ -419,6 +419,11 @@ class _Protocol(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._handler.connections.heard(self, self._loop.time())
+
+    def resume_reading(self, *options: Any, **named: Any) -> None:
+        # aiohttp asks for it with every body that was read, and would parse nothing once more.
+        if self._reading_paused:
+            super().resume_reading(*options, **named)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._line = None

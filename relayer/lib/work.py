@@ -43,27 +43,59 @@ class Deadline:
         return _Step(self.remaining(), name)
 
 
-class _Step(AbstractAsyncContextManager[None]):
-    """A bounded step. A class, because every request has some, and a generator would take twice as long."""
+class Bound(AbstractAsyncContextManager[None]):
+    """Raises `TimeoutError` when what is inside takes longer than so many seconds, exactly as `asyncio.timeout` does.
 
-    __slots__ = ("_name", "_timeout")
+    Every request has some, and that one takes twice as many steps: it can be rescheduled and asked.
+    """
 
-    def __init__(self, seconds: float, name: str) -> None:
-        self._timeout = asyncio.timeout(seconds)
-        self._name = name
+    __slots__ = ("_before", "_is_over", "_seconds", "_task", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_over = False
 
     async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is no task whose time could be bounded")
+        self._task, self._before = task, task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            await self._timeout.__aexit__(kind, error, traceback)
-        except TimeoutError as over:
-            raise DeadlineExceeded(self._name) from over
+        self._timer.cancel()
+        # Somebody else may have cancelled the task as well: that goes on.
+        if self._is_over and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
+            raise self._error() from error
+
+    def _error(self) -> Exception:
+        return TimeoutError()
+
+
+class _Step(Bound):
+    """A bounded step, which raises an error with its name; also for a `TimeoutError` of what is inside."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, seconds: float, name: str) -> None:
+        super().__init__(seconds)
+        self._name = name
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, traceback)
         if isinstance(error, TimeoutError):
-            raise DeadlineExceeded(self._name) from error
+            raise self._error() from error
+
+    def _error(self) -> Exception:
+        return DeadlineExceeded(self._name)
 
 
 class SingleFlight:

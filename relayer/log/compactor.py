@@ -153,22 +153,37 @@ class Compactor:
     async def _read_tail(
         self, state: NamespaceState, start: Position, builder: PackBuilder
     ) -> LinkedEntry | None:
-        """Read the slots after ``start`` again and build a segment of them; None if they were collected meanwhile."""
+        """Build a segment of the slots after ``start``; None if they were collected meanwhile.
+
+        What this process wrote just now is known; what is not is read again. Reading costs the store as much as a write does:
+        a directory syncs a young name for whoever reads it.
+        """
         end, position, last = state.position.seq, start, None
         while position.seq < end and builder.size < self._limits.full_bytes:
-            count = min(_SLOTS_AT_ONCE, end - position.seq)
-            tail = await self._replica.slots.read(position.seq + 1, count)
-            # After a long pause the slots may be collected, and taken anew by a writer that paused, too (I4).
-            if len(tail.slots) < count or not await self._replica.vouched(position.seq + 1, tail.times):
+            written = self._replica.written(position)
+            linked_ones = [written] if written is not None else await self._read_some(position, end)
+            if linked_ones is None:
                 return None
-            for slot in tail.slots:
-                linked = await self._replica.slots.link(slot, position)
+            for linked in linked_ones:
                 if builder.count and builder.size + linked.size > self._limits.full_bytes:
                     return last
                 _add(builder, linked, state)
                 position, last = Position(linked.entry.seq, linked.digest), linked
                 await asyncio.sleep(0)
         return last
+
+    async def _read_some(self, after: Position, end: int) -> list[LinkedEntry] | None:
+        """Read some slots after a position, up to ``end``; None if they were collected meanwhile."""
+        count = min(_SLOTS_AT_ONCE, end - after.seq)
+        tail = await self._replica.slots.read(after.seq + 1, count)
+        # After a long pause the slots may be collected, and taken anew by a writer that paused, too (I4).
+        if len(tail.slots) < count or not await self._replica.vouched(after.seq + 1, tail.times):
+            return None
+        found = []
+        for slot in tail.slots:
+            found.append(await self._replica.slots.link(slot, after))
+            after = Position(found[-1].entry.seq, found[-1].digest)
+        return found
 
     async def _merge(self, state: NamespaceState, seen: SeenManifest) -> Compaction | None:
         """Merge what the plan says, if anything."""

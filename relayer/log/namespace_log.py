@@ -120,7 +120,7 @@ class SubmissionQueue:
             Refused: ``too_large``, an operation or record is beyond the limits or all together never fit the queue.
             QueueFull: come back later.
         """
-        encoded = [encode_operation(operation) for operation in operations]
+        encoded = list(map(encode_operation, operations))
         size = sum(map(len, encoded))
         # What is small as a whole is so in every part; most submissions are.
         if size > self._small or len(encoded) > self._limits.queue_operations:
@@ -179,6 +179,12 @@ class SubmissionQueue:
         if len(rest) < len(among):
             self._replace_head(len(among), rest)
         return rest
+
+    def answer_all(self, head: Sequence[Pending], outcomes: Sequence[Outcome]) -> None:
+        """Answer and remove the head of the queue, each with its outcome."""
+        for item, outcome in zip(head, outcomes, strict=True):
+            _answer(item, outcome)
+        self._replace_head(len(head), ())
 
     def fail(self, error_of: Callable[[Submission], Exception | None]) -> None:
         """Fail the submissions for which ``error_of`` returns an error, and remove all of their operations."""
@@ -356,9 +362,12 @@ class Committer:
             # The collector may have passed us between our last read and the create (I3).
             alive = await replica.vouched(entry.seq, (outcome.store_time,))
             if alive and replica.state.position == built_on:
-                replica.apply(LinkedEntry(entry, digest, len(sealed)))
+                linked = LinkedEntry(entry, digest, len(sealed))
+                applied = replica.apply(linked)
+                replica.keep_written(linked)
                 replica.seen_at = self._clock.monotonic()
-                self._queue.answer(lambda operation: self._known(operation) or self._undecidable(), batch)
+                # As a look into the state would say (I5): what had an outcome already was applied with that one.
+                self._queue.answer_all(batch, [one.outcome for one in applied])
                 return True
         await replica.catch_up()
         return len(self._answer(batch)) < len(batch) or replica.state.position != built_on
@@ -416,7 +425,12 @@ class Committer:
             _mark(newly, written_perhaps=False)
         return outcome
 
-    def _answer(self, batch: Sequence[Pending]) -> list[Pending]:
+    def _answer(self, batch: list[Pending]) -> list[Pending]:
+        """Answer what the state knows of a batch, the head of the queue; return the rest."""
+        state = self._replica.state
+        # Most are new: one look for all of them.
+        if not state.closed and not state.knows_any([item.operation for item in batch]):
+            return batch
         return self._queue.answer(self._known, batch)
 
     def _known(self, operation: Operation) -> Outcome | None:
@@ -426,10 +440,6 @@ class Committer:
             # Nothing follows a close, so this needs no entry to be decided.
             return Outcome(Result.REFUSED, seq=state.position.seq, refusal=Refusal.CLOSED)
         return outcome
-
-    def _undecidable(self) -> Outcome:
-        # Applied and yet without an outcome: it did not decode, and never will.
-        return Outcome(Result.REFUSED, seq=self._replica.state.position.seq, refusal=Refusal.MALFORMED)
 
     def _fail_batch(self, error: StoreFull | StoreMisconfigured) -> None:
         failed = {id(item.submission) for item in self._in_hand}
@@ -586,6 +596,7 @@ class NamespaceLog:
 
     def compaction_due(self, limits: CompactionLimits) -> bool:
         """Whether the tail is long enough to be compacted, as far as this process knows."""
+        self._replica.tidy_written()
         return Compactor(self._ports, self._replica, limits).due
 
     async def compact(self, limits: CompactionLimits) -> Compaction | None:

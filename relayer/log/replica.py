@@ -42,6 +42,11 @@ _RELOADS = 5
 # After so many stored bytes other tasks get a turn: about ten milliseconds of opening and applying.
 _SLICE_BYTES = 256 * 1024
 _POSITION_BYTES = 180
+# Entries written here that a compaction need not read again: so many bytes of them, for so long. Whoever writes one after
+# the other has 64 of them, and a compaction, within seconds; the tail of a quiet namespace is not worth its memory.
+_WRITTEN_BYTES = 1024 * 1024
+_WRITTEN_SECONDS = 60.0
+_ENTRY_BYTES = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,8 @@ class Replica:
 
     def _start_from(self, start: Start) -> None:
         self.state = start.state
+        self._written: dict[int, tuple[LinkedEntry, float]] = {}
+        self._written_bytes = 0
         self._digests = deque(start.positions, DIGESTS_KEPT)
         self._sizes: deque[int] = deque(maxlen=DIGESTS_KEPT)
 
@@ -137,7 +144,8 @@ class Replica:
     @property
     def nbytes(self) -> int:
         """About the bytes of what this holds in memory."""
-        return self.state.nbytes + len(self._digests) * _POSITION_BYTES
+        written = self._written_bytes + len(self._written) * _ENTRY_BYTES
+        return self.state.nbytes + len(self._digests) * _POSITION_BYTES + written
 
     async def reload(self) -> Position:
         """Start over from the manifest, and catch up. What made the replica refuse to serve is forgotten.
@@ -279,8 +287,10 @@ class Replica:
         linked = await self._guarded(self.slots.link(slot, position))
         return linked if self.state.position == position else None
 
-    def apply(self, linked: LinkedEntry) -> None:
+    def apply(self, linked: LinkedEntry) -> list[Applied]:
         """Take the next entry of the chain and tell the projections, in one step of the event loop.
+
+        Returns what became of its operations, in their order.
 
         Raises:
             UpgradeRequired: it holds an operation of a newer version; the state is unchanged (I12).
@@ -294,6 +304,28 @@ class Replica:
         self._digests.append(self.state.position)
         self._sizes.append(linked.size)
         self._tell(applied)
+        return applied
+
+    def keep_written(self, linked: LinkedEntry) -> None:
+        """Keep an applied entry that this process wrote, until it is in a segment or a minute is over."""
+        self._written[linked.entry.seq] = linked, self._clock.monotonic()
+        self._written_bytes += linked.size
+        self.tidy_written()
+
+    def written(self, after: Position) -> LinkedEntry | None:
+        """Return the entry that follows a position, if this process wrote it just now."""
+        linked, _ = self._written.get(after.seq + 1, (None, 0.0))
+        return linked if linked is not None and linked.entry.previous == after.digest else None
+
+    def tidy_written(self) -> None:
+        """Let go of entries that are in a segment, too old or too many."""
+        oldest, end = self._clock.monotonic() - _WRITTEN_SECONDS, self.manifest.snap_seq
+        while self._written:
+            seq, (linked, at) = next(iter(self._written.items()))
+            if seq > end and at >= oldest and self._written_bytes <= _WRITTEN_BYTES:
+                return
+            del self._written[seq]
+            self._written_bytes -= linked.size
 
     def _tell(self, applied: list[Applied]) -> None:
         try:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -135,8 +135,9 @@ class OpenNamespaces:
         """Whether it is still what requests get: it was not let go of, as a revocation and an erasure do."""
         return self.peek(opened.account, opened.name) is opened
 
-    @asynccontextmanager
-    async def use(self, access: Access, deadline: Deadline, *, create: bool) -> AsyncIterator[OpenNamespace]:
+    def use(
+        self, access: Access, deadline: Deadline, *, create: bool
+    ) -> AbstractAsyncContextManager[OpenNamespace]:
         """Open a namespace for a request, making it if need be.
 
         Raises:
@@ -144,16 +145,13 @@ class OpenNamespaces:
             QueueFull: too many namespaces are in use at once.
             RelayerError: the log could not be read.
         """
-        async with _Use(self, access, deadline, create=create) as opened:
-            if opened is None:
-                raise NamespaceClosed("the namespace is being made or erased; try again")
-            yield opened
+        return _Use(self, access, deadline, create=create)
 
     def use_if_exists(
         self, access: Access, deadline: Deadline
     ) -> AbstractAsyncContextManager[OpenNamespace | None]:
         """Open a namespace for a request, or give None when there is none; never writes. Raises as `use`."""
-        return _Use(self, access, deadline, create=False)
+        return _UseIfExists(self, access, deadline, create=False)
 
     def begin_use(self, opened: OpenNamespace) -> None:
         """Keep a namespace from being dropped, until as many `end_use`."""
@@ -347,8 +345,8 @@ class OpenNamespaces:
             await opened.close()
 
 
-class _Use(AbstractAsyncContextManager[OpenNamespace | None]):
-    """A namespace while a request works with it. A class, because every request has one, and a generator would take twice as long."""
+class _Used:
+    """A namespace while a request works with it. Classes, because every request has one, and a generator would take twice as long."""
 
     __slots__ = ("_access", "_create", "_deadline", "_opened", "_spaces")
 
@@ -359,15 +357,33 @@ class _Use(AbstractAsyncContextManager[OpenNamespace | None]):
         self._create = create
         self._opened: OpenNamespace | None = None
 
-    async def __aenter__(self) -> OpenNamespace | None:
-        self._opened = await self._spaces.obtain(self._access, self._deadline, create=self._create)
-        if self._opened is not None:
-            self._spaces.begin_use(self._opened)
-        return self._opened
+    async def _begin(self) -> OpenNamespace | None:
+        opened = await self._spaces.obtain(self._access, self._deadline, create=self._create)
+        if opened is not None:
+            self._spaces.begin_use(opened)
+            self._opened = opened
+        return opened
 
     async def __aexit__(self, *_: object) -> None:
         if self._opened is not None:
             self._spaces.end_use(self._opened)
+
+
+class _UseIfExists(_Used, AbstractAsyncContextManager[OpenNamespace | None]):
+    __slots__ = ()
+
+    async def __aenter__(self) -> OpenNamespace | None:
+        return await self._begin()
+
+
+class _Use(_Used, AbstractAsyncContextManager[OpenNamespace]):
+    __slots__ = ()
+
+    async def __aenter__(self) -> OpenNamespace:
+        opened = await self._begin()
+        if opened is None:
+            raise NamespaceClosed("the namespace is being made or erased; try again")
+        return opened
 
 
 def _check(opened: OpenNamespace, access: Access) -> None:

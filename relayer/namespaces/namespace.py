@@ -114,6 +114,8 @@ class OpenNamespace:
     _failure: Exception | None = None
     _behind: deque[Applied] = field(default_factory=deque)
     _indexing: asyncio.Task[None] | None = None
+    _indexed: asyncio.Event = field(default_factory=asyncio.Event)
+    _then: list[Callable[[], None]] = field(default_factory=list)
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _free: asyncio.Event = field(default_factory=asyncio.Event)
@@ -126,6 +128,7 @@ class OpenNamespace:
 
     def __post_init__(self) -> None:
         self._free.set()
+        self._indexed.set()
         self._forget_vectors()
         self.view = self._new_view()
         self.log = NamespaceLog(
@@ -531,7 +534,7 @@ class OpenNamespace:
         if self._indexing is None:
             then()
         else:
-            self._indexing.add_done_callback(lambda _: then())
+            self._then.append(then)
 
     async def wait_indexed(self) -> None:
         """Wait until the view has everything that the log has applied.
@@ -541,8 +544,7 @@ class OpenNamespace:
             CorruptNamespace: it could not follow; the next request opens the namespace anew.
         """
         while self._indexing is not None:
-            # Waited for, not awaited: neither side's cancellation reaches the other.
-            await asyncio.wait([self._indexing])
+            await self._indexed.wait()
         if self._failure is not None:
             raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
         if self.log.state.closed:
@@ -656,6 +658,8 @@ class OpenNamespace:
                 self._failure = NamespaceClosed("the namespace was let go of while it was indexed")
                 self._indexing.cancel()
                 await asyncio.wait([self._indexing])
+                # A task that is cancelled before its first step says nothing itself.
+                self._end_indexing()
             # The log's projections are methods of this object: without them nothing holds the keys but their users.
             self.log.unsubscribe()
             self._restored = None
@@ -714,6 +718,7 @@ class OpenNamespace:
         else:
             self._behind.extend(applied)
             if self._indexing is None:
+                self._indexed.clear()
                 self._indexing = asyncio.create_task(self._index())
         self._wake()
 
@@ -738,7 +743,14 @@ class OpenNamespace:
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing may be answered from this view
             self._failure = error
         finally:
-            self._indexing = None
+            self._end_indexing()
+
+    def _end_indexing(self) -> None:
+        self._indexing = None
+        then, self._then = self._then, []
+        for do in then:
+            do()
+        self._indexed.set()
 
     def _slice(self) -> Iterable[Applied]:
         """Take from what is behind at least one operation, and no more than a slice after it."""

@@ -189,9 +189,13 @@ class LexicalIndex:
         context_weight: float = 0.5,
     ) -> Weighed:
         """Return what `place` takes of a text, see `put`; all that can fail of that is done here."""
-        weights: dict[str, float] = dict(Counter(terms(text, stems=self._stems)))
-        for term, count in Counter(terms(context or "", CONTEXT_TERMS, self._stems)).items():
-            weights[term] = weights.get(term, 0.0) + context_weight * count
+        # Counted by hand: texts are short, and a `Counter` of ten words takes longer to make than to fill.
+        weights: dict[str, float] = {}
+        for term in terms(text, stems=self._stems):
+            weights[term] = weights.get(term, 0) + 1
+        if context:
+            for term, count in Counter(terms(context, CONTEXT_TERMS, self._stems)).items():
+                weights[term] = weights.get(term, 0.0) + context_weight * count
         length = sum(weights.values())
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
@@ -205,12 +209,16 @@ class LexicalIndex:
         self._lengths[slot] = weighed.length
         # As it is kept, so that what is added here and taken away later is the same number.
         self._total += float(self._lengths.values[slot])
-        postings = [(self._posting(term), weight) for term, weight in weighed.weights.items()]
-        for posting, weight in postings:
-            posting.add(slot, weight)
-        # The postings' own terms, so that one string object serves every memory that has the term.
-        self._documents[slot] = tuple(posting.term for posting, _ in postings)
-        self._entries += len(postings)
+        document = []
+        for term, weight in weighed.weights.items():
+            known = self._postings.get(term)
+            posting = known if isinstance(known, _Posting) else self._posting(term)
+            posting.slots.append(slot)
+            posting.weights.append(weight)
+            # The posting's own term, so that one string object serves every memory that has it.
+            document.append(posting.term)
+        self._documents[slot] = tuple(document)
+        self._entries += len(document)
 
     def remove(self, key: int) -> bool:
         """Forget a text and every term that only it had; says whether there was one."""
@@ -431,10 +439,6 @@ class _Posting:
         self.number = number
         self.slots = array("i")
         self.weights = array("f")
-
-    def add(self, slot: int, weight: float) -> None:
-        self.slots.append(slot)
-        self.weights.append(weight)
 
     def discard(self, slot: int) -> None:
         at = self.slots.index(slot)

@@ -180,8 +180,10 @@ def told(indexed: str, stems: Stems | None = None) -> int:
     """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`."""
     header = _HEADER.match(indexed)
     start = header.end() if header else 0
-    sentences = _SENTENCE.findall(indexed[start : start + _TOLD_CHARACTERS])
-    statements = " ".join(one for one in sentences if not _QUESTION.search(one))
+    statements = indexed[start : start + _TOLD_CHARACTERS]
+    if _QUESTION.search(statements):
+        sentences = _SENTENCE.findall(statements)
+        statements = " ".join(one for one in sentences if not _QUESTION.search(one))
     return min(TOLD_TERMS, len(terms(statements, _TOLD_READ, stems)))
 
 

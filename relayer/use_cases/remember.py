@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -109,7 +108,7 @@ def _as_imported(opened: OpenNamespace, draft: Draft) -> Draft:
         pinned=False,
         importance=min(record.importance, _USUAL),
     )
-    return replace(draft, record=claims_nothing)
+    return msgspec.structs.replace(draft, record=claims_nothing)
 
 
 def _is_known(opened: OpenNamespace, new: Record) -> bool:

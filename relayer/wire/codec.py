@@ -33,7 +33,15 @@ def lp(*fields: Field) -> bytes:
     """
     parts: list[bytes] = []
     for field in fields:
-        content = field if type(field) is bytes else _content(field)
+        # Most are bytes or plain text, and need no call: every write encodes some eighty of them.
+        if type(field) is bytes:
+            content = field
+        elif type(field) is str and field.isascii():
+            content = field.encode()
+        elif type(field) is int and 0 <= field <= _MAX_INTEGER:
+            content = field.to_bytes(8, "big")
+        else:
+            content = _content(field)
         size = len(content)
         parts += (_SIZES[size] if size < _SMALL else size.to_bytes(8, "big"), content)
     return b"".join(parts)

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, Protocol, TypeVar
 
@@ -97,7 +97,7 @@ def grants(pattern: str, target: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What the account says of an agent's key. Times are in seconds since the epoch."""
+    """What the account says of an agent's key. Times are in seconds since the epoch; ``account`` is the id of who speaks."""
 
     account_key: bytes
     agent: str
@@ -107,11 +107,11 @@ class Certificate:
     not_before: int
     not_after: int
     serial: bytes
+    # Every step of every request asks for it.
+    account: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def account(self) -> str:
-        """The id of the account that speaks."""
-        return account_id(self.account_key)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "account", account_id(self.account_key))
 
     def allows(self, namespace: str, right: Right) -> bool:
         """Whether a pattern covers the namespace and the right is granted."""
@@ -360,12 +360,19 @@ def parse_content_digest(header: str) -> bytes:
     return raw
 
 
+def header_digest(header: str) -> bytes:
+    """Return the SHA-256 of a header's value, which is what is signed of a long one."""
+    return hashlib.sha256(header.encode()).digest()
+
+
 def _message(
-    target: tuple[str, str, str], body_sha256: bytes, when: tuple[int, int, bytes], headers: tuple[str, str]
+    target: tuple[str, str, str],
+    body_sha256: bytes,
+    when: tuple[int, int, bytes],
+    headers: tuple[bytes, bytes],
 ) -> bytes:
-    """Encode what is signed: (method, authority, raw target), body, (created, expires, nonce), (certificate, key)."""
-    hashed = [hashlib.sha256(header.encode()).digest() for header in headers]
-    return lp(_REQUEST_LABEL, *target, body_sha256, *when, *hashed)
+    """Encode what is signed: (method, authority, raw target), body, (created, expires, nonce), digests of (certificate, key)."""
+    return lp(_REQUEST_LABEL, *target, body_sha256, *when, *headers)
 
 
 def sign(
@@ -396,9 +403,8 @@ def sign(
         window: seconds of validity, at most 120.
     """
     expires = created + window
-    message = _message(
-        (method, authority, target), body_sha256, (created, expires, nonce), (certificate, memory_key)
-    )
+    headers = header_digest(certificate), header_digest(memory_key)
+    message = _message((method, authority, target), body_sha256, (created, expires, nonce), headers)
     return RequestSignature(created, expires, nonce, identity.sign(message).signature)
 
 
@@ -410,16 +416,15 @@ def verify(
     authority: str,
     target: str,
     body_sha256: bytes,
-    certificate: str,
-    memory_key: str,
+    headers_sha256: tuple[bytes, bytes],
 ) -> None:
-    """Check a signature over the stated digest; arguments as in `sign`.
+    """Check a signature over the stated digest; arguments as in `sign`, of both headers their `header_digest`.
 
     Raises:
         NotAccepted: ``signature``.
     """
     when = (signature.created, signature.expires, signature.nonce)
-    message = _message((method, authority, target), body_sha256, when, (certificate, memory_key))
+    message = _message((method, authority, target), body_sha256, when, headers_sha256)
     try:
         VerifyKey(agent_key).verify(message, signature.signature)
     except (CryptoError, ValueError) as error:
@@ -476,7 +481,8 @@ class Prover:
 
     def _proof(self, message: bytes) -> str:
         if self._key:
-            return base64url.encode(hmac.digest(self._key, message, "sha256"))
+            # `hmac.digest` looks the hash up by its name each time, and takes a third longer.
+            return base64url.encode(hmac.new(self._key, message, hashlib.sha256).digest())
         return base64url.encode(self._identity.sign(message).signature)
 
 

@@ -210,7 +210,7 @@ WRONG: dict[str, list[Patch]] = {
             "            if linked.entry.batch == entry.batch:\n"
             "                await replica.catch_up()\n"
             "                self._queue.answer(\n"
-            "                    lambda operation: self._known(operation) or self._undecidable(), batch\n"
+            "                    lambda operation: self._known(operation) or Outcome(Result.REFUSED), batch\n"
             "                )\n"
             "                return True\n"
             "        await replica.catch_up()\n        return len(",
@@ -262,7 +262,7 @@ WRONG: dict[str, list[Patch]] = {
     "i7_repeated_operations_applied_again": [
         Patch(
             _STATE,
-            "        known = self.known.of(origin.id)\n        if known is not None:\n            return Applied",
+            "        known = self.known.of(this)\n        if known is not None:\n            return Applied",
             "        known = None\n        if known is not None:\n            return Applied",
         ),
         Patch(_STATE, "        first = self._by_idempotency(origin)\n", "        first = None\n"),

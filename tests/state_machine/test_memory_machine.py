@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import msgspec
@@ -347,7 +347,7 @@ async def close_nothing(*_: object) -> None:
 
 def next_version_unpinned(*arguments: object) -> Draft:
     draft = NEXT_VERSION(*arguments)
-    return replace(draft, record=msgspec.structs.replace(draft.record, pinned=False))
+    return msgspec.structs.replace(draft, record=msgspec.structs.replace(draft.record, pinned=False))
 
 
 async def answer_as_ever(self: NamespaceLog, operations: Sequence[Operation]) -> list[Outcome]:

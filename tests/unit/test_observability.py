@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextvars
 import io
 import json
 import logging
@@ -131,9 +132,13 @@ async def test_a_lost_task_s_exception_is_logged_without_its_words(stream: io.St
 
 
 def test_request_ids_reach_every_line(stream: io.StringIO) -> None:
-    with structlog.contextvars.bound_contextvars(request_id="r-1"):
+    def request() -> None:
+        observability.name_request("r-1")
         observability.log.info("event")
-    assert _lines(stream)[0]["request_id"] == "r-1"
+
+    contextvars.copy_context().run(request)
+    observability.log.info("event")
+    assert [line.get("request_id") for line in _lines(stream)] == ["r-1", None]
 
 
 def test_by_default_a_terminal_gets_words_and_a_file_gets_json(stream: io.StringIO) -> None:

@@ -220,8 +220,10 @@ class WireRelayer:
             authority=signing.normal_authority(headers["host"], "http"),
             target=request.raw_path,
             body_sha256=stated,
-            certificate=headers[signing.CERTIFICATE_HEADER],
-            memory_key=memory_key,
+            headers_sha256=(
+                signing.header_digest(headers[signing.CERTIFICATE_HEADER]),
+                signing.header_digest(memory_key),
+            ),
         )
         if not memory_key:
             return None

@@ -396,3 +396,67 @@ async def test_what_the_manifest_says_of_its_segments_is_kept_up(world: World) -
     assert (manifest.live_count, manifest.live_bytes) == (2, manifest.segments[0].size)
     assert manifest.last_time == replica.state.last_time
     assert manifest.gc_watermark == 0
+
+
+async def written(world: World, count: int, size: int = 40) -> tuple[RecordingStore, Replica]:
+    """A process that has just written some entries, and its store, as if nothing had been asked of it yet."""
+    store = RecordingStore(world.memory)
+    replica, committer = await world.writer(store)
+    for _ in range(count):
+        await committer.submit([put(size=size)])
+    store.clear()
+    return store, replica
+
+
+def slots_read(store: RecordingStore, replica: Replica) -> int:
+    return store.count("get", replica.slots.key(1).rpartition("/")[0] + "/")
+
+
+async def test_what_was_just_written_here_is_not_read_again(world: World) -> None:
+    store, replica = await written(world, 5)
+    await compact(world, replica)
+    assert slots_read(store, replica) == 0
+    whole = await plain(world)
+    await drop_slots(world)
+    fresh = await reloaded(world)
+    assert fresh.state == whole == replica.state
+    assert fresh.state.position.seq == 5
+
+
+async def test_what_was_written_a_minute_ago_is_read_again_and_takes_no_memory(world: World) -> None:
+    store, replica = await written(world, 5, size=10_000)
+    before = replica.nbytes
+    await world.clock.advance(61)
+    replica.tidy_written()
+    assert before - replica.nbytes > 50_000
+    await compact(world, replica)
+    assert slots_read(store, replica) == 5
+    assert (await reloaded(world)).state == replica.state
+
+
+async def test_what_is_kept_of_what_was_written_is_bounded_and_goes_with_a_compaction(world: World) -> None:
+    _, replica = await written(world, 0)
+    few = replica.nbytes
+    _, replica = await written(world, 40, size=100_000)
+    kept = replica.nbytes
+    assert kept - few < 2 * 1024 * 1024
+    await compact(world, replica)
+    replica.tidy_written()
+    assert replica.nbytes < kept - 900_000
+    assert (await reloaded(world)).state == replica.state
+
+
+async def test_entries_of_others_between_ones_own_are_read(world: World) -> None:
+    store, replica = await written(world, 2)
+    _, other = await world.writer()
+    await other.submit([put("theirs")])
+    await replica.catch_up()
+    committer = world.committer(replica, store)
+    committer.start()
+    await committer.submit([put("mine")])
+    store.clear()
+    await compact(world, replica)
+    assert slots_read(store, replica) >= 1
+    whole = await plain(world)
+    await drop_slots(world)
+    assert (await reloaded(world)).state == whole == replica.state

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from index_world import opened_of
 
 from relayer.errors import CorruptNamespace, WrongNamespaceKey
 from relayer.maintenance.embeddings import maintain
@@ -114,3 +115,25 @@ async def test_a_broken_namespace_does_not_keep_the_others_from_being_tended(hou
     with pytest.raises(CorruptNamespace):
         await maintain(house.ctx)
     assert not well.view.space.lacking
+
+
+async def test_whoever_waits_is_told_when_a_namespace_is_closed_before_its_indexing_began(house, monkeypatch):
+    opened = await opened_of(house)
+    closing: list[asyncio.Task[None]] = []
+
+    async def at_once(_: float) -> None:
+        pass
+
+    def close(_: object) -> None:
+        if not closing:
+            closing.append(asyncio.create_task(opened.close()))
+
+    monkeypatch.setattr(opened.log, "close", at_once)
+    # Told before the view is, so that it closes before the task that indexes has taken its first step.
+    opened.replica._subscribers.insert(0, (close, lambda _: None))
+    request = RememberRequest(items=[{"text": f"tea of number {number}"} for number in range(30)])
+    await remember(house.ctx, house.access(), request, house.deadline())
+    async with asyncio.timeout(5):
+        with pytest.raises(CorruptNamespace):
+            await opened.wait_indexed()
+        await closing[0]

@@ -27,8 +27,10 @@ def verify(row):
         authority=request["authority"],
         target=request["target"],
         body_sha256=hashlib.sha256(bytes.fromhex(request["body"])).digest(),
-        certificate=request["certificate"],
-        memory_key=request["memory_key"],
+        headers_sha256=(
+            signing.header_digest(request["certificate"]),
+            signing.header_digest(request["memory_key"]),
+        ),
     )
 
 
@@ -95,8 +97,7 @@ def test_any_key_and_signature_are_judged_without_another_error(key, signature):
             authority="a",
             target="/",
             body_sha256=bytes(32),
-            certificate="",
-            memory_key="",
+            headers_sha256=(bytes(32), bytes(32)),
         )
 
 
