@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import defaultdict
-from collections.abc import Container, Iterable, KeysView, Sequence
+from collections.abc import Callable, Container, Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from math import isnan
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ from relayer.search.ranking import (
 from relayer.search.rows import Vector
 from relayer.search.stored_terms import LexicalParts
 from relayer.search.terms import names
-from relayer.search.worth import WorthReader, worth_reader
+from relayer.search.worth import Worths, worth_reader
 
 Numbers = NDArray[np.float64]
 
@@ -54,7 +55,7 @@ class Asked(NamedTuple):
     """A query, as each half of the search takes it; ``topic`` is what the meaning is ranked by, ``dense`` judged by.
 
     ``passages`` are the words of long texts' passages, where there are any; ``weight`` is what its terms are worth, see
-    `relayer.search.ranking.term_weight`; ``worth`` looks along the direction of what the memories of this model are worth.
+    `relayer.search.ranking.term_weight`; ``worth`` says what memories are worth, by rising keys, where the model knows.
     """
 
     dense: DenseQuery | VectorQuery | None
@@ -62,7 +63,7 @@ class Asked(NamedTuple):
     lexical: LexicalQuery | None
     passages: WordsOfPassages | None = None
     weight: TermWeight = TERM_WEIGHT
-    worth: tuple[WorthReader, DenseQuery | VectorQuery] | None = None
+    worth: Callable[[Sequence[int]], Numbers] | None = None
 
     def best(self, count: int, allowed: AbstractSet[int] | None) -> set[int]:
         """What each of them proposes."""
@@ -126,7 +127,7 @@ class Candidates(NamedTuple):
         if asked.passages is not None:
             covered = asked.passages.raised(ordered, covered)
         spoken, told = asked.lexical.spoken(ordered), asked.lexical.told(ordered)
-        worth = none if asked.worth is None else asked.worth[0].read(asked.worth[1].scores(ordered))
+        worth = none if asked.worth is None else asked.worth(ordered)
         return cls(ordered, cosine, topical, bm25, covered, spoken, told, worth, asked.weight)
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
@@ -306,6 +307,7 @@ class MemoryIndex:
         self._passages = PassageWords()
         self._own = NamespaceBaseline()
         self._links = Links()
+        self._worths = Worths()
 
     def __len__(self) -> int:
         return len(self._lexical)
@@ -328,6 +330,7 @@ class MemoryIndex:
             + self._passages.nbytes
             + self._own.nbytes
             + self._links.nbytes
+            + self._worths.nbytes
         )
 
     async def parts(self) -> IndexParts:
@@ -389,6 +392,7 @@ class MemoryIndex:
             self._dense.remove(key)
         else:
             self._dense.add(key, row, passages)
+        self._worths.forget(key)
         self._lexical.place(key, weighed)
         if before is not None:
             self._links.put(key, before)
@@ -399,6 +403,7 @@ class MemoryIndex:
     ) -> None:
         """Add or replace the vectors of a memory that is here, see `put`; raises as that does."""
         self._dense.add(key, row, passages)
+        self._worths.forget(key)
         self._own.changed(key)
 
     def put_passage(self, key: int, start: int, text: str) -> None:
@@ -415,6 +420,7 @@ class MemoryIndex:
     def remove(self, key: int) -> bool:
         """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector and of its passages."""
         self._dense.remove(key)
+        self._worths.forget(key)
         self._passages.remove(key)
         if self._coming is not None:
             self._coming.remove(key)
@@ -451,6 +457,7 @@ class MemoryIndex:
             self._dense, self._coming = self._coming, None
             self.calibration = calibration
             self._own.forget()
+            self._worths.clear()
 
     def search(
         self,
@@ -577,8 +584,12 @@ class MemoryIndex:
             return Asked(dense, about, None)
         asked = asked_terms(text)
         reader = worth_reader(self.calibration.model)
-        worth = None if reader is None else (reader, self._dense.ask(reader.direction))
+        worth = None if reader is None else partial(self._worths.of, reader=reader, along=self._along)
         return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)
+
+    def _along(self, direction: Vector, keys: Sequence[int]) -> Numbers:
+        """How far the rows of memories lie in a direction; NaN without a row."""
+        return self._dense.ask(direction).scores(keys)
 
     def _candidates(self, asked: Asked, count: int, allowed: AbstractSet[int] | None) -> Candidates:
         """What is proposed, and the neighbours of the best of that, with all scores."""

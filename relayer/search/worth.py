@@ -7,6 +7,7 @@ in fifteen languages, for the models it was learnt for: ``python -m bench.worth`
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -59,3 +60,49 @@ def _reader(weights: NDArray[np.float32]) -> WorthReader:
 def worth_reader(model: str) -> WorthReader | None:
     """Return what was learnt for a model, by its SHA-256; None for one that nothing was learnt for."""
     return _readers().get(model)
+
+
+_FEWEST = 64
+Along = Callable[[Vector, Sequence[int]], NDArray[np.float64]]
+
+
+class Worths:
+    """What the memories of one namespace are worth, by key: each is looked at once, since its vector stays; 4 bytes a key."""
+
+    def __init__(self) -> None:
+        # How far each lies in the direction; NaN where nobody looked, or nothing is.
+        self._known = np.full(0, np.nan, np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self._known.nbytes
+
+    def of(self, keys: Sequence[int], reader: WorthReader, along: Along) -> NDArray[np.float64]:
+        """What memories are worth, see `WorthReader.read`.
+
+        Args:
+            keys: of the memories, rising.
+            reader: of the model whose vectors they have.
+            along: gives the inner products of a direction and the rows of keys, NaN without a row.
+        """
+        missing = keys[-1] + 1 - len(self._known) if keys else 0
+        if missing > 0:
+            more = np.full(max(missing, _FEWEST, len(self._known) // 4), np.nan, np.float32)
+            self._known = np.concatenate((self._known, more))
+        places = np.array(keys, np.int64)
+        found = self._known[places]
+        unknown = np.isnan(found)
+        if unknown.any():
+            found[unknown] = along(reader.direction, places[unknown].tolist())
+            self._known[places] = found
+        return reader.read(found.astype(np.float64))
+
+    def forget(self, key: int) -> None:
+        """Look at a memory anew: it has another vector, or none."""
+        if key < len(self._known):
+            self._known[key] = np.nan
+
+    def clear(self) -> None:
+        """Look at all of them anew: they have vectors of another model."""
+        self._known = np.full(0, np.nan, np.float32)

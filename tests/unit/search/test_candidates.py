@@ -39,8 +39,8 @@ def weighed(
     found = None if vector is None else dense.ask(vector)
     about = found if topic is None else dense.ask(topic)
     words = None if query is None else lexical.ask(asked_terms(query))
-    along = None if worth is None else (worth, dense.ask(worth.direction))
-    return Candidates.of([3, 1, 2], Asked(found, about, words, worth=along))
+    known = None if worth is None else (lambda keys: worth.read(dense.ask(worth.direction).scores(keys)))
+    return Candidates.of([3, 1, 2], Asked(found, about, words, worth=known))
 
 
 def test_candidates_stand_by_rising_key_whatever_order_they_come_in():
