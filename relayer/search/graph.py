@@ -23,7 +23,8 @@ ADD_AT_ONCE = 16
 
 CONNECTIVITY = 16
 EXPANSION_ADD = 128
-EXPANSION_SEARCH = 96
+# Of the best 112 among 6,000 this finds 99 in a hundred, and of what lies apart 88; 96 found 84 and 58 in a third of the time.
+EXPANSION_SEARCH = 768
 # usearch's file begins with the number and the size of its rows, four bytes each, and then the rows.
 _MATRIX_AT = 8
 # What the links of a node take beside its row, in the file and in memory.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import defaultdict
-from collections.abc import Container, Iterable, KeysView, Sequence
+from collections.abc import Callable, Container, Iterable, KeysView, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from math import isnan
 from typing import NamedTuple
 
@@ -24,10 +25,12 @@ from relayer.search.ranking import (
     TERM_WEIGHT,
     TOLD_WEIGHT,
     UNKNOWN_NAME_PENALTY,
+    WORTH_WEIGHT,
     Baseline,
     Hit,
     Judgement,
     SearchResult,
+    TermWeight,
     abstention_score,
     coverage,
     evenness_of,
@@ -43,6 +46,7 @@ from relayer.search.ranking import (
 from relayer.search.rows import Vector
 from relayer.search.stored_terms import LexicalParts
 from relayer.search.terms import names
+from relayer.search.worth import Worths, worth_reader
 
 Numbers = NDArray[np.float64]
 
@@ -51,14 +55,15 @@ class Asked(NamedTuple):
     """A query, as each half of the search takes it; ``topic`` is what the meaning is ranked by, ``dense`` judged by.
 
     ``passages`` are the words of long texts' passages, where there are any; ``weight`` is what its terms are worth, see
-    `relayer.search.ranking.term_weight`.
+    `relayer.search.ranking.term_weight`; ``worth`` says what memories are worth, by rising keys, where the model knows.
     """
 
     dense: DenseQuery | VectorQuery | None
     topic: DenseQuery | VectorQuery | None
     lexical: LexicalQuery | None
     passages: WordsOfPassages | None = None
-    weight: float = TERM_WEIGHT
+    weight: TermWeight = TERM_WEIGHT
+    worth: Callable[[Sequence[int]], Numbers] | None = None
 
     def best(self, count: int, allowed: AbstractSet[int] | None) -> set[int]:
         """What each of them proposes."""
@@ -76,7 +81,7 @@ class Asked(NamedTuple):
                 said[start] += cosine
         if self.passages is not None:
             for start, covered in self.passages.of_passages(key).items():
-                said[start] += self.weight * covered
+                said[start] += self.weight.of(covered)
         if said and isinstance(self.topic, VectorQuery):
             said[0] += self.topic.of_whole(key)
         return max(said, key=lambda start: (said[start], -start)) if said else None
@@ -93,7 +98,8 @@ class Candidates(NamedTuple):
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
         told: how much it tells, 0..1; 0 if the query has no text.
-        weight: what covering all terms is worth, for the order.
+        worth: how likely that lasts, by its row, 0..1; 0 if it has none, or the query no text, or of a model nothing is known.
+        weight: what covering terms is worth, for the order.
     """
 
     keys: list[int]
@@ -103,7 +109,8 @@ class Candidates(NamedTuple):
     covered: Numbers
     spoken: NDArray[np.bool_]
     told: Numbers
-    weight: float = TERM_WEIGHT
+    worth: Numbers
+    weight: TermWeight = TERM_WEIGHT
 
     @classmethod
     def of(cls, keys: Iterable[int], asked: Asked) -> Candidates:
@@ -112,16 +119,16 @@ class Candidates(NamedTuple):
         count = len(ordered)
         cosine = np.full(count, np.nan) if asked.dense is None else asked.dense.scores(ordered)
         topical = cosine if asked.topic in (None, asked.dense) else asked.topic.scores(ordered)
+        none = np.zeros(count)
         if asked.lexical is None:
-            return cls(
-                ordered, cosine, topical, None, np.zeros(count), np.zeros(count, np.bool_), np.zeros(count)
-            )
+            return cls(ordered, cosine, topical, None, none, np.zeros(count, np.bool_), none, none)
         bm25 = asked.lexical.scores(ordered)
         covered = coverage(bm25, asked.lexical.ceiling)
         if asked.passages is not None:
             covered = asked.passages.raised(ordered, covered)
         spoken, told = asked.lexical.spoken(ordered), asked.lexical.told(ordered)
-        return cls(ordered, cosine, topical, bm25, covered, spoken, told, asked.weight)
+        worth = none if asked.worth is None else asked.worth(ordered)
+        return cls(ordered, cosine, topical, bm25, covered, spoken, told, worth, asked.weight)
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Those for which ``chosen`` is true."""
@@ -134,6 +141,7 @@ class Candidates(NamedTuple):
             self.covered[chosen],
             self.spoken[chosen],
             self.told[chosen],
+            self.worth[chosen],
             self.weight,
         )
 
@@ -149,8 +157,8 @@ class Candidates(NamedTuple):
 
     @property
     def bonus(self) -> Numbers:
-        """What it is worth that the right one said it, and that it tells something; nobody lends that to a neighbour."""
-        bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told
+        """What it is worth that the right one said it, and that it tells something that lasts; nobody lends that to a neighbour."""
+        bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told + WORTH_WEIGHT * self.worth
         return bonus
 
     @property
@@ -299,6 +307,7 @@ class MemoryIndex:
         self._passages = PassageWords()
         self._own = NamespaceBaseline()
         self._links = Links()
+        self._worths = Worths()
 
     def __len__(self) -> int:
         return len(self._lexical)
@@ -321,6 +330,7 @@ class MemoryIndex:
             + self._passages.nbytes
             + self._own.nbytes
             + self._links.nbytes
+            + self._worths.nbytes
         )
 
     async def parts(self) -> IndexParts:
@@ -382,6 +392,7 @@ class MemoryIndex:
             self._dense.remove(key)
         else:
             self._dense.add(key, row, passages)
+        self._worths.forget(key)
         self._lexical.place(key, weighed)
         if before is not None:
             self._links.put(key, before)
@@ -392,6 +403,7 @@ class MemoryIndex:
     ) -> None:
         """Add or replace the vectors of a memory that is here, see `put`; raises as that does."""
         self._dense.add(key, row, passages)
+        self._worths.forget(key)
         self._own.changed(key)
 
     def put_passage(self, key: int, start: int, text: str) -> None:
@@ -408,6 +420,7 @@ class MemoryIndex:
     def remove(self, key: int) -> bool:
         """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector and of its passages."""
         self._dense.remove(key)
+        self._worths.forget(key)
         self._passages.remove(key)
         if self._coming is not None:
             self._coming.remove(key)
@@ -444,6 +457,7 @@ class MemoryIndex:
             self._dense, self._coming = self._coming, None
             self.calibration = calibration
             self._own.forget()
+            self._worths.clear()
 
     def search(
         self,
@@ -569,7 +583,13 @@ class MemoryIndex:
         if text is None:
             return Asked(dense, about, None)
         asked = asked_terms(text)
-        return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked))
+        reader = worth_reader(self.calibration.model)
+        worth = None if reader is None else partial(self._worths.of, reader=reader, along=self._along)
+        return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)
+
+    def _along(self, direction: Vector, keys: Sequence[int]) -> Numbers:
+        """How far the rows of memories lie in a direction; NaN without a row."""
+        return self._dense.ask(direction).scores(keys)
 
     def _candidates(self, asked: Asked, count: int, allowed: AbstractSet[int] | None) -> Candidates:
         """What is proposed, and the neighbours of the best of that, with all scores."""

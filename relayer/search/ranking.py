@@ -21,19 +21,38 @@ Number = TypeVar("Number", float, NDArray[np.floating])
 
 # The SHA-256 of the model whose vectors were read to judge and to order by, see below: multilingual-e5-small.
 _LEARNT = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
+
+
+class TermWeight(NamedTuple):
+    """What covering a query's terms is worth in cosine, for the order: ``full`` for all of them, of a share ``share ** power``."""
+
+    full: float = 1.0
+    power: float = 1.0
+
+    def of(self, covered: Number) -> Number:
+        """What a covered share is worth, or each of several."""
+        worth: Number = self.full * covered**self.power
+        return worth
+
+
 # A full match of the query's terms is worth this much cosine: for the order of the memories, and for the judgement
 # whether any of them is to the point. Words tell one memory from the next better than they tell a prompt about this
 # namespace from any other, which has some words in common with it by chance.
-TERM_WEIGHT = 1.0
-# Of models that know languages, for the order, where the query is in another one than English: only English terms are free of
-# function words and endings, so that of the others chance matches more, and the meaning tells as much as in English.
-OTHER_TERM_WEIGHT_BY_MODEL = {_LEARNT: 0.5}
+TERM_WEIGHT = TermWeight()
 JUDGED_TERM_WEIGHT = 0.5
+# Of models that know languages, for the order. Among thousands of memories any question has one ordinary word in common with
+# many that are about something else: a quarter of an English query's terms is worth 0.16 instead of 0.25, all of them more.
+ENGLISH_TERM_WEIGHT_BY_MODEL = {_LEARNT: TermWeight(1.25, 1.5)}
+# In another language than English: only English terms are free of function words and endings, so that of the others chance
+# matches more, and the meaning tells as much as in English.
+OTHER_TERM_WEIGHT_BY_MODEL = {_LEARNT: TermWeight(0.5)}
 # What it is worth that the query names the one who said it: for the order, and for the judgement.
 SPEAKER_WEIGHT = 0.2
 JUDGED_SPEAKER_WEIGHT = 0.15
-# What it is worth that a memory tells something, and does not only ask or agree: as many turns of a real chat do.
-TOLD_WEIGHT = 0.2
+# What it is worth that a memory tells something, and does not only ask or agree: as many turns of a real chat do; and that by
+# its vector it tells what lasts (`relayer.search.worth`).
+TOLD_WEIGHT = 0.15
+WORTH_WEIGHT = 0.1
 # How much of the way from a sentence about oneself to one about the speaker is taken out of a query that names the speaker,
 # in order to rank: who said a memory is known, and the name would outweigh what is asked.
 NAME_SHARE = 0.5
@@ -50,14 +69,15 @@ def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
     return bm25 / ceiling if ceiling > 0 else np.zeros_like(bm25)
 
 
-def term_weight(model: str, *, english: bool) -> float:
-    """What a full match of a query's terms is worth for the order, by whose vectors are searched and the query's language."""
-    return TERM_WEIGHT if english else OTHER_TERM_WEIGHT_BY_MODEL.get(model, TERM_WEIGHT)
+def term_weight(model: str, *, english: bool) -> TermWeight:
+    """What covering a query's terms is worth for the order, by whose vectors are searched and the query's language."""
+    by_model = ENGLISH_TERM_WEIGHT_BY_MODEL if english else OTHER_TERM_WEIGHT_BY_MODEL
+    return by_model.get(model, TERM_WEIGHT)
 
 
-def evidence(cosine: Number, covered: Number, weight: float = TERM_WEIGHT) -> Number:
+def evidence(cosine: Number, covered: Number, weight: TermWeight = TERM_WEIGHT) -> Number:
     """What speaks for a memory, or for each of several, against the other memories of its namespace; see `term_weight`."""
-    return cosine + weight * covered
+    return cosine + weight.of(covered)
 
 
 def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
@@ -289,8 +309,8 @@ class Hit(NamedTuple):
         bm25: of its text and the query; 0 if they share no term, None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names its speaker.
-        evidence: what it ranks by: cosine, covered share, speaker, how much it tells, and what its neighbours in
-            the conversation lend.
+        evidence: what it ranks by: cosine, covered share, speaker, how much it tells that lasts, and what its
+            neighbours in the conversation lend.
         passage: of a long text, where the passage begins that has the most to say, in characters.
     """
 

@@ -221,3 +221,40 @@ def test_a_session_begins_with_memsearchs_heading_or_with_its_hint_of_how_much_t
     assert not any(fact in group for fact in facts)
     # As in memsearch itself, where nothing was ever kept nothing is said.
     assert recall(plugin, "hello", session_key="agent:nobody:main", host=begins).text == ""
+
+
+_OPENINGS = (
+    "Wow, that is so great!",
+    "Thanks a lot!",
+    "Yeah, I know what you mean!",
+    "Oh no, sorry to hear that!",
+    "Haha, love it!",
+    "Awesome, congrats!",
+    "Good for you!",
+    "Amazing, well done!",
+    "Yep, totally!",
+    "Ha, no way!",
+    "Cheers for that!",
+    "Aww, how sweet!",
+)
+_REPLIES = (
+    "I take my hat off to you!",
+    "Take care of your heart, you deserve it!",
+    "What a night that must have been!",
+    "Do come again soon, we all missed you!",
+    "That was hard to swallow for all of us!",
+    "You have to take it easy for a while!",
+)
+
+
+def test_among_many_replies_with_words_in_common_what_tells_something_is_told(site, tmp_path):
+    plugin = site.plugin()
+    tablets = "my blood pressure tablets are the white ones, one every evening with food"
+    chats = tmp_path / "chats.jsonl"
+    replies = [{"text": f"{opening} {reply}"} for opening in _OPENINGS for reply in _REPLIES]
+    chats.write_text("".join(json.dumps(one) + "\n" for one in replies), "utf-8")
+    site.command("import", chats)
+    say(plugin, tablets)
+    told = [hit.text for hit in recall(plugin, "when do I have to swallow my pills again?").hits]
+    assert len(told) == 10
+    assert tablets in told

@@ -5,19 +5,28 @@ from relayer.search.dense import DenseIndex
 from relayer.search.index import Asked, Candidates
 from relayer.search.lexical import LexicalIndex, asked_terms
 from relayer.search.ranking import (
+    ENGLISH_TERM_WEIGHT_BY_MODEL,
     JUDGED_SPEAKER_WEIGHT,
     JUDGED_TERM_WEIGHT,
     OTHER_TERM_WEIGHT_BY_MODEL,
     SPEAKER_WEIGHT,
     TERM_WEIGHT,
     TOLD_WEIGHT,
+    WORTH_WEIGHT,
     term_weight,
 )
+from relayer.search.worth import WorthReader
 
 EAST, NORTH = np.array([1.0, 0.0], np.float32), np.array([0.0, 1.0], np.float32)
 
 
-def weighed(query: str | None, vector: np.ndarray | None, topic: np.ndarray | None = None) -> Candidates:
+def weighed(
+    query: str | None,
+    vector: np.ndarray | None,
+    topic: np.ndarray | None = None,
+    *,
+    worth: WorthReader | None = None,
+) -> Candidates:
     dense, lexical = DenseIndex(2), LexicalIndex()
     for key, row in ((1, EAST), (2, NORTH)):
         dense.add(key, row)
@@ -29,9 +38,9 @@ def weighed(query: str | None, vector: np.ndarray | None, topic: np.ndarray | No
         lexical.put(key, text, speaker=speaker)
     found = None if vector is None else dense.ask(vector)
     about = found if topic is None else dense.ask(topic)
-    return Candidates.of(
-        [3, 1, 2], Asked(found, about, None if query is None else lexical.ask(asked_terms(query)))
-    )
+    words = None if query is None else lexical.ask(asked_terms(query))
+    known = None if worth is None else (lambda keys: worth.read(dense.ask(worth.direction).scores(keys)))
+    return Candidates.of([3, 1, 2], Asked(found, about, words, worth=known))
 
 
 def test_candidates_stand_by_rising_key_whatever_order_they_come_in():
@@ -88,7 +97,28 @@ def test_a_choice_keeps_every_number_with_its_memory():
 def test_words_of_a_language_with_endings_order_less_where_a_model_knows_it():
     (knows, weight), *_ = OTHER_TERM_WEIGHT_BY_MODEL.items()
     assert term_weight(knows, english=False) == weight < TERM_WEIGHT
-    assert term_weight(knows, english=True) == term_weight("another", english=False) == TERM_WEIGHT
+    assert term_weight("another", english=True) == term_weight("another", english=False) == TERM_WEIGHT
     found = weighed("Pepper", NORTH)._replace(weight=weight)
-    assert found.content[1] == pytest.approx(1.0 + weight * found.covered[1])
+    assert found.content[1] == pytest.approx(1.0 + weight.full * found.covered[1])
     assert found.where(np.array([False, True, True])).content[0] == pytest.approx(found.content[1])
+
+
+def test_one_word_of_many_in_common_is_worth_less_than_its_share_and_all_of_them_are_worth_more():
+    (knows, weight), *_ = ENGLISH_TERM_WEIGHT_BY_MODEL.items()
+    assert term_weight(knows, english=True) == weight
+    assert weight.of(0.2) < TERM_WEIGHT.of(0.2) < TERM_WEIGHT.of(1.0) < weight.of(1.0)
+
+
+def test_what_lies_in_the_direction_of_what_lasts_ranks_higher_and_is_judged_alike():
+    reader = WorthReader(NORTH, steepness=20.0, bias=-10.0)
+    found = weighed("kettle Pepper", EAST, worth=reader)
+    assert found.worth.tolist() == pytest.approx([0.0, 1.0, 0.0], abs=1e-3)
+    plain = weighed("kettle Pepper", EAST)
+    assert plain.worth.tolist() == [0.0, 0.0, 0.0]
+    assert (found.bonus - plain.bonus)[1] == pytest.approx(WORTH_WEIGHT, abs=1e-3)
+    assert found.judged.tolist() == plain.judged.tolist()
+    assert found.where(np.array([False, True, True])).worth.tolist() == found.worth[1:].tolist()
+
+
+def test_what_is_compared_by_vectors_alone_is_not_ranked_by_its_worth():
+    assert weighed(None, EAST, worth=WorthReader(NORTH, steepness=20.0, bias=0.0)).bonus.tolist() == [0, 0, 0]

@@ -322,3 +322,21 @@ async def test_a_memory_replaced_during_a_rebuild_is_there_once():
     assert keys(index, rows[0], 1) == [1002]
     assert 1002 not in keys(index, rows[1002], 20)
     assert sum(key == 1002 for key in index._block.keys) == 1
+
+
+async def test_of_thousands_what_lies_apart_from_the_others_is_found():
+    """A graph of as many, whose links are among the many, missed a tenth of these."""
+    random = np.random.default_rng(3)
+    apart = 1.2 * random.standard_normal((20, 384))
+    common = random.standard_normal((12, 384)) / 3
+    many = random.standard_normal((3500, 12)) @ common + 0.5 * random.standard_normal((3500, 384))
+    asked = 0.5 * apart + random.standard_normal((20, 12)) @ common + 0.5 * random.standard_normal((20, 384))
+    rows, queries = (
+        (each / np.linalg.norm(each, axis=1, keepdims=True)).astype(np.float32)
+        for each in (np.concatenate((many, apart)), asked)
+    )
+    index = DenseIndex(384)
+    for key, row in enumerate(rows):
+        index.add(key, row)
+    await index.maintain()
+    assert [keys(index, query, 112) for query in queries] == [exact(rows, query, 112) for query in queries]

@@ -98,6 +98,29 @@ async def test_a_graph_comes_back_with_its_rows_and_goes_on_growing():
         assert stored.search(query, 9) == built.search(query, 9)
 
 
+async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searched_exactly():
+    rng = random.Random(5)
+    built = DenseIndex(DIMENSION, crossover=20)
+    rows = [search_row(_vector(rng), None) for _ in range(70)]
+    for key, row in enumerate(rows[:60]):
+        built.add(key, row)
+    await built.maintain()
+    for key, row in enumerate(rows[60:], 60):
+        built.add(key, row)
+    parts = await built.parts()
+    assert parts.graph
+    exact = DenseIndex(DIMENSION, crossover=100)
+    for key, row in enumerate(rows):
+        exact.add(key, row)
+    stored = DenseIndex.of_parts(DIMENSION, parts, crossover=100)
+    for index in (exact, stored):
+        index.remove(5)
+    for _ in range(10):
+        query = _vector(rng)
+        assert stored.search(query, 9) == exact.search(query, 9)
+    assert not (await stored.parts()).graph
+
+
 async def test_what_was_removed_is_not_stored_not_even_in_a_graph():
     rng = random.Random(6)
     built = DenseIndex(DIMENSION, crossover=20)
