@@ -291,7 +291,7 @@ class Consolidator:
             if self._clock.now() >= self._schedule.after(since):
                 since = self._clock.now()
                 await self._due(since)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await self._clock.sleep(_LOOK_SECONDS)
 
     async def _due(self, now: float) -> None:
         try:

@@ -28,16 +28,18 @@ LATER = 200.0
 
 
 class Ahead:
-    """This machine's clock, and as many seconds later as a test says."""
+    """This machine's clock, and as many seconds later as a test says; nobody sleeps long by it."""
 
     monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(asyncio.sleep)
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     def now(self) -> float:
         return time.time() + self.seconds
+
+    async def sleep(self, seconds: float, /) -> None:
+        await asyncio.sleep(min(seconds, 0.05))
 
 
 @pytest.fixture
