@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 # Where the quality benchmark finds its conversations; they are not part of this repository.
 DATA ?= ../shared/data/locomo-dev.json
 PYTEST_WORKERS ?= auto
+# A third of the fast tests' time is waiting, and most of that of kills: more at once than there are cores, unless told otherwise.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+FAST_WORKERS ?= $(if $(filter auto,$(PYTEST_WORKERS)),$(shell expr $(CORES) + 1),$(PYTEST_WORKERS))
+PROVE_WORKERS ?= $(if $(filter auto,$(PYTEST_WORKERS)),$(shell expr $(CORES) + $(CORES)),$(PYTEST_WORKERS))
 PYTEST_ARGS ?=
 E2E ?= tests/e2e
 SEEDS ?= 2000
@@ -19,7 +23,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos kill-rounds check format features bench bench-quality bench-store bench-log bench-compat shape ci clean
+.PHONY: help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +46,7 @@ serve: setup ## Run a relayer on this machine; options in SERVE_ARGS
 
 # Which test is of which tier: tests/tiers.py.
 test: setup ## Run the tests that start no process, in three minutes; more options in PYTEST_ARGS
-	$(PYTEST) --tier fast $(PYTEST_ARGS) tests
+	$(PYTEST) -n $(FAST_WORKERS) --tier fast $(PYTEST_ARGS) tests
 
 test-all: test ## Run those, and what starts processes and S3 servers, and whole what they shorten
 	$(PYTEST) --tier all $(PYTEST_ARGS) tests
@@ -50,10 +54,9 @@ test-all: test ## Run those, and what starts processes and S3 servers, and whole
 # Each line is a proof by itself. Relayers that compact and collect at once make segments and deleted slots part of a history.
 prove: export CHAOS_RELAYER_OPTIONS ?= --compact-entries 2 --collect-after 3 --commit-check always
 prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attacks by load, chaos
-	$(PYTEST) --tier prove --seeds $(SEEDS) --first-seed $(FIRST) --rounds $(ROUNDS) $(PYTEST_ARGS) tests
+	$(PYTEST) -n $(PROVE_WORKERS) --tier prove --seeds $(SEEDS) --first-seed $(FIRST) --rounds $(ROUNDS) $(PYTEST_ARGS) tests
 	$(MAKE) attacks
-	$(MAKE) chaos
-	$(MAKE) chaos SECONDS=60 TOPOLOGY=cluster
+	$(MAKE) --jobs=2 chaos chaos-cluster
 
 test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py
@@ -68,6 +71,9 @@ sim: setup ## Simulate replicas over a faulty store: SEEDS schedules from FIRST 
 
 chaos: setup ## Break relayers, S3 server and network for SECONDS=120; TOPOLOGY=single or cluster, SEED=...
 	PYTHONPATH=tests $(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) --topology $(TOPOLOGY) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+chaos-cluster: setup
+	$(MAKE) chaos SECONDS=60 TOPOLOGY=cluster
 
 attacks: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
 	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)

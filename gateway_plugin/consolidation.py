@@ -156,6 +156,8 @@ class RecallCounts:
         self._used: set[NamespaceRef] = set()
         self._listed: set[NamespaceRef] = set()
         self._lock = threading.Lock()
+        # Who persists while another does so waits: it may read what is kept right afterwards.
+        self._persisting = threading.Lock()
 
     def saw(self, owner: NamespaceRef, hits: Iterable[RecallHit], question: str) -> None:
         """Note what a turn was given; what is pinned already, or another's, has nothing to win."""
@@ -171,6 +173,10 @@ class RecallCounts:
 
     def persist(self) -> None:
         """Add what was noted to what is kept; raises `OutboxUnavailable`, and the next call tries again."""
+        with self._persisting:
+            self._write()
+
+    def _write(self) -> None:
         with self._lock:
             noted, self._unwritten = self._unwritten, []
             unlisted = self._used - self._listed
@@ -291,7 +297,7 @@ class Consolidator:
             if self._clock.now() >= self._schedule.after(since):
                 since = self._clock.now()
                 await self._due(since)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await self._clock.sleep(_LOOK_SECONDS)
 
     async def _due(self, now: float) -> None:
         try:

@@ -64,9 +64,10 @@ async def test_what_is_left_is_said_with_a_reason_and_without_its_text(answers, 
 @pytest.mark.parametrize(
     "unit", ["I moved to Bergen in May. ", "我对花生过敏。", "x", "\u202eعندي حساسية. ", "a\n"]
 )
-async def test_a_paste_of_100_kb_is_no_flood(unit, answers, tmp_path):
+async def test_a_paste_of_100_kb_is_no_flood(unit, answers, tmp_path, thorough):
     said = "The boiler was serviced by Ketil on 3 May 2024.\n"
-    await say([said + unit * (100_000 // len(unit.encode()))], tmp_path)
+    size = 100_000 if thorough else 30_000
+    await say([said + unit * (size // len(unit.encode()))], tmp_path)
     (answer,) = answers
     assert 1 <= len(answer.memories) <= 20
 

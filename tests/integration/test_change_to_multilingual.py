@@ -24,6 +24,8 @@ async def _found(relayer: LocalRelayer) -> list[dict]:
     return answer.json()["memories"]
 
 
+# Both models, each loaded and used: four seconds. What a change does to a namespace: tests/unit/maintenance/test_generations.py.
+@pytest.mark.tier("all")
 async def test_memories_of_the_english_model_are_embedded_anew_and_found_across_languages(monkeypatch):
     store = MemoryStore(SystemClock())
     monkeypatch.setenv("MEMRELAY_EMBEDDER", "local")

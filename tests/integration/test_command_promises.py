@@ -105,6 +105,7 @@ def test_a_row_is_a_line_for_a_program_and_clipped_on_a_terminal(site: PluginSit
     assert whole.count("ferry") == 12
 
 
+@pytest.mark.tier("all")  # half a minute, as a person would wait
 def test_with_the_store_down_remember_fails_in_its_time_and_names_the_store(tmp_path: Path) -> None:
     store = _DownStore(SystemClock())
     with own_relayer(store) as relayer, PluginSite(tmp_path, relayer.url, "5e" * 32) as site:

@@ -100,7 +100,7 @@ class Archive:
 
 
 @pytest.mark.tier("prove")
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 async def test_no_acknowledged_memory_is_lost_or_doubled_by_thirty_kills(tmp_path, capsys):
     seed = int(os.environ.get("MEMRELAY_CRASH_SEED") or secrets.randbits(32))
     rng = random.Random(seed)

@@ -164,6 +164,7 @@ def test_a_model_that_fails_is_spared_and_captures_go_on(plugin):
     assert len(model.asked) <= 4
 
 
+@pytest.mark.tier("all")  # it waits for the pauses that a relayer makes
 def test_what_an_earlier_process_left_undone_is_done_by_the_next_one(plugin):
     never = Hosted(HostModelUnavailable("unavailable", "away"))
     one = plugin(never)

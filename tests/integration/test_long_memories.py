@@ -19,6 +19,8 @@ from relayer.wire.schemas import MemoryItem, RememberRequest
 from relayer.wire.sealing import RootKeys
 
 PATIENCE = 20.0
+# Embedding what these tell takes seconds each; a fast run reads one note in English and one in German.
+costly = pytest.mark.tier("all")
 WHEN = (
     "In spring",
     "Early in June",
@@ -136,6 +138,7 @@ def test_an_unrelated_prompt_finds_nothing_in_a_long_note(long_note):
         assert (turn.status, turn.text) == ("empty", "")
 
 
+@costly
 def test_several_long_notes_share_the_budget(memory, store):
     facts = [f"The {name} key hangs on hook number {number} in the hall." for number, name in enumerate(
         ("cellar", "garage", "garden", "attic", "letterbox", "workshop"), 1)]  # fmt: skip
@@ -154,6 +157,7 @@ def test_a_german_note_shows_its_passage(memory, store):
     assert estimate_tokens(turn.text) <= 768
 
 
+@costly
 def test_a_chinese_note_shows_its_passage(memory, store):
     sentences = ["".join(parts) for parts in product(*CHINESE)]
     fact = "备用钥匙放在阳台的蓝色花盆下面。"
@@ -163,6 +167,7 @@ def test_a_chinese_note_shows_its_passage(memory, store):
     assert estimate_tokens(turn.text) <= 768
 
 
+@costly
 def test_a_pasted_hundred_kilobytes_are_no_exception_and_no_flood(memory, store):
     store(note(VIOLIN, ENGLISH_SENTENCES, 600))
     paste = "\n".join(ENGLISH_SENTENCES * 5)

@@ -175,6 +175,8 @@ def memory(text: str = LIE) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# A turn that was refused is tried again after a second and more.
+slow = pytest.mark.tier("all")
 POSITION = {"seq": 1, "digest": "0" * 64}
 HITS = {"memories": [{**memory(), "relevance": 1.0, "distance": 0.0}], "considered": 1, "position": POSITION}
 REMINDER = {"status": "ok", "summary": LIE, "memories": [], "position": POSITION, "considered": 1}
@@ -286,13 +288,13 @@ def test_a_turn_that_a_stranger_takes_is_not_delivered_and_reaches_the_relayer_l
     "answers",
     [
         refuses(400, "malformed"),
-        refuses(404, "not_found"),
+        pytest.param(refuses(404, "not_found"), marks=slow),
         refuses(409, "wrong_namespace_key"),
-        refuses(409, "idempotency_conflict"),
-        refuses(413, "too_large"),
-        refuses(422, "invalid"),
+        pytest.param(refuses(409, "idempotency_conflict"), marks=slow),
+        pytest.param(refuses(413, "too_large"), marks=slow),
+        pytest.param(refuses(422, "invalid"), marks=slow),
         says({"not": "ours"}, 403),
-        says({}, 502),
+        pytest.param(says({}, 502), marks=slow),
     ],
 )
 def test_a_turn_that_a_stranger_refuses_is_no_dead_letter(place, plugin, answers):

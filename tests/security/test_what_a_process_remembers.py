@@ -125,6 +125,15 @@ def found_in_memory(word: str) -> Iterator[str]:
                 yield f"{type(each).__name__} in {holder.__module__}.{holder.__qualname__}"
 
 
+@pytest.fixture
+def nothing_is_left_out() -> Iterator[None]:
+    """What a test's process keeps from the garbage collector is not among its objects either."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_is_left_out")
 @pytest.mark.parametrize("restarted", [False, True], ids=["as written", "opened from a stored index"])
 async def test_after_an_erasure_no_word_of_it_is_left_in_the_process(restarted: bool) -> None:
     gateway = replace(Gateway(), rights=tuple(Right))

@@ -35,7 +35,7 @@ def test_acknowledged_is_in_the_log_once_and_recallable_and_relayers_agree(block
 def test_what_makes_wrong_variants_show_sooner_does_not_trouble_the_right_one(
     plan: Plan, thorough: bool
 ) -> None:
-    for seed in range(20 if thorough else 4):
+    for seed in range(20 if thorough else 2):
         simulate(seed, plan)
 
 
@@ -80,9 +80,9 @@ def test_a_name_lives_through_what_a_log_does(plan: Plan, thorough: bool) -> Non
         simulate_lives(seed, plan)
 
 
-def test_the_unpatched_source_passes_through_the_loader_of_wrong_variants() -> None:
+def test_the_unpatched_source_passes_through_the_loader_of_wrong_variants(thorough: bool) -> None:
     parts = parts_with([])
-    for seed in range(10):
+    for seed in range(10 if thorough else 2):
         simulate(seed, parts=parts)
 
 

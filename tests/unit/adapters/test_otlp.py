@@ -90,6 +90,7 @@ async def test_each_request_is_a_span_below_its_callers_and_says_nothing_of_what
         assert word not in collector.raw
 
 
+@pytest.mark.tier("all")  # it is asked again after five seconds
 async def test_a_collector_that_is_away_costs_nothing_and_is_told_later(collector: Collector) -> None:
     collector.status = 503
     async with local_relayer(otlp_url=collector.url) as at:

@@ -106,8 +106,9 @@ def test_typographic_apostrophes_read_like_plain_ones():
 
 @pytest.mark.parametrize("step", [split_sentences, mask_non_prose, words_of, clean])
 @pytest.mark.parametrize("unit", [".", "。", "a'", "<a", "{ ", "```\n", "http://", "\u0301", "a.", "&#1"])
-def test_256_kib_without_an_end_take_linear_time(step, unit):
-    text = unit * (256 * 1024 // len(unit)) + "x"
+def test_256_kib_without_an_end_take_linear_time(step, unit, thorough):
+    size = 256 * 1024 if thorough else 64 * 1024
+    text = unit * (size // len(unit)) + "x"
     started = time.process_time()
     step(text)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < (3 if thorough else 1)

@@ -220,14 +220,17 @@ def test_the_same_words_stay_when_a_person_says_them(line):
     assert judge(line, origin=Origin.USER, settings=SETTINGS).text == line
 
 
-def test_a_hostile_megabyte_is_judged_at_once():
+def test_a_hostile_megabyte_is_judged_at_once(thorough):
+    size = 1_000_000 if thorough else 20_000
     begun = time.thread_time()
     for unit in ("👍", "i am ", "my a ", "a@", "+1", "<", "\n# ", "ok "):
+        judge(unit * (size // len(unit)), origin=Origin.USER, settings=CaptureSettings(max_length=64_000))
         judge(
-            unit * (1_000_000 // len(unit)), origin=Origin.USER, settings=CaptureSettings(max_length=64_000)
+            unit * (min(size, 60_000) // len(unit)),
+            origin=Origin.USER,
+            settings=CaptureSettings(max_length=64_000),
         )
-        judge(unit * (60_000 // len(unit)), origin=Origin.USER, settings=CaptureSettings(max_length=64_000))
-    assert time.thread_time() - begun < 20
+    assert time.thread_time() - begun < (20 if thorough else 2)
 
 
 @pytest.mark.parametrize(

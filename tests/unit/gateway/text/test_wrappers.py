@@ -161,9 +161,6 @@ def test_no_wrapper_survives_and_stripping_twice_changes_nothing(text):
     assert strip(once) == once
 
 
-MEGABYTE = 1_000_000
-
-
 @pytest.mark.parametrize(
     "unit",
     [
@@ -173,9 +170,10 @@ MEGABYTE = 1_000_000
         "OpenClaw runtime context (internal):\n\n", "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "[a 10:00 GMT", "Aaaa ",
     ],
 )  # fmt: skip
-def test_a_hostile_megabyte_is_stripped_in_linear_time(unit):
-    text = unit * (MEGABYTE // len(unit))
+def test_a_hostile_megabyte_is_stripped_in_linear_time(unit, thorough):
+    size = 1_000_000 if thorough else 100_000
+    text = unit * (size // len(unit))
     begun = time.thread_time()
     strip(text)
-    # Linear work takes well under a second here; quadratic work would take minutes.
-    assert time.thread_time() - begun < 10
+    # A megabyte's linear work takes well under a second; quadratic work would take minutes, a hundredth of that here.
+    assert time.thread_time() - begun < size / 100_000
