@@ -607,6 +607,11 @@ class OpenNamespace:
         records = self.log.state.records
         return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))
 
+    @property
+    def own_index(self) -> int:
+        """The entry up to which there was a stored index for the newest model when it was opened; 0 if it began without one."""
+        return self.from_index if self.former is None else 0
+
     async def indexed(self) -> int:
         """Return the entry up to which there is a stored index for the newest model, 0 without one."""
         return await self.log.indexes.indexed(self.newest.model)

@@ -188,6 +188,22 @@ async def test_another_relayer_knows_what_is_indexed_and_does_not_do_it_again(ho
     assert len(await _index_keys(house)) == 1
 
 
+async def test_what_a_namespace_was_opened_from_is_not_asked_for_again(house):
+    limits = IndexLimits(least=3, growth=2.0)
+    await remember(house, "one", "two", "three", "four")
+    assert await write_index(house, limits=limits)
+    other = await replica(house)
+    opened = await opened_of(other)
+    asked = RecordingStore(house.store)
+    opened.log.replica.manifest._ports = replace(house.ctx.ports, store=asked)
+    keeper = IndexMaintenance(other.ctx, limits)
+    await remember(other, "five")
+    assert not await keeper.keep(opened)
+    assert asked.calls == []
+    await remember(other, "six", "seven", "eight")
+    assert await keeper.keep(opened)
+
+
 async def test_a_failed_writing_is_not_tried_again_at_once(house):
     keeper = IndexMaintenance(house.ctx, IndexLimits(least=2, growth=2.0))
     await remember(house, "one", "two", "three")
