@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
+from relayer.errors import StoreUnavailable
+from relayer.lib.wrapped_store import T, WrappedStore
+from relayer.ports import ObjectStore
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 from relayer.testing.signing_gateway import SigningGateway
 
@@ -25,8 +33,118 @@ async def test_forty_memories_are_opened_from_an_index_and_not_one_by_one() -> N
     assert entries <= 2
 
 
-async def remember(relayer: LocalRelayer, count: int) -> None:
-    for number in range(count):
+class Meeting(WrappedStore):
+    """Answers reads of a keyring, an index and a slot only when somebody waits for each of the three."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._waiting: set[str] = set()
+        self._all = asyncio.Event()
+
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
+        found = [part for part in ("/keyring/", "/index/", "/wal/") if part in key]
+        if operation == "get" and found:
+            self._waiting.update(found)
+            if len(self._waiting) == 3:
+                self._all.set()
+            await self._all.wait()
+        return await ask()
+
+
+async def test_keyring_index_and_the_next_entry_are_asked_for_at_once() -> None:
+    store = MemoryStore(SystemClock())
+    async with local_relayer(store, rate_limits="off") as first:
+        await remember(first, 40)
+        await first.relayer.indexes.round(fail)
+        await remember(first, 3, start=40)
+    async with local_relayer(Meeting(store), rate_limits="off") as second:
+        found = await recall(second, 41, gateway=first.gateway)
+    assert found["memories"][0]["text"] == text(41)
+    assert found["considered"] == 43
+
+
+async def test_a_recall_that_opens_a_namespace_looks_for_the_next_entry_once() -> None:
+    store = MemoryStore(SystemClock())
+    async with local_relayer(store, rate_limits="off") as first:
+        await remember(first, 40)
+        await first.relayer.indexes.round(fail)
+    async with local_relayer(store, rate_limits="off") as second:
+        await recall(second, 7, gateway=first.gateway)
+        slots = [call.key for call in second.store.calls if "/wal/" in call.key]
+        assert len(slots) == 1
+        # A later one looks again: somebody else may have written meanwhile.
+        await recall(second, 7)
+        assert [call.key for call in second.store.calls if "/wal/" in call.key] == slots * 2
+
+
+class Gate(WrappedStore):
+    """Holds reads of some keys back until it is opened."""
+
+    def __init__(self, inner: ObjectStore, held: str) -> None:
+        super().__init__(inner)
+        self._held = held
+        self.opened, self.looked = asyncio.Event(), asyncio.Event()
+
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
+        if operation == "get" and self._held in key:
+            await self.opened.wait()
+        answer = await ask()
+        if "/wal/" in key:
+            self.looked.set()
+        return answer
+
+
+@pytest.mark.parametrize("held", ["/keyring/", "/index/"])
+async def test_who_comes_while_another_request_opens_sees_what_was_written_before_it_came(held: str) -> None:
+    store = MemoryStore(SystemClock())
+    gate = Gate(store, held)
+    async with (
+        local_relayer(store, rate_limits="off") as first,
+        local_relayer(gate, rate_limits="off") as second,
+    ):
+        await remember(first, 40)
+        await first.relayer.indexes.round(fail)
+        opening = asyncio.create_task(recall(second, 7, gateway=first.gateway))
+        # The opening has looked for the next entry by now, and found none.
+        await gate.looked.wait()
+        await remember(first, 1, start=40)
+        later = asyncio.create_task(recall(second, 40))
+        assert not (await asyncio.wait([later], timeout=0.1))[0]
+        gate.opened.set()
+        assert (await opening)["considered"] in {40, 41}
+        assert (await later)["considered"] == 41
+
+
+@pytest.mark.parametrize("lost", ["/index/", "/keyring/", "/wal/"])
+async def test_an_opening_fails_with_what_it_reads_ahead_and_the_next_one_does_not(lost: str) -> None:
+    store = MemoryStore(SystemClock())
+    async with local_relayer(store, rate_limits="off") as first:
+        await remember(first, 40)
+        await first.relayer.indexes.round(fail)
+    failing = Failing(store, lost)
+    async with local_relayer(failing, rate_limits="off") as second:
+        second.gateway = first.gateway
+        answer = await second.call("POST", "/v1/recall", {"query": text(7), "floor": 0})
+        assert answer.status_code == 503, answer.text
+        failing.lost = ""
+        assert (await recall(second, 7))["considered"] == 40
+
+
+class Failing(WrappedStore):
+    """Does not answer reads of some keys."""
+
+    def __init__(self, inner: ObjectStore, lost: str) -> None:
+        super().__init__(inner)
+        self.lost = lost
+
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
+        if self.lost and operation == "get" and self.lost in key:
+            raise StoreUnavailable("no answer")
+        return await ask()
+
+
+async def remember(relayer: LocalRelayer, count: int, *, start: int = 0) -> None:
+    for number in range(start, start + count):
         answer = await relayer.call("POST", "/v1/memories", {"items": [{"text": text(number)}]})
         assert answer.status_code == 200, answer.text
 
