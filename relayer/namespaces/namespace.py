@@ -629,6 +629,9 @@ class OpenNamespace:
             RelayerError: it was not written, or it is not known whether it is named; both are harmless.
         """
         model, indexes = self.newest.model, self.log.indexes
+        if self.view.space.calibration.probes:
+            # Whoever opens the index need not measure it again before the first answer.
+            await self.measure_baseline()
         async with self.freeze() as state:
             erased, records = len(state.erased), self.records_ever
             builder = indexes.begin(model, self.keys.epoch)

@@ -172,6 +172,28 @@ async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(h
     assert written == [10, 20, 40]
 
 
+async def test_once_nobody_writes_a_quarter_more_is_enough(house):
+    keeper = IndexMaintenance(house.ctx, IndexLimits(least=4))
+    await remember(house, *(f"note {number} about the harbour" for number in range(40)))
+    opened = await opened_of(house)
+    assert await keeper.keep(opened)
+    await remember(house, *(f"note {number} about tea" for number in range(9)))
+    await house.clock.advance(60)
+    # Nobody knows yet since when it has been quiet.
+    assert not await keeper.keep(opened)
+    await house.clock.advance(60)
+    assert not await keeper.keep(opened)
+    await remember(house, "a tenth note")
+    assert not await keeper.keep(opened)
+    await house.clock.advance(9)
+    assert not await keeper.keep(opened)
+    await house.clock.advance(1)
+    assert await keeper.keep(opened)
+    await house.clock.advance(60)
+    assert not await keeper.keep(opened)
+    assert (await opened_of(await replica(house))).records_ever == 50
+
+
 async def test_a_small_namespace_gets_none(house):
     await remember(house, "one", "two", "three")
     assert not await IndexMaintenance(house.ctx).keep(await opened_of(house))
