@@ -323,6 +323,8 @@ class DenseIndex:
             ValueError: they do not fit each other or the dimension.
         """
         index = cls(dimension, crossover=crossover)
+        if not any(map(len, parts)):
+            return index
         keys = np.frombuffer(parts.keys, "<i8")
         rows = np.frombuffer(parts.rows, "<f2").reshape(-1, dimension)
         block = DenseBlock(dimension)
