@@ -515,8 +515,11 @@ def begin_reads(
         ahead.begin(layout.at(manifest.index_key), (0, FIRST_BYTES))
         known = manifest.index_seq
     missing = [row for row in manifest.segments if row.last_seq > known]
-    for row in next(windows(missing), []):
-        ahead.begin(layout.at(row.key))
+    first = next(windows(missing), [])
+    # Nobody has shown a key yet: what is large is read when somebody has, and waits longer for its bytes than for an answer.
+    if sum(row.size for row in first) <= FIRST_BYTES:
+        for row in first:
+            ahead.begin(layout.at(row.key))
     ahead.begin(layout.at(layout.entry(incarnation, max(known, manifest.snap_seq) + 1)))
 
 

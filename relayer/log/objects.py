@@ -229,8 +229,9 @@ class ReadAhead:
 
     def begin(self, at: str, byte_range: tuple[int, int] | None = None) -> None:
         """Ask the store for an object, or a part of it, that `get` is going to be asked for; ``at`` is the store's key."""
-        read = asyncio.ensure_future(self._store.get(at, byte_range=byte_range))
-        self._begun[at, byte_range] = read
+        if (at, byte_range) not in self._begun:
+            read = asyncio.ensure_future(self._store.get(at, byte_range=byte_range))
+            self._begun[at, byte_range] = read
 
     async def get(self, at: str, *, byte_range: tuple[int, int] | None = None) -> GetOutcome:
         """Read as the store does, or return what was begun; raises `StoreError`."""

@@ -59,33 +59,40 @@ async def test_what_was_written_last_is_in_an_index_as_well_when_nobody_writes_a
 
 
 class Meeting(WrappedStore):
-    """Answers reads of a keyring, an index and a slot only when somebody waits for each of the three."""
+    """Answers reads of some parts of a namespace only when somebody waits for each of them."""
 
-    def __init__(self, inner: ObjectStore) -> None:
+    def __init__(self, inner: ObjectStore, *parts: str) -> None:
         super().__init__(inner)
+        self._parts = parts
         self._waiting: set[str] = set()
         self._all = asyncio.Event()
 
     async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
-        found = [part for part in ("/keyring/", "/index/", "/wal/") if part in key]
+        found = [part for part in self._parts if part in key]
         if operation == "get" and found:
             self._waiting.update(found)
-            if len(self._waiting) == 3:
+            if len(self._waiting) == len(self._parts):
                 self._all.set()
             await self._all.wait()
         return await ask()
 
 
-async def test_keyring_index_and_the_next_entry_are_asked_for_at_once() -> None:
+async def test_what_a_manifest_names_is_asked_for_at_once() -> None:
     store = MemoryStore(SystemClock())
-    async with local_relayer(store, rate_limits="off") as first:
+    async with local_relayer(store, rate_limits="off", compact_entries=2) as first:
         await remember(first, 40)
         await indexed(first)
-        await remember(first, 3, start=40)
-    async with local_relayer(Meeting(store), rate_limits="off") as second:
+        for number in range(40, 44):
+            await remember(first, 1, start=number)
+        async with asyncio.timeout(30):
+            while not first.relayer.upkeep.counts["segments"]:
+                await first.relayer.upkeep.round(fail)
+        await remember(first, 1, start=44)
+    meeting = Meeting(store, "/keyring/", "/index/", "/seg/", "/wal/")
+    async with local_relayer(meeting, rate_limits="off") as second:
         found = await recall(second, 41, gateway=first.gateway)
     assert found["memories"][0]["text"] == text(41)
-    assert found["considered"] == 43
+    assert found["considered"] == 45
 
 
 async def test_a_recall_that_opens_a_namespace_looks_for_the_next_entry_once() -> None:
