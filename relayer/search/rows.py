@@ -6,6 +6,7 @@ graph answers for most of them, the block is only read in parts, and float16 hal
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isfinite, sqrt
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
+Buffer = bytes | bytearray | memoryview
 
 # A mean of two unit vectors is shorter than 1; one near zero means that its halves contradict each other.
 SHORTEST = 0.05
@@ -77,12 +79,43 @@ def widened(block: Block) -> NDArray[np.float32]:
     """
     if block.dtype != np.float16 or not block.flags.c_contiguous:
         return block.astype(np.float32, copy=False)
-    bits = block.view(np.int16).astype(np.int32)
+    return _widened(block.view(np.int16).astype(np.int32))
+
+
+def _widened(bits: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The numbers of which these are the bits as float16, with their sign extended; in the same memory."""
     bits <<= _LONGER_MANTISSA
     bits &= _SIGN_AND_NUMBER
     wide: NDArray[np.float32] = bits.view(np.float32)
     wide *= _EXPONENTS_APART
     return wide
+
+
+_HALF = 2  # bytes of a float16
+
+
+def widened_pieces(pieces: Iterable[Buffer], dimension: int) -> NDArray[np.float32]:
+    """Rows of little-endian float16 in float32, from pieces that were cut anywhere: they need not be put together before.
+
+    Raises:
+        ValueError: not a whole number of rows.
+    """
+    views = [memoryview(piece) for piece in pieces]
+    count, rest = divmod(sum(map(len, views)), _HALF * dimension)
+    if rest:
+        raise ValueError("stored rows of another dimension")
+    bits = np.empty(count * dimension, np.int32)
+    at, half = 0, b""
+    for view in views:
+        begun = int(bool(half and view))
+        if begun:
+            bits[at] = np.frombuffer(half + view[:1], "<i2")[0]
+            at, half = at + 1, b""
+        whole = (len(view) - begun) // _HALF
+        end = begun + whole * _HALF
+        bits[at : at + whole] = np.frombuffer(view[begun:end], "<i2")
+        at, half = at + whole, half + bytes(view[end:])
+    return _widened(bits).reshape(count, dimension)
 
 
 def best_of(scores: Vector, k: int) -> NDArray[np.int64]:
