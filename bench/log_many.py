@@ -31,6 +31,7 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.log.compactor import CompactionLimits
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
+from relayer.maintenance.indexes import IndexMaintenance
 from relayer.namespaces.cache import CacheLimits
 from relayer.process import spare_the_collector
 from relayer.use_cases.recall import recall
@@ -134,6 +135,9 @@ async def _filled(work: Path, first: int, end: int, memories: int) -> None:
     writer = Replica.over(store, CacheLimits(bytes=64 * 2**20))
     for number in range(first, end):
         await writer.fill(f"many-{number}", memories, seed=number, batch=memories)
+        async with writer.use(f"many-{number}") as opened:
+            # As a relayer's upkeep does seconds later.
+            await IndexMaintenance(writer.context).keep(opened)
     await writer.close()
     await store.close()
 

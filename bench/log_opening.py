@@ -24,8 +24,6 @@ _ROUNDS = 5
 # As the blocks of an index are cut, and sealed.
 _BLOCK_BYTES = 512 * 1024
 _NONCE = bytes(12)
-# Seconds after which the directory store takes a file for one that stays: a piece of a younger one is read whole each time.
-_SETTLED = 1.5
 
 
 class _Took(NamedTuple):
@@ -68,7 +66,6 @@ async def cold_openings(lab: Lab, store: ObjectStore, where: str) -> list[Sectio
             key, size.index_bytes = manifest.index_key, keeper.bytes_written
         await writer.close()
         del writer, opened
-        await asyncio.sleep(_SETTLED)
         for number in range(lab.count(_ROUNDS, 1)):
             lab.say(f"openings, {where}: {count:,} memories, round {number + 1}")
             size.raw.append(await _timed(lambda key=key: _read(store, key)))

@@ -137,7 +137,10 @@ class ObjectStore(Protocol):
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
     ) -> GetOutcome:
-        """Read an object, or bytes ``[start, end)`` of it; `Unchanged` if its etag is ``if_none_match``."""
+        """Read an object, or bytes ``[start, end)`` of it; `Unchanged` if its etag is ``if_none_match``.
+
+        Of a part the etag may be empty: a store that computes it would have to read all of the object.
+        """
         ...
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:

@@ -6,6 +6,7 @@ was made when a process died is found and completed by the next one; whoever los
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -75,8 +76,12 @@ async def find_tagged(ports: LogPorts, account: str, tag: str) -> Pointer | None
     return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
 
 
+# Told of an incarnation and its manifest as soon as that was read: what the manifest names can be read beside the keys.
+OnManifest = Callable[[bytes, Manifest], None]
+
+
 async def open_existing(
-    ports: LogPorts, pointer: Pointer, account: str, secret: bytes
+    ports: LogPorts, pointer: Pointer, account: str, secret: bytes, on_manifest: OnManifest | None = None
 ) -> OpenedNamespace | None:
     """Open a namespace that `find` found; None when its creation was never finished. Never writes.
 
@@ -92,19 +97,24 @@ async def open_existing(
     if seen is None:
         await creation.check_unbegun(pointer)
         return None
+    if on_manifest is not None:
+        on_manifest(pointer.incarnation, seen.manifest)
     keys = await creation.open_seen(pointer, seen.manifest, secret)
     if keys is None:
         raise NamespaceClosed("the namespace is being erased")
     return OpenedNamespace(account, pointer, keys, seen)
 
 
-async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> OpenedNamespace:
+async def open_or_create(
+    ports: LogPorts, new: NewNamespace, secret: bytes, on_manifest: OnManifest | None = None
+) -> OpenedNamespace:
     """Open a namespace, making what is missing of it.
 
     Args:
         ports: where.
         new: which, and what it is to be.
         secret: the namespace secret, 32 bytes; used for keys and not kept.
+        on_manifest: told of one that was there.
 
     Raises:
         WrongCustody: it exists under the other custody; nothing was written.
@@ -117,6 +127,8 @@ async def open_or_create(ports: LogPorts, new: NewNamespace, secret: bytes) -> O
         pointer = await creation.settle_pointer(new)
         seen = await creation.read_manifest(pointer)
         if seen is not None:
+            if on_manifest is not None:
+                on_manifest(pointer.incarnation, seen.manifest)
             keys = await creation.open_seen(pointer, seen.manifest, secret)
         else:
             made, was_there = await creation.settle_keyring(pointer, secret)

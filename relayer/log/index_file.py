@@ -26,9 +26,9 @@ from relayer.domain.namespace import Manifest, Position
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
-from relayer.log.objects import LogPorts, ObjectSealer, Place
+from relayer.log.objects import LogPorts, ObjectSealer, Place, ReadAhead
 from relayer.log.replica import Replica, Start
-from relayer.ports import Absent, Created, EmbeddingModel, ObjectStore, Unchanged
+from relayer.ports import Absent, Created, EmbeddingModel, Unchanged
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
@@ -194,7 +194,7 @@ class IndexReader:
         self._pieces = pieces
 
     @classmethod
-    async def open(cls, store: ObjectStore, at: str, place: IndexPlace) -> IndexReader | None:
+    async def open(cls, store: ReadAhead, at: str, place: IndexPlace) -> IndexReader | None:
         """Read its beginning; None when there is no such object.
 
         Raises:
@@ -247,7 +247,7 @@ class IndexReader:
 class _Pieces:
     """An object's bytes in order; one piece is being read while the one before is used."""
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
+    def __init__(self, store: ReadAhead, key: str) -> None:
         self._store = store
         self._key = key
         self._buffer = memoryview(b"")
@@ -312,10 +312,13 @@ _ROUNDS = 5
 
 
 class IndexObjects:
-    """The stored indexes of the log that ``replica`` follows."""
+    """The stored indexes of the log that ``replica`` follows; ``ahead`` is asked for them, see `ReadAhead`."""
 
-    def __init__(self, ports: LogPorts, account: str, replica: Replica) -> None:
+    def __init__(
+        self, ports: LogPorts, account: str, replica: Replica, ahead: ReadAhead | None = None
+    ) -> None:
         self._ports = ports
+        self._ahead = ahead or ReadAhead(ports)
         self._sealer = ObjectSealer(ports)
         self._account = account
         self._replica = replica
@@ -330,7 +333,7 @@ class IndexObjects:
         if not manifest.index_key or manifest.index_model != model_tag(model):
             return None
         at = self._ports.layout.at(manifest.index_key)
-        reader = await IndexReader.open(self._ports.store, at, self._place(manifest.index_key))
+        reader = await IndexReader.open(self._ahead, at, self._place(manifest.index_key))
         if reader is None:
             return None
         head = reader.head

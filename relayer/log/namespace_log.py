@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TypeAlias, cast
 
 import msgspec
 
-from relayer.domain.namespace import Pointer, Position
+from relayer.domain.namespace import Manifest, Pointer, Position
 from relayer.domain.operations import (
     ENTRY_VERSION,
     MAX_ENTRY,
@@ -42,10 +42,11 @@ from relayer.errors import (
 )
 from relayer.lib.work import Backoff
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
-from relayer.log.index_file import IndexObjects
-from relayer.log.objects import LinkedEntry, LogPorts, SeenManifest, digest_of
+from relayer.log.index_file import FIRST_BYTES, IndexObjects, model_tag
+from relayer.log.objects import Layout, LinkedEntry, LogPorts, ReadAhead, SeenManifest, digest_of
 from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
-from relayer.ports import Created, CreateOutcome, Exists, Throttled, Unknown
+from relayer.log.segments import windows
+from relayer.ports import Created, CreateOutcome, EmbeddingModel, Exists, Throttled, Unknown
 from relayer.wire.sealing import OVERHEAD
 
 # The fields of an entry beside its operations, and the seal: less than this.
@@ -489,10 +490,37 @@ def _refusal(submission: Submission, error: StoreFull | StoreMisconfigured) -> E
     return _gave_up(submission, str(error)) if submission.written_perhaps else error
 
 
-__all__ = ["Allowance", "Consistency", "NamespaceLog"]
+__all__ = ["Allowance", "Consistency", "NamespaceLog", "begin_reads"]
 
 # Asked before operations are appended, and refuses them by raising; what it returns is told their outcomes, none if they failed.
 Allowance: TypeAlias = Callable[[Sequence[Operation]], Awaitable[Callable[[Sequence[Outcome]], None]]]
+
+
+def begin_reads(
+    ahead: ReadAhead, layout: Layout, models: Iterable[EmbeddingModel], incarnation: bytes, manifest: Manifest
+) -> None:
+    """Begin to read what a log under this manifest is opened with: its index, the segments beyond that, the next slot.
+
+    Opening asks for one after the other, because each could say that the next one is another; nearly always none does.
+
+    Args:
+        ahead: what the log is given to read with.
+        layout: where the objects are.
+        models: of which an index is begun with.
+        incarnation: whose log it is.
+        manifest: as it was just read.
+    """
+    known = 0
+    if manifest.index_key and manifest.index_model in map(model_tag, models):
+        ahead.begin(layout.at(manifest.index_key), (0, FIRST_BYTES))
+        known = manifest.index_seq
+    missing = [row for row in manifest.segments if row.last_seq > known]
+    first = next(windows(missing), [])
+    # Nobody has shown a key yet: what is large is read when somebody has, and waits longer for its bytes than for an answer.
+    if sum(row.size for row in first) <= FIRST_BYTES:
+        for row in first:
+            ahead.begin(layout.at(row.key))
+    ahead.begin(layout.at(layout.entry(incarnation, max(known, manifest.snap_seq) + 1)))
 
 
 class NamespaceLog:
@@ -513,13 +541,14 @@ class NamespaceLog:
         limits: CommitterLimits | None = None,
         begin: Begin | None = None,
         seen: SeenManifest | None = None,
+        ahead: ReadAhead | None = None,
         allowance: Allowance | None = None,
     ) -> None:
         self.pointer = pointer
         self._allowance = allowance
         self._ports = ports
-        self._replica = Replica(ports, account, pointer.incarnation, begin, seen)
-        self.indexes = IndexObjects(ports, account, self._replica)
+        self._replica = Replica(ports, account, pointer.incarnation, begin, seen, ahead=ahead)
+        self.indexes = IndexObjects(ports, account, self._replica, ahead)
         self._committer = Committer(ports, self._replica, limits or CommitterLimits())
 
     @property
@@ -589,10 +618,13 @@ class NamespaceLog:
         return outcomes
 
     async def read(
-        self, consistency: Consistency = Consistency.STRONG, min_position: Position | None = None
+        self,
+        consistency: Consistency = Consistency.STRONG,
+        min_position: Position | None = None,
+        since: float | None = None,
     ) -> Position:
         """Make `state` as fresh as asked; see `Replica.read`."""
-        return await self._replica.read(consistency, min_position)
+        return await self._replica.read(consistency, min_position, since)
 
     def compaction_due(self, limits: CompactionLimits) -> bool:
         """Whether the tail is long enough to be compacted, as far as this process knows."""

@@ -207,6 +207,46 @@ class LogPorts:
         return sorted([row.key async for row in self.rows_below(start)])
 
 
+class ReadAhead:
+    """Reads for whoever opens a log, some of them begun before they are asked for; each of those is given once.
+
+    What is given is the store's answer of its own time: no earlier than `began`, and what it says of slots is vouched for
+    by the time it names (I11).
+
+    Attributes:
+        began: before any of the reads, by the clock's `monotonic`.
+    """
+
+    def __init__(self, ports: LogPorts) -> None:
+        self.began = ports.clock.monotonic()
+        self._store = ports.store
+        self._begun: dict[tuple[str, tuple[int, int] | None], asyncio.Task[GetOutcome]] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is an answer that nobody has come for."""
+        return bool(self._begun)
+
+    def begin(self, at: str, byte_range: tuple[int, int] | None = None) -> None:
+        """Ask the store for an object, or a part of it, that `get` is going to be asked for; ``at`` is the store's key."""
+        if (at, byte_range) not in self._begun:
+            read = asyncio.ensure_future(self._store.get(at, byte_range=byte_range))
+            self._begun[at, byte_range] = read
+
+    async def get(self, at: str, *, byte_range: tuple[int, int] | None = None) -> GetOutcome:
+        """Read as the store does, or return what was begun; raises `StoreError`."""
+        begun = self._begun.pop((at, byte_range), None) if self._begun else None
+        return await (self._store.get(at, byte_range=byte_range) if begun is None else begun)
+
+    async def end(self) -> None:
+        """Let go of what nobody came for; later reads ask the store."""
+        left = list(self._begun.values())
+        self._begun.clear()
+        for read in left:
+            read.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
 class RollbackDetected(RelayerError):
     """Raised when a remembered position is above the log's head, or is in the log with another digest."""
 
@@ -465,10 +505,13 @@ class LinkedEntry:
 
 
 class Slots:
-    """The slots of one incarnation."""
+    """The slots of one incarnation; ``ahead`` is asked for them, see `ReadAhead`."""
 
-    def __init__(self, ports: LogPorts, account: str, incarnation: bytes) -> None:
+    def __init__(
+        self, ports: LogPorts, account: str, incarnation: bytes, ahead: ReadAhead | None = None
+    ) -> None:
         self._ports = ports
+        self._ahead = ahead or ReadAhead(ports)
         self._sealer = ObjectSealer(ports)
         self._account = account
         self._incarnation = incarnation
@@ -490,7 +533,7 @@ class Slots:
         return Tail(tuple(slots), ended=False, times=tuple(times))
 
     async def _get(self, seq: int) -> Found | Absent:
-        outcome = await self._ports.store.get(self.key(seq))
+        outcome = await self._ahead.get(self.key(seq))
         assert not isinstance(outcome, Unchanged), "no etag was given"
         return outcome
 

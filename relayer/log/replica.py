@@ -26,6 +26,7 @@ from relayer.log.objects import (
     LogPorts,
     ManifestView,
     PositionUnknown,
+    ReadAhead,
     RollbackDetected,
     SeenManifest,
     Slots,
@@ -84,7 +85,7 @@ class Replica:
 
     The manifest that the caller has ``seen`` stands in for the first reading of it, as an answer of that time: it vouches for
     slots no longer than any other (I11), and the first `reload` may begin with it, because what it names that is gone since
-    is looked for in a newer one.
+    is looked for in a newer one. Slots and segments are read through ``ahead``, which may have begun to.
     """
 
     def __init__(
@@ -94,9 +95,12 @@ class Replica:
         incarnation: bytes,
         begin: Begin | None = None,
         seen: SeenManifest | None = None,
+        *,
+        ahead: ReadAhead | None = None,
     ) -> None:
-        self.slots = Slots(ports, account, incarnation)
-        self.segments = Segments(ports, account, incarnation)
+        self._ahead = ahead or ReadAhead(ports)
+        self.slots = Slots(ports, account, incarnation, self._ahead)
+        self.segments = Segments(ports, account, incarnation, self._ahead)
         self.manifest = ManifestView(ports, account, incarnation)
         self.seen_at: float | None = None
         self.store_time = 0
@@ -107,6 +111,8 @@ class Replica:
         self._refusal: RelayerError | None = None
         self._restart_wanted = True
         self._load_wanted = True
+        # Everything that was in the log at this time is applied; by the clock's `monotonic`.
+        self._followed_from: float | None = None
         self._begin = begin
         self._seen = seen
         if seen is not None:
@@ -164,7 +170,7 @@ class Replica:
         self._refusal = None
         self._restart_wanted = False
         self._load_wanted = True
-        self.seen_at = None
+        self.seen_at = self._followed_from = None
         for _, on_reset in self._subscribers:
             on_reset(self.state)
 
@@ -237,6 +243,7 @@ class Replica:
         return self.state.position
 
     async def _follow(self) -> None:
+        asked = self._ahead.began if self._ahead.waiting else self._clock.monotonic()
         if self._restart_wanted or self._load_wanted:
             await self._load()
         # The first read asks for one slot: a replica that is warm finds it absent and is done.
@@ -251,6 +258,7 @@ class Replica:
                 await self._apply_tail(tail)
                 if tail.ended:
                     self.seen_at = self._clock.monotonic()
+                    self._followed_from = asked
                     return
                 count = AT_ONCE
             await self._load()
@@ -361,13 +369,23 @@ class Replica:
         count = self.state.position.seq - seq
         return sum(islice(reversed(self._sizes), max(0, count)))
 
-    async def read(self, consistency: Consistency, min_position: Position | None = None) -> Position:
+    def _has_followed(self, since: float | None) -> bool:
+        return since is not None and self._followed_from is not None and self._followed_from > since
+
+    async def read(
+        self,
+        consistency: Consistency,
+        min_position: Position | None = None,
+        since: float | None = None,
+    ) -> Position:
         """Make the state as fresh as asked and return where it stands.
 
         Args:
             consistency: ``STRONG`` sees everything acknowledged anywhere before this call; ``MINE`` everything up to
                 ``min_position``; ``ANY`` what is there.
             min_position: what the caller remembers.
+            since: when the caller was asked, by the clock's `monotonic`: ``STRONG`` then sees everything acknowledged
+                before that, and reads nothing if the log was followed in the meantime, as it was to open it.
 
         Raises:
             RollbackDetected: ``min_position`` is above the log's head, or another entry is in its place.
@@ -377,7 +395,8 @@ class Replica:
         self.refuse_if_broken()
         behind = min_position is not None and min_position.seq > self.state.position.seq
         if consistency is Consistency.STRONG or (consistency is Consistency.MINE and behind):
-            await self.catch_up()
+            if not self._has_followed(since):
+                await self.catch_up()
         elif behind:
             return self.state.position
         if min_position is not None:

@@ -15,7 +15,7 @@ from relayer.domain.namespace import SegmentRow
 from relayer.domain.operations import UNDECODABLE, Entry
 from relayer.errors import CorruptNamespace, StoreThrottled, UpgradeRequired
 from relayer.lib.work import AT_ONCE, together
-from relayer.log.objects import LinkedEntry, LogPorts, ObjectSealer, Place
+from relayer.log.objects import LinkedEntry, LogPorts, ObjectSealer, Place, ReadAhead
 from relayer.ports import Absent, Created, Throttled, Unchanged
 from relayer.wire import codec as ulid
 from relayer.wire.sealing import ObjectType
@@ -309,10 +309,13 @@ class Segment:
 
 
 class Segments:
-    """The segments of one incarnation."""
+    """The segments of one incarnation; ``ahead`` is asked for them, see `ReadAhead`."""
 
-    def __init__(self, ports: LogPorts, account: str, incarnation: bytes) -> None:
+    def __init__(
+        self, ports: LogPorts, account: str, incarnation: bytes, ahead: ReadAhead | None = None
+    ) -> None:
         self._ports = ports
+        self._ahead = ahead or ReadAhead(ports)
         self._sealer = ObjectSealer(ports)
         self._account = account
         self._incarnation = incarnation
@@ -330,7 +333,7 @@ class Segments:
         """
         key = self._ports.layout.at(row.key)
         for _ in range(2):  # an answer that was cut short is asked for once more
-            outcome = await self._ports.store.get(key)
+            outcome = await self._ahead.get(key)
             assert not isinstance(outcome, Unchanged), "no etag was given"
             if isinstance(outcome, Absent):
                 return None

@@ -30,7 +30,8 @@ from relayer.errors import (
 )
 from relayer.lib.work import Deadline
 from relayer.log import creation
-from relayer.log.objects import LogPorts
+from relayer.log.namespace_log import begin_reads
+from relayer.log.objects import LogPorts, ReadAhead
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import CalibratedModel
 from relayer.ports import Embedder, EmbeddingModel
@@ -253,12 +254,16 @@ class OpenNamespaces:
         return await asyncio.shield(task)
 
     async def _load(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
-        found = await self._find(access, create=create)
-        if found is None:
-            return None
-        if (raced := self._open.get(key)) is not None:
-            return raced
-        opened = await self._started(found, access)
+        ahead = ReadAhead(self._ports)
+        try:
+            found = await self._find(access, ahead, create=create)
+            if found is None:
+                return None
+            if (raced := self._open.get(key)) is not None:
+                return raced
+            opened = await self._started(found, access, ahead)
+        finally:
+            await ahead.end()
         if (raced := self._open.get(key)) is not None:
             await opened.close()
             return raced
@@ -271,21 +276,23 @@ class OpenNamespaces:
         await self._make_room()
         return opened
 
-    async def _started(self, found: creation.OpenedNamespace, access: Access) -> OpenNamespace:
+    async def _started(
+        self, found: creation.OpenedNamespace, access: Access, ahead: ReadAhead
+    ) -> OpenNamespace:
         """Read a namespace's log: after a stored index if that fits it, else from the first entry."""
-        opened = self._new(found, access)
+        opened = self._new(found, access, ahead)
         try:
             await opened.start()
         except CorruptNamespace:
             if not opened.from_index:
                 raise
             self.ignored_indexes += 1
-            opened = self._new(found, access)
+            opened = self._new(found, access, ahead)
             opened.trusts_indexes = False
             await opened.start()
         return opened
 
-    def _new(self, found: creation.OpenedNamespace, access: Access) -> OpenNamespace:
+    def _new(self, found: creation.OpenedNamespace, access: Access, ahead: ReadAhead) -> OpenNamespace:
         return OpenNamespace(
             ports=self._ports,
             namespace=found,
@@ -293,23 +300,30 @@ class OpenNamespaces:
             secret=access.secret,
             key_not_after=access.key_not_after,
             former=self.former,
+            ahead=ahead,
             allowance=None if self._quotas is None else partial(self._quotas.take, access.account),
         )
 
-    async def _find(self, access: Access, *, create: bool) -> creation.OpenedNamespace | None:
+    async def _find(
+        self, access: Access, ahead: ReadAhead, *, create: bool
+    ) -> creation.OpenedNamespace | None:
+        models = [known.model for known in (self.newest, self.former) if known is not None]
+        on_manifest = partial(begin_reads, ahead, self._ports.layout, models)
         if create:
             if self._making is not None:
                 await self._making(access)
             if self._quotas is not None:
                 await self._quotas.check_name(access.account, access.namespace)
             new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
-            found = await creation.open_or_create(self._ports, new, access.secret)
+            found = await creation.open_or_create(self._ports, new, access.secret, on_manifest)
         else:
             pointer = await creation.find(self._ports, access.account, access.namespace)
             if pointer is None:
                 return None
             _check_pointer(pointer, access)
-            existing = await creation.open_existing(self._ports, pointer, access.account, access.secret)
+            existing = await creation.open_existing(
+                self._ports, pointer, access.account, access.secret, on_manifest
+            )
             if existing is None:
                 return None
             found = existing

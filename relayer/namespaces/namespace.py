@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import takewhile
 
@@ -37,7 +37,7 @@ from relayer.log.compactor import Compaction, CompactionLimits
 from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.reports import ErasureReport
 from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
-from relayer.log.objects import LogPorts
+from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, Start
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView
 from relayer.namespaces.records import Memory, Shown, ids_of
@@ -95,6 +95,7 @@ class OpenNamespace:
         from_index: the entry up to which a stored index was begun with, 0 without one.
         ignored: stored indexes that were there and could not be used.
         allowance: asked before anything is appended; None lets everything be.
+        ahead: what the log is read with when it is opened.
     """
 
     ports: LogPorts
@@ -109,6 +110,7 @@ class OpenNamespace:
     from_index: int = 0
     ignored: int = 0
     allowance: Allowance | None = None
+    ahead: InitVar[ReadAhead | None] = None
     log: NamespaceLog = field(init=False)
     view: NamespaceView = field(init=False)
     _failure: Exception | None = None
@@ -126,7 +128,7 @@ class OpenNamespace:
     _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
     _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, ahead: ReadAhead | None) -> None:
         self._free.set()
         self._indexed.set()
         self._forget_vectors()
@@ -137,6 +139,7 @@ class OpenNamespace:
             self.namespace.pointer,
             begin=self._begin,
             seen=self.namespace.seen,
+            ahead=ahead,
             allowance=self.allowance,
         )
         self.log.subscribe(self._on_applied, self._on_reset)
@@ -501,11 +504,14 @@ class OpenNamespace:
             raise
 
     async def read(
-        self, consistency: schemas.Consistency, min_position: schemas.Position | None = None
+        self,
+        consistency: schemas.Consistency,
+        min_position: schemas.Position | None = None,
+        since: float | None = None,
     ) -> None:
-        """Bring log and view up to what the consistency asks for."""
+        """Bring log and view up to what the consistency asks for; ``since`` as `Replica.read` takes it."""
         wanted = Position(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
-        await self.log.read(Consistency(consistency.value), wanted)
+        await self.log.read(Consistency(consistency.value), wanted, since)
         await self.wait_indexed()
 
     async def refresh(self, deadline: Deadline) -> None:
@@ -607,6 +613,11 @@ class OpenNamespace:
         records = self.log.state.records
         return len(records) - sum(1 for _ in takewhile(lambda one: one.seq > seq, reversed(records.values())))
 
+    @property
+    def own_index(self) -> int:
+        """The entry up to which there was a stored index for the newest model when it was opened; 0 if it began without one."""
+        return self.from_index if self.former is None else 0
+
     async def indexed(self) -> int:
         """Return the entry up to which there is a stored index for the newest model, 0 without one."""
         return await self.log.indexes.indexed(self.newest.model)
@@ -618,6 +629,9 @@ class OpenNamespace:
             RelayerError: it was not written, or it is not known whether it is named; both are harmless.
         """
         model, indexes = self.newest.model, self.log.indexes
+        if self.view.space.calibration.probes:
+            # Whoever opens the index need not measure it again before the first answer.
+            await self.measure_baseline()
         async with self.freeze() as state:
             erased, records = len(state.erased), self.records_ever
             builder = indexes.begin(model, self.keys.epoch)

@@ -36,6 +36,8 @@ _HASH_BYTES = 1024 * 1024
 # As many records are rebuilt in about two milliseconds, for which no thread is asked.
 _FEW = 2000
 Buffer = bytes | bytearray | memoryview
+# Pieces of blocks, in order.
+_Section = list[memoryview]
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +95,7 @@ async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKey
     """
     try:
         sections = await _sections(reader, keys)
-        small = msgspec.msgpack.decode(sections[0], type=_Small)
+        small = msgspec.msgpack.decode(_joined(sections[0]), type=_Small)
         half = 1 + (len(sections) - 1) // 2
         current, past_parts = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
         rebuild = partial(_rebuilt, small.roster, current, past_parts, view.space)
@@ -136,20 +138,26 @@ def _about(parts: IndexParts) -> _Index:
 
 def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
     # The last of the lexical parts is a number, and stands with what is small.
-    return (*parts.dense, *parts.passages, *parts.lexical[:-1], *parts.passage_words[:-1], parts.links)
+    vectors = (_vectors(parts.dense), _vectors(parts.passages))
+    return (*vectors[0], *vectors[1], *parts.lexical[:-1], *parts.passage_words[:-1], parts.links)
 
 
-def _parts(about: _Index, arrays: list[bytearray]) -> IndexParts:
-    *lists, links = arrays
+def _vectors(parts: DenseParts) -> tuple[Buffer, Buffer, Buffer]:
+    [rows] = parts.rows
+    return parts.keys, parts.graph, rows
+
+
+def _parts(about: _Index, sections: list[_Section]) -> IndexParts:
+    *lists, links = sections
     if len(lists) != _LISTS:
         raise ValueError("a stored view has other sections")
     reached, texts, known, quantiles, size = about.null
     return IndexParts(
-        DenseParts(*lists[:3]),
-        DenseParts(*lists[3:6]),
-        _lexical(lists[6:14], about.total),
-        _lexical(lists[14:], about.passages_total),
-        links,
+        DenseParts(_joined(lists[0]), _joined(lists[1]), lists[2]),
+        DenseParts(_joined(lists[3]), _joined(lists[4]), lists[5]),
+        _lexical([_joined(section) for section in lists[6:14]], about.total),
+        _lexical([_joined(section) for section in lists[14:]], about.passages_total),
+        _joined(links),
         NullParts(reached, texts, known, None if quantiles is None else Baseline(*quantiles), size),
     )
 
@@ -159,8 +167,12 @@ def _lexical(arrays: list[bytearray], total: float) -> LexicalParts:
     return LexicalParts(terms, counts, slots, weights, document_counts, document_terms, keys, lengths, total)
 
 
-async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[bytearray]:
-    """Open the blocks of the view and return the sections, each in a buffer of its own."""
+def _joined(section: _Section) -> bytearray:
+    return bytearray().join(section)
+
+
+async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[_Section]:
+    """Open the blocks of the view and return the sections, which are pieces of them: what is kept must be copied."""
     stream = _opened(reader, keys)
     first = memoryview(await anext(stream, b""))
     start = 4 + int.from_bytes(first[:4], "big")
@@ -168,16 +180,16 @@ async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[bytearray]
     left = first[start:]
     sections = []
     for size in sizes:
-        section = bytearray(size)
-        filled = 0
-        while filled < size:
+        section: _Section = []
+        lacking = size
+        while lacking:
             if not left:
                 left = memoryview(await anext(stream, b""))
             if not left:
                 raise ValueError("a stored view is cut short")
-            part, left = left[: size - filled], left[size - filled :]
-            section[filled : filled + len(part)] = part
-            filled += len(part)
+            section.append(left[:lacking])
+            left = left[lacking:]
+            lacking -= len(section[-1])
         sections.append(section)
     return sections
 

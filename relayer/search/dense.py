@@ -18,7 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
-from relayer.search.rows import Block, Found, Rows, Vector, best_of, checked, products, widened
+from relayer.search.rows import (
+    Block,
+    Buffer,
+    Found,
+    Rows,
+    Vector,
+    best_of,
+    checked,
+    products,
+    widened,
+    widened_pieces,
+)
 
 # In place of the key of a position whose row was removed.
 DEAD = -1
@@ -191,8 +202,6 @@ DEAD_SHARE = 0.3
 # A key in the array of keys and in the dictionary of positions.
 _KEY_BYTES = 110
 
-Buffer = bytes | bytearray | memoryview
-
 
 class Match(NamedTuple):
     """A memory's key and the inner product of its row with the query: raw cosine, as rows and queries go."""
@@ -207,12 +216,13 @@ class DenseParts(NamedTuple):
     Attributes:
         keys: at positions 0, 1, ..., eight little-endian bytes each.
         graph: over the first of them, with their rows; empty when there is none.
-        rows: of the others, as little-endian float16; a row of `search_row` loses nothing by that.
+        rows: of the others, as little-endian float16, in pieces that may be cut anywhere; a row of `search_row` loses nothing
+            by that.
     """
 
     keys: Buffer
     graph: Buffer
-    rows: Buffer
+    rows: Sequence[Buffer]
 
 
 class DenseIndex:
@@ -313,7 +323,7 @@ class DenseIndex:
                 keys = array("q", (key for key in block.keys if key != DEAD))
             where = np.fromiter((block.positions[key] for key in keys[start:]), np.int64, len(keys) - start)
             rows = block.rows.gather(where).astype("<f2", copy=False)
-            return DenseParts(np.array(keys, "<i8").tobytes(), graph, rows.tobytes())
+            return DenseParts(np.array(keys, "<i8").tobytes(), graph, [rows.tobytes()])
 
     @classmethod
     def of_parts(cls, dimension: int, parts: DenseParts, *, crossover: int = CROSSOVER) -> DenseIndex:
@@ -323,22 +333,31 @@ class DenseIndex:
             ValueError: they do not fit each other or the dimension.
         """
         index = cls(dimension, crossover=crossover)
+        if not any(map(len, (parts.keys, parts.graph, *parts.rows))):
+            return index
         keys = np.frombuffer(parts.keys, "<i8")
-        rows = np.frombuffer(parts.rows, "<f2").reshape(-1, dimension)
         block = DenseBlock(dimension)
+        if len(keys) <= crossover and not parts.graph:
+            return index._over(block, keys, widened_pieces(parts.rows, dimension))
+        # Into memory that may be written to.
+        rows = np.frombuffer(bytearray().join(parts.rows), "<f2").reshape(-1, dimension)
         if parts.graph:
             graph, covered = Graph.load(dimension, parts.graph)
             rows = np.concatenate((covered, rows)) if len(rows) else covered.copy()
             # So few were given a graph by an earlier version.
             if len(keys) > crossover:
                 block.graph, block.covered, block.frozen = graph, len(covered), len(covered)
-        block.rows = Rows.of(rows if len(keys) > crossover else widened(rows))
+        return index._over(block, keys, rows if len(keys) > crossover else widened(rows))
+
+    def _over(self, block: DenseBlock, keys: NDArray[np.int64], rows: Block) -> DenseIndex:
+        """This index, over a block that has these; raises `ValueError` when they do not fit each other."""
+        block.rows = Rows.of(rows)
         block.keys.frombytes(keys.astype(np.int64, copy=False).tobytes())
         block.positions = dict(zip(block.keys, range(len(keys)), strict=True))
         if len(rows) != len(keys) or len(block.positions) != len(keys):
             raise ValueError("keys and rows do not fit each other")
-        index._block = block
-        return index
+        self._block = block
+        return self
 
     async def _cover_tail(self) -> None:
         block = self._block

@@ -325,6 +325,8 @@ class LexicalIndex:
     def of_parts(cls, parts: LexicalParts) -> LexicalIndex:
         """An index from its parts, which it goes on using; raises `ValueError` when they do not fit each other."""
         index = cls()
+        if not any(map(len, parts[:-1])):
+            return index  # as nearly every index of passages is, and of what was superseded
         stored = index._stored = StoredTerms(parts)
         index._postings = dict(zip(stored.terms, range(len(stored.terms)), strict=True))
         # Copies, which may be written to.

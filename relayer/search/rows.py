@@ -6,6 +6,7 @@ graph answers for most of them, the block is only read in parts, and float16 hal
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isfinite, sqrt
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
+Buffer = bytes | bytearray | memoryview
 
 # A mean of two unit vectors is shorter than 1; one near zero means that its halves contradict each other.
 SHORTEST = 0.05
@@ -63,16 +65,57 @@ def products(block: Block, query: Vector) -> Vector:
     return scores
 
 
-# Every float16 as a float32: looking one up takes half the time of computing it.
-_AS_FLOAT32 = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+# From the bits of a float16, extended to 32, to those of a float32: the further bits that a mantissa has, the sign and the
+# exponent, and what an exponent is short by when it is put where the longer one stands (IEEE 754: 127 - 15).
+_LONGER_MANTISSA = 13
+_SIGN_AND_NUMBER = np.int32(-0x7000_2000)
+_EXPONENTS_APART = np.float32(2.0**112)
 
 
 def widened(block: Block) -> NDArray[np.float32]:
-    """A block in float32, itself if it is that."""
+    """A block of finite numbers in float32, itself if it is that.
+
+    Numpy converts one number after the other, in three to seven times the time that these steps over all of them take.
+    """
     if block.dtype != np.float16 or not block.flags.c_contiguous:
         return block.astype(np.float32, copy=False)
-    wide: NDArray[np.float32] = _AS_FLOAT32.take(block.view(np.uint16), mode="clip")
+    return _widened(block.view(np.int16).astype(np.int32))
+
+
+def _widened(bits: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The numbers of which these are the bits as float16, with their sign extended; in the same memory."""
+    bits <<= _LONGER_MANTISSA
+    bits &= _SIGN_AND_NUMBER
+    wide: NDArray[np.float32] = bits.view(np.float32)
+    wide *= _EXPONENTS_APART
     return wide
+
+
+_HALF = 2  # bytes of a float16
+
+
+def widened_pieces(pieces: Iterable[Buffer], dimension: int) -> NDArray[np.float32]:
+    """Rows of little-endian float16 in float32, from pieces that were cut anywhere: they need not be put together before.
+
+    Raises:
+        ValueError: not a whole number of rows.
+    """
+    views = [memoryview(piece) for piece in pieces]
+    count, rest = divmod(sum(map(len, views)), _HALF * dimension)
+    if rest:
+        raise ValueError("stored rows of another dimension")
+    bits = np.empty(count * dimension, np.int32)
+    at, half = 0, b""
+    for view in views:
+        begun = int(bool(half and view))
+        if begun:
+            bits[at] = np.frombuffer(half + view[:1], "<i2")[0]
+            at, half = at + 1, b""
+        whole = (len(view) - begun) // _HALF
+        end = begun + whole * _HALF
+        bits[at : at + whole] = np.frombuffer(view[begun:end], "<i2")
+        at, half = at + whole, half + bytes(view[end:])
+    return _widened(bits).reshape(count, dimension)
 
 
 def best_of(scores: Vector, k: int) -> NDArray[np.int64]:

@@ -164,6 +164,7 @@ async def recall_encoded(
         Refused: ``bad_vector``.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log's reads.
     """
+    asked_at = ctx.clock.monotonic()
     if request.query is not None and len(request.query) > _QUERY_CHARACTERS:
         request = request.model_copy(update={"query": request.query[:_QUERY_CHARACTERS]})
     given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
@@ -171,7 +172,7 @@ async def recall_encoded(
         if opened is None:
             return _counted(ctx, _Answer(gone=request.standing))
         with ctx.texts.queries:
-            return _counted(ctx, await _answer(ctx, opened, request, given, deadline))
+            return _counted(ctx, await _answer(ctx, opened, request, given, deadline, asked_at=asked_at))
 
 
 async def _answer(
@@ -180,8 +181,10 @@ async def _answer(
     request: schemas.RecallRequest,
     given: NDArray[np.float32] | None,
     deadline: Deadline,
+    *,
+    asked_at: float,
 ) -> _Answer:
-    model, vector = await _read_and_embed(ctx, opened, request, given, deadline)
+    model, vector = await _read_and_embed(ctx, opened, request, given, deadline, asked_at=asked_at)
     topic = await _topic(ctx, opened, request.query, vector, deadline)
     # The log may have moved while the query was embedded; log and view must say the same when they are searched.
     await opened.wait_indexed()
@@ -220,25 +223,27 @@ async def _read_and_embed(
     request: schemas.RecallRequest,
     given: NDArray[np.float32] | None,
     deadline: Deadline,
+    *,
+    asked_at: float,
 ) -> tuple[EmbeddingModel, NDArray[np.float32] | None]:
     """Bring the view up to date and embed the query, side by side; returns a model, and a vector of it if there is one."""
     if given is not None or request.query is None:
-        await _read(ctx, opened, request, deadline)
+        await _read(ctx, opened, request, deadline, asked_at)
         return (ctx.embedder.model if given is not None else opened.model), given
     model = opened.model
     embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, request.query, deadline))
     try:
-        await _read(ctx, opened, request, deadline)
+        await _read(ctx, opened, request, deadline, asked_at)
         return model, await embedding
     finally:
         embedding.cancel()
 
 
 async def _read(
-    ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, deadline: Deadline
+    ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, deadline: Deadline, asked_at: float
 ) -> None:
     async with deadline.step("read"):
-        await opened.read(request.consistency, request.min_position)
+        await opened.read(request.consistency, request.min_position, asked_at)
         if opened.null_is_due:
             with suppress(EmbedderUnavailable, QueueFull):
                 await ctx.namespaces.calibrate(ctx.embedder_of(opened.model))

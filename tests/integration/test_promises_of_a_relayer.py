@@ -76,13 +76,13 @@ def test_what_one_relayer_acknowledged_is_found_through_another_at_once(tmp_path
 @pytest.mark.row("MW-52", level="e2e")
 async def test_without_any_index_a_relayer_answers_from_the_stored_objects_as_before():
     store = MemoryStore(SystemClock())
-    question = "which locker is rented by the family of number 777"
-    # An index is worth its writing from a thousand memories on.
-    texts = [f"Locker {number} is rented by the family of number {number}" for number in range(1100)]
+    question = "which locker is rented by the family of number 77"
+    # An index is worth its writing from some dozens of memories on.
+    texts = [f"Locker {number} is rented by the family of number {number}" for number in range(110)]
     async with local_relayer(store, rate_limits="off", compact_entries=2) as at:
         gateway = at.gateway
-        for start in range(0, len(texts), 100):
-            await tell(at, *texts[start : start + 100])
+        for start in range(0, len(texts), 55):
+            await tell(at, *texts[start : start + 55])
         before = await ask(at, question, floor=0)
         await asyncio.to_thread(wait_until, lambda: any("/index/" in call.key for call in at.store.calls))
     indexes = [key for key in await keys(store) if "/index/" in key]
@@ -92,7 +92,7 @@ async def test_without_any_index_a_relayer_answers_from_the_stored_objects_as_be
     async with local_relayer(store) as at:
         at.gateway = gateway
         after = await ask(at, question, floor=0)
-    assert before["memories"][0]["text"] == texts[777]
+    assert before["memories"][0]["text"] == texts[77]
     assert [(hit["id"], hit["relevance"]) for hit in after["memories"]] == [
         (hit["id"], hit["relevance"]) for hit in before["memories"]
     ]

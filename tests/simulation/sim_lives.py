@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import virtual_time
@@ -28,8 +29,8 @@ from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureReports, Stage, What
-from relayer.log.namespace_log import NamespaceLog
-from relayer.log.objects import Layout, LogPorts
+from relayer.log.namespace_log import NamespaceLog, begin_reads
+from relayer.log.objects import Layout, LogPorts, ReadAhead
 from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.seeded_randomness import SeededRandomness
 
@@ -68,19 +69,29 @@ class Relayer:
         if self.log is not None and not self.log.broken and not self.log.state.closed:
             return self.log
         self._let_go()
-        if create:
-            found = await creation.open_or_create(self.ports, _NEW, SECRET)
-        else:
-            pointer = await creation.find(self.ports, ACCOUNT, NAME)
-            existing = pointer and await creation.open_existing(self.ports, pointer, ACCOUNT, SECRET)
-            if not existing:
+        ahead = ReadAhead(self.ports)
+        try:
+            found = await self._find(ahead, create=create)
+            if found is None:
                 return None
-            found = existing
-        log = NamespaceLog(self.ports, ACCOUNT, found.pointer, limits=LIMITS, seen=found.seen)
-        self.begun.append(log)
-        await log.start()
+            log = NamespaceLog(
+                self.ports, ACCOUNT, found.pointer, limits=LIMITS, seen=found.seen, ahead=ahead
+            )
+            self.begun.append(log)
+            await log.start()
+        finally:
+            await ahead.end()
         self.log = log
         return log
+
+    async def _find(self, ahead: ReadAhead, *, create: bool) -> creation.OpenedNamespace | None:
+        on_manifest = partial(begin_reads, ahead, self.ports.layout, ())
+        if create:
+            return await creation.open_or_create(self.ports, _NEW, SECRET, on_manifest)
+        pointer = await creation.find(self.ports, ACCOUNT, NAME)
+        if pointer is None:
+            return None
+        return await creation.open_existing(self.ports, pointer, ACCOUNT, SECRET, on_manifest)
 
     async def put(self, operation: Put) -> bytes:
         """Write, and return the incarnation that took it."""

@@ -9,12 +9,14 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -26,9 +28,11 @@ from relayer.adapters.directory_store.tree import (
     LockHeld,
     Tree,
     UncertainWrite,
+    etag_of,
     nothing_written,
     sync,
     sync_directory,
+    unsettled,
 )
 from relayer.domain.operations import check_key, check_prefix, check_range
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable
@@ -70,23 +74,50 @@ def _openat2() -> Callable[..., int] | None:
 
 
 _SYSCALL = _openat2()
-_HOW = _OpenHow(getattr(os, "O_PATH", 0) | os.O_CLOEXEC, 0, _RESOLVE_CACHED)
+_HOW = _OpenHow(os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_CACHED)
 _HOW_REFERENCE = ctypes.byref(_HOW)
 _HOW_SIZE = ctypes.sizeof(_OpenHow)
 
 
-def surely_absent(path: str, root: int) -> bool:
-    """Tell whether ``path``, relative to descriptor ``root``, is known to be absent; False means "ask properly".
+_NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+# Read and hashed in less than what asking a thread costs.
+_SMALL_BYTES = 64 * 1024
 
-    An old kernel, a sandbox that refuses the call and a cold cache all give False.
+
+class Glance(Enum):
+    """What `at_hand` says of an object that it does not return: it is absent, or a thread has to look."""
+
+    ABSENT = auto()
+    UNKNOWN = auto()
+
+
+def at_hand(path: str, root: int) -> bytes | Glance:
+    """Return the small object at ``path``, relative to descriptor ``root``, if that takes no disk and no sync.
+
+    An old kernel, a sandbox that refuses the call, a cold cache, a large object and a name that may not be on disk yet all
+    give `Glance.UNKNOWN`.
     """
     if _SYSCALL is None:
-        return False
+        return Glance.UNKNOWN
     descriptor = _SYSCALL(_SYS_OPENAT2, root, path.encode("ascii"), _HOW_REFERENCE, _HOW_SIZE)
-    if descriptor >= 0:
+    if descriptor < 0:
+        return Glance.ABSENT if ctypes.get_errno() == errno.ENOENT else Glance.UNKNOWN
+    try:
+        return _in_memory(descriptor)
+    except OSError:
+        # Not all of it is in memory, or this file system cannot tell.
+        return Glance.UNKNOWN
+    finally:
         os.close(descriptor)
-        return False
-    return ctypes.get_errno() == errno.ENOENT
+
+
+def _in_memory(descriptor: int) -> bytes | Glance:
+    status = os.fstat(descriptor)
+    size = status.st_size
+    if _NO_WAIT is None or not stat.S_ISREG(status.st_mode) or size > _SMALL_BYTES or unsettled(status):
+        return Glance.UNKNOWN
+    data = bytearray(size)
+    return bytes(data) if os.preadv(descriptor, [data], 0, _NO_WAIT) == size else Glance.UNKNOWN
 
 
 _LEFTOVER_MS = 3_600_000
@@ -298,7 +329,7 @@ class DirectoryStore:
         check_range(byte_range)
         for _ in range(_READ_ATTEMPTS):
             started = self._clock.now_ms()
-            blob = await self._read(key, byte_range)
+            blob = await self._read(key, byte_range, etag=byte_range is None or if_none_match is not None)
             now = self._clock.now_ms()
             if not 0 <= now - started <= _LONGEST_MS:
                 continue
@@ -372,10 +403,15 @@ class DirectoryStore:
         await asyncio.to_thread(self._pool.shutdown)
         self._tree.close()
 
-    async def _read(self, key: str, byte_range: tuple[int, int] | None) -> Blob | None:
-        if not self._closed and surely_absent(key, self._tree.root):
-            return None
-        return await self._run(self._tree.read, key, byte_range)
+    async def _read(self, key: str, byte_range: tuple[int, int] | None, *, etag: bool) -> Blob | None:
+        if not self._closed:
+            found = at_hand(key, self._tree.root)
+            if isinstance(found, bytes):
+                part = found if byte_range is None else found[slice(*byte_range)]
+                return Blob(part, etag_of(found) if etag else "")
+            if found is Glance.ABSENT:
+                return None
+        return await self._run(partial(self._tree.read, etag=etag), key, byte_range)
 
     async def _patiently(self, attempt: Callable[[], T]) -> T:
         """Repeat ``attempt`` while the key's lock is held, without keeping a thread waiting for it."""

@@ -133,10 +133,21 @@ LOCKS = ".locks"
 _STRIPES = 256
 # Above Linux's dirty_expire (30 s) and every journal's commit interval: an older name is on disk by itself.
 _UNSETTLED_NS = 60_000_000_000
-# A file that was replaced within one tick of the file system's clock could look like its predecessor.
-_RACY_NS = 1_000_000_000
-_ETAGS_KEPT = 1024
 _SEGMENT = re.compile(r"[a-z0-9_-]+")
+
+
+def unsettled(status: os.stat_result) -> bool:
+    """Whether a file's name may not be on disk yet."""
+    return time.time_ns() - status.st_ctime_ns < _UNSETTLED_NS
+
+
+def _read(descriptor: int, byte_range: tuple[int, int] | None, *, etag: bool) -> Blob:
+    if byte_range is not None and not etag:
+        start, end = byte_range
+        return Blob(os.pread(descriptor, end - start, start), "")
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
+        data = file.readall()
+    return Blob(data if byte_range is None else data[slice(*byte_range)], etag_of(data))
 
 
 class LockHeld(Exception):
@@ -145,7 +156,7 @@ class LockHeld(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What a file holds, and the etag of the whole of it."""
+    """What a file holds, or the asked part of it, and the etag of the whole; empty if nobody asked for that."""
 
     data: bytes
     etag: str
@@ -161,14 +172,13 @@ class Tree:
         self.path = path
         self.root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._directories = Directories(self.root)
-        self._etags: dict[tuple[str, int, int, int], str] = {}
 
     def close(self) -> None:
         """Give back the descriptor of the data directory."""
         os.close(self.root)
 
-    def read(self, key: str, byte_range: tuple[int, int] | None) -> Blob | None:
-        """Return the object or the asked part of it, or None if there is none.
+    def read(self, key: str, byte_range: tuple[int, int] | None, *, etag: bool = True) -> Blob | None:
+        """Return the object or the asked part of it, or None if there is none; without its ``etag`` only a part is read.
 
         A name that is younger than a minute is made durable first: its writer may have died between link(2) and
         fsync(2), and whoever acts on what was read must not lose it with the next power failure.
@@ -178,10 +188,10 @@ class Tree:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
                     return None
-                if time.time_ns() - status.st_ctime_ns < _UNSETTLED_NS:
+                if unsettled(status):
                     self._directories.settle(_parent(key))
                     sync_directory(_parent(key), self.root)
-                return self._read(key, descriptor, status, byte_range)
+                return _read(descriptor, byte_range, etag=etag)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -202,7 +212,7 @@ class Tree:
                 self._directories.forget(_parent(key))
                 raise perhaps_written(error, self._full(key)) from error
         self._settle_name(key)
-        return _etag(data)
+        return etag_of(data)
 
     def swap(self, key: str, data: bytes, etag: str) -> str | None:
         """Replace the object and return the new etag, or None if it does not have ``etag``; may raise `LockHeld`."""
@@ -216,7 +226,7 @@ class Tree:
                 except OSError as error:
                     raise perhaps_written(error, self._full(key)) from error
             self._settle_name(key)
-            return _etag(data)
+            return etag_of(data)
 
     def delete(self, key: str) -> bool:
         """Remove the object and tell whether it was there; may raise `LockHeld`.
@@ -269,25 +279,6 @@ class Tree:
         except OSError as error:
             raise nothing_written(error, self._full(directory)) from error
         return objects, directories
-
-    def _read(
-        self, key: str, descriptor: int, status: os.stat_result, byte_range: tuple[int, int] | None
-    ) -> Blob:
-        # Objects are immutable files, so a part of one need not be read whole again only for its etag.
-        identity = (key, status.st_ino, status.st_ctime_ns, status.st_size)
-        if byte_range is not None and (known := self._etags.get(identity)):
-            start, end = byte_range
-            return Blob(os.pread(descriptor, end - start, start), known)
-        with open(descriptor, "rb", buffering=0, closefd=False) as file:
-            data = file.readall()
-        etag = _etag(data)
-        if byte_range is None:
-            return Blob(data, etag)
-        if time.time_ns() - status.st_ctime_ns > _RACY_NS:
-            if len(self._etags) >= _ETAGS_KEPT:
-                self._etags.clear()
-            self._etags[identity] = etag
-        return Blob(data[slice(*byte_range)], etag)
 
     @contextmanager
     def _staged(self, key: str, data: bytes) -> Iterator[str]:
@@ -359,5 +350,6 @@ def _parent(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def _etag(data: bytes) -> str:
+def etag_of(data: bytes) -> str:
+    """Return the etag of an object with these bytes."""
     return hashlib.sha256(data).hexdigest()

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 import relayer
-from relayer.adapters.directory_store import DirectoryStore
-from relayer.adapters.directory_store.store import surely_absent
+from relayer.adapters.directory_store import DirectoryStore, tree
+from relayer.adapters.directory_store import store as store_module
+from relayer.adapters.directory_store.store import Glance, at_hand
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import Absent, Created, Exists, Found, Swapped, Throttled, Unchanged, Unknown
@@ -418,19 +422,101 @@ async def test_i11_reads_that_never_get_an_honest_time_are_unavailable(tmp_path:
     await store.close()
 
 
-async def test_the_etag_of_a_range_follows_a_swap(store: DirectoryStore, folder: Path) -> None:
+async def test_the_etag_of_a_range_follows_a_swap(store: DirectoryStore) -> None:
     created = await store.create(KEY, b"0123456789")
     assert isinstance(created, Created)
-    for _ in range(2):
-        found = await store.get(KEY, byte_range=(2, 4))
-        assert isinstance(found, Found)
-        assert (found.data, found.etag) == (b"23", created.etag)
+    assert isinstance(await store.get(KEY, byte_range=(2, 4), if_none_match=created.etag), Unchanged)
     swapped = await store.swap(KEY, b"abcdefghij", created.etag)
     assert isinstance(swapped, Swapped)
-    found = await store.get(KEY, byte_range=(2, 4))
+    found = await store.get(KEY, byte_range=(2, 4), if_none_match=created.etag)
     assert isinstance(found, Found)
     assert (found.data, found.etag) == (b"cd", swapped.etag)
     assert isinstance(await store.get(KEY, byte_range=(2, 4), if_none_match=swapped.etag), Unchanged)
+
+
+async def test_of_a_part_no_more_is_read_than_the_part(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.create(KEY, b"0123456789")
+    read: list[int] = []
+    whole = os.pread
+
+    def pread(descriptor: int, count: int, offset: int) -> bytes:
+        read.append(count)
+        return whole(descriptor, count, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    monkeypatch.setattr(hashlib, "sha256", lambda _: pytest.fail("nobody asked for an etag"))
+    found = await store.get(KEY, byte_range=(2, 4))
+    assert isinstance(found, Found)
+    assert (found.data, read) == (b"23", [2])
+
+
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="openat2 is Linux's; elsewhere every read takes a thread"
+)
+
+
+@pytest.fixture
+def threads(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a thread is asked for, where names are on disk at once."""
+    monkeypatch.setattr(tree, "_UNSETTLED_NS", 0)
+    asked: list[str] = []
+    run = store._run
+
+    async def noted(function: Callable[..., Any], *arguments: Any) -> Any:
+        asked.extend(arguments[:1])
+        return await run(function, *arguments)
+
+    monkeypatch.setattr(store, "_run", noted)
+    return asked
+
+
+@linux
+async def test_a_small_object_in_memory_is_read_without_a_thread(
+    store: DirectoryStore, threads: list[str]
+) -> None:
+    created = await store.create(KEY, b"0123456789")
+    assert isinstance(created, Created)
+    threads.clear()
+    assert await store.get(KEY) == Found(b"0123456789", created.etag, ANY)
+    assert await store.get(KEY, byte_range=(8, 99)) == Found(b"89", "", ANY)
+    assert isinstance(await store.get(KEY, if_none_match=created.etag), Unchanged)
+    await store.create("empty", b"")
+    threads.clear()
+    assert await store.get("empty") == Found(b"", hashlib.sha256(b"").hexdigest(), ANY)
+    assert threads == []
+    swapped = await store.swap(KEY, b"new", created.etag)
+    assert isinstance(swapped, Swapped)
+    assert await store.get(KEY) == Found(b"new", swapped.etag, ANY)
+    await store.delete(KEY)
+    assert isinstance(await store.get(KEY), Absent)
+
+
+@linux
+@pytest.mark.parametrize("why", ["large", "young", "not in memory", "no such call", "a folder"])
+async def test_what_could_take_a_disk_is_read_by_a_thread(
+    why: str, store: DirectoryStore, folder: Path, threads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"x" * (100_000 if why == "large" else 10)
+    await store.create(KEY, data)
+    expected: object = Found(data, hashlib.sha256(data).hexdigest(), ANY)
+    key = KEY
+    if why == "young":
+        monkeypatch.setattr(tree, "_UNSETTLED_NS", 60_000_000_000)
+    if why == "no such call":
+        monkeypatch.setattr(store_module, "_SYSCALL", None)
+    if why == "a folder":
+        key, expected = KEY.rpartition("/")[0], Absent(ANY)
+    if why == "not in memory":
+
+        def preadv(*_: Any) -> int:
+            raise BlockingIOError
+
+        monkeypatch.setattr(os, "preadv", preadv)
+    threads.clear()
+    assert await store.get(key) == expected
+    assert threads == [key]
 
 
 async def test_a_listing_tells_when_an_object_got_its_name_not_when_its_bytes_were_staged(
@@ -462,13 +548,13 @@ async def test_many_absent_reads_then_a_foreign_create_is_seen_at_once(
         assert isinstance(await store.get(key), Found)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="openat2 is Linux's; elsewhere every read takes a thread")
+@linux
 async def test_a_known_absence_needs_no_disk(tmp_path: Path) -> None:
     root = os.open(tmp_path, os.O_RDONLY)
     (tmp_path / "there").touch()
     assert not (tmp_path / "absent").exists()
-    assert surely_absent("absent", root)
-    assert not surely_absent("there", root)
+    assert at_hand("absent", root) is Glance.ABSENT
+    assert at_hand("there", root) is Glance.UNKNOWN
     (tmp_path / "absent").touch()
-    assert not surely_absent("absent", root)
+    assert at_hand("absent", root) is Glance.UNKNOWN
     os.close(root)

@@ -140,7 +140,9 @@ async def test_an_index_shows_nothing_to_whoever_lacks_the_key(house):
     opened = await opened_of(house)
     row = opened.view.index.parts
     assert b"canarytext" not in data
-    assert bytes((await row()).dense.rows) not in data
+    [rows] = (await row()).dense.rows
+    assert rows
+    assert rows not in data
 
 
 async def test_what_is_erased_is_not_in_the_next_index_and_not_in_memory(house):
@@ -172,6 +174,28 @@ async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(h
     assert written == [10, 20, 40]
 
 
+async def test_once_nobody_writes_a_quarter_more_is_enough(house):
+    keeper = IndexMaintenance(house.ctx, IndexLimits(least=4))
+    await remember(house, *(f"note {number} about the harbour" for number in range(40)))
+    opened = await opened_of(house)
+    assert await keeper.keep(opened)
+    await remember(house, *(f"note {number} about tea" for number in range(9)))
+    await house.clock.advance(60)
+    # Nobody knows yet since when it has been quiet.
+    assert not await keeper.keep(opened)
+    await house.clock.advance(60)
+    assert not await keeper.keep(opened)
+    await remember(house, "a tenth note")
+    assert not await keeper.keep(opened)
+    await house.clock.advance(9)
+    assert not await keeper.keep(opened)
+    await house.clock.advance(1)
+    assert await keeper.keep(opened)
+    await house.clock.advance(60)
+    assert not await keeper.keep(opened)
+    assert (await opened_of(await replica(house))).records_ever == 50
+
+
 async def test_a_small_namespace_gets_none(house):
     await remember(house, "one", "two", "three")
     assert not await IndexMaintenance(house.ctx).keep(await opened_of(house))
@@ -186,6 +210,22 @@ async def test_another_relayer_knows_what_is_indexed_and_does_not_do_it_again(ho
     await remember(other, "five")
     assert not await write_index(other, limits=limits)
     assert len(await _index_keys(house)) == 1
+
+
+async def test_what_a_namespace_was_opened_from_is_not_asked_for_again(house):
+    limits = IndexLimits(least=3, growth=2.0)
+    await remember(house, "one", "two", "three", "four")
+    assert await write_index(house, limits=limits)
+    other = await replica(house)
+    opened = await opened_of(other)
+    asked = RecordingStore(house.store)
+    opened.log.replica.manifest._ports = replace(house.ctx.ports, store=asked)
+    keeper = IndexMaintenance(other.ctx, limits)
+    await remember(other, "five")
+    assert not await keeper.keep(opened)
+    assert asked.calls == []
+    await remember(other, "six", "seven", "eight")
+    assert await keeper.keep(opened)
 
 
 async def test_a_failed_writing_is_not_tried_again_at_once(house):
