@@ -167,7 +167,8 @@ class Transport:
                 data=body or None,
                 headers={**_REQUEST_HEADERS, **typed, **headers},
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=patience, sock_read=patience),
+                # A name that is being looked up is waited for no longer than a connection.
+                timeout=aiohttp.ClientTimeout(connect=patience, sock_read=patience),
             ) as response:
                 yield response
         except aiohttp.ClientProxyConnectionError as error:

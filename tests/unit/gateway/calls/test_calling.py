@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 
+import aiohttp
 import pytest
 from certificates import self_signed
 
@@ -96,3 +97,15 @@ async def test_a_proxy_that_is_away_is_named_as_the_cause(monkeypatch, unused_tc
     with pytest.raises(RelayerUnreachable, match="proxy") as raised:
         await get("https://relayer.example.org")
     assert "password" not in str(raised.value)
+
+
+async def test_a_name_that_nobody_looks_up_is_not_waited_for():
+    class Silent(aiohttp.DefaultResolver):
+        async def resolve(self, *_, **__):
+            await asyncio.Event().wait()
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Silent())) as http:
+        transport = Transport(Endpoint.parse("https://relayer.example.org"), http)
+        async with asyncio.timeout(30):
+            with pytest.raises(RelayerUnreachable, match="failed"):
+                await transport.send("GET", "/health", headers={}, patience=0.05)
