@@ -172,31 +172,19 @@ async def recall_encoded(
         if opened is None:
             return _counted(ctx, _Answer(gone=request.standing))
         with ctx.texts.queries:
-            return _counted(ctx, await _answer(ctx, opened, request, given, deadline, asked_at=asked_at))
-
-
-async def _answer(
-    ctx: Context,
-    opened: OpenNamespace,
-    request: schemas.RecallRequest,
-    given: NDArray[np.float32] | None,
-    deadline: Deadline,
-    *,
-    asked_at: float,
-) -> _Answer:
-    model, vector = await _read_and_embed(ctx, opened, request, given, deadline, asked_at=asked_at)
-    topic = await _topic(ctx, opened, request.query, vector, deadline)
-    # The log may have moved while the query was embedded; log and view must say the same when they are searched.
-    await opened.wait_indexed()
-    if model != opened.model and request.query is not None:
-        # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
-        model = opened.model
-        vector = await _embed_query(ctx, opened, model, request.query, deadline)
-        topic = await _topic(ctx, opened, request.query, vector, deadline)
-        await opened.wait_indexed()
-    if model != opened.model:
-        vector = topic = None
-    return _search(ctx, opened, request, vector, topic)
+            model, vector = await _read_and_embed(ctx, opened, request, given, deadline, asked_at=asked_at)
+            topic = await _topic(ctx, opened, request.query, vector, deadline)
+            # The log may have moved while the query was embedded; log and view must say the same when they are searched.
+            await opened.wait_indexed()
+            if model != opened.model and request.query is not None:
+                # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
+                model = opened.model
+                vector = await _embed_query(ctx, opened, model, request.query, deadline)
+                topic = await _topic(ctx, opened, request.query, vector, deadline)
+                await opened.wait_indexed()
+            if model != opened.model:
+                vector = topic = None
+            return _counted(ctx, _search(ctx, opened, request, vector, topic))
 
 
 class _Answer(msgspec.Struct, frozen=True):
