@@ -53,6 +53,7 @@ from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.search.prompt_reader import read_prompt
+from relayer.search.worth import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
@@ -226,6 +227,7 @@ def load_readers() -> None:
     read_message("", Role.USER)
     essentials.load()
     statement_of("")
+    worth_reader("")
 
 
 async def _calibration(embedder: Embedder) -> Calibration:
