@@ -24,9 +24,8 @@ from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES
 from relayer.wire.memories import TurnItem
-from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin
+from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
 from relayer.writing.present import position, remembered
-from relayer.writing.redact import without_secrets
 
 # No operation of a capture has this index: a request has a hundred turns at most.
 _INDEX = 10_000

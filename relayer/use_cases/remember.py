@@ -17,9 +17,15 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.service import Imported, ImportItem, ImportRequest, ImportResponse
-from relayer.writing.drafts import Draft, append_drafts, parse_vector, record_of
+from relayer.writing.drafts import (
+    Draft,
+    append_drafts,
+    parse_vector,
+    record_of,
+    without_secrets,
+    without_secrets_in,
+)
 from relayer.writing.present import position, remembered
-from relayer.writing.redact import without_secrets, without_secrets_in
 
 
 async def remember(
