@@ -23,9 +23,7 @@ from relayer.errors import (
     RelayerError,
 )
 from relayer.extraction.llm.extractor import Extraction
-from relayer.jobs.facts import facts_of
-from relayer.jobs.inputs import EXTRACT, SUMMARISE, begin, end
-from relayer.jobs.summaries import summary_of
+from relayer.jobs.tasks import EXTRACT, SUMMARISE, begin, end, facts_of, summary_of
 from relayer.lib.job_queue import Candidate, JobQueue, Place
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.namespaces.context import Context, FactWork

@@ -18,8 +18,7 @@ from relayer.domain.erasures import Erasure
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, Record, VectorSet
 from relayer.domain.outcomes import Refusal
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.jobs.inputs import EXTRACT, SUMMARISE, input_of, seal_input
-from relayer.jobs.summaries import promise_summary
+from relayer.jobs.tasks import EXTRACT, SUMMARISE, input_of, promise_summary, seal_input
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace

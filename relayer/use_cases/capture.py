@@ -12,8 +12,7 @@ from relayer.domain.outcomes import JobState
 from relayer.errors import QueueFull, Refused
 from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean
-from relayer.jobs.inputs import EXTRACT, SUMMARISE, JobInput, JobLine, seal_input
-from relayer.jobs.summaries import promise_summary, said_in
+from relayer.jobs.tasks import EXTRACT, SUMMARISE, JobInput, JobLine, promise_summary, said_in, seal_input
 from relayer.jobs.worker import check_room, doable
 from relayer.lib.work import Deadline, Place, weight
 from relayer.namespaces.context import Context

@@ -27,7 +27,7 @@ from relayer.domain.operations import (
     Supersede,
     encode_record,
 )
-from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
+from relayer.jobs.tasks import EXTRACT, JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
 from relayer.log.objects import LogPorts
