@@ -277,6 +277,10 @@ class Erase(msgspec.Struct, frozen=True, array_like=True, tag="erase"):
     records: tuple[bytes, ...]
 
 
+EMBED, EXTRACT, SUMMARISE = "embed", "extract", "summarise"
+"""What a job may be about: vectors that are missing, facts of what was said, the notes of a session."""
+
+
 class JobAccepted(msgspec.Struct, frozen=True, array_like=True, tag="job_accepted"):
     """Promise work on ``records``; ``sealed`` holds its input under the namespace key, or is empty."""
 

@@ -15,6 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from relayer.domain.operations import (
+    EMBED,
+    SUMMARISE,
     Audience,
     JobAccepted,
     JobFinished,
@@ -42,11 +44,8 @@ from relayer.wire import schemas
 from relayer.wire.fields import SPOKEN_ROLES
 from relayer.wire.memories import RecallRequest
 from relayer.wire.sealing import SALT_SIZE
-from relayer.writing.drafts import EMBED, Draft, new_id, seal_results
+from relayer.writing.drafts import Draft, new_id, seal_results
 
-# The works of these jobs, as the log names them.
-EXTRACT = "extract"
-SUMMARISE = "summarise"
 _MOST_SHOWN = 48_000  # characters of one capture: about 12,000 tokens of English
 
 

@@ -15,10 +15,19 @@ from contextlib import suppress
 from functools import partial
 
 from relayer.domain.erasures import Erasure
-from relayer.domain.operations import JobAccepted, JobFinished, Origin, Record, VectorSet
+from relayer.domain.operations import (
+    EMBED,
+    EXTRACT,
+    SUMMARISE,
+    JobAccepted,
+    JobFinished,
+    Origin,
+    Record,
+    VectorSet,
+)
 from relayer.domain.outcomes import Refusal
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.jobs.tasks import EXTRACT, SUMMARISE, input_of, promise_summary, seal_input
+from relayer.jobs.tasks import input_of, promise_summary, seal_input
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -26,7 +35,7 @@ from relayer.namespaces.projection import encode_meaning, encode_vector, headed,
 from relayer.search.passages import MOST_VECTORS, Meaning, is_long, passages
 from relayer.search.rows import Vector
 from relayer.wire.codec import lp
-from relayer.writing.drafts import EMBED, embed_with_contexts, new_id, seal_vector
+from relayer.writing.drafts import embed_with_contexts, new_id, seal_vector
 
 _ID_SIZE = 16
 

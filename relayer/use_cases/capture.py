@@ -7,13 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source, Trust
+from relayer.domain.operations import (
+    EXTRACT,
+    SUMMARISE,
+    Audience,
+    JobAccepted,
+    Model,
+    Record,
+    Role,
+    Source,
+    Trust,
+)
 from relayer.domain.outcomes import JobState
 from relayer.errors import QueueFull, Refused
 from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean
-from relayer.jobs.tasks import EXTRACT, SUMMARISE, JobInput, JobLine, promise_summary, said_in, seal_input
-from relayer.jobs.worker import check_room, doable
+from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
+from relayer.jobs.worker import check_room
 from relayer.lib.work import Deadline, Place, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -43,7 +53,7 @@ async def summarise(
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     work = ctx.facts
-    lent = SUMMARISE not in doable(work)
+    lent = SUMMARISE not in ctx.own_works
     if not request.host_model if lent else _used_up(ctx, access):
         return None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
@@ -190,7 +200,7 @@ async def analyze(
     ctx.verdicts.update(verdict.reason for verdict in answer.verdicts)
     if request.session_end:
         job = await summarise(ctx, access, request, deadline)
-        lent = job is not None and SUMMARISE not in doable(ctx.facts)
+        lent = job is not None and SUMMARISE not in ctx.own_works
         answer = answer.model_copy(update={"summary_job_id": job, "host_model": answer.host_model or lent})
     return answer
 
@@ -265,7 +275,7 @@ class _Promise:
             QueueFull: too many promises of this account are open; nothing is written.
         """
         work, account = self.ctx.facts, self.access.account
-        self.lent = EXTRACT not in doable(work)
+        self.lent = EXTRACT not in self.ctx.own_works
         turns = {
             number: item.text
             for number, item in enumerate(self.request.turns)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
 from relayer.domain.operations import (
+    EMBED,
     Audience,
     JobAccepted,
     Kind,
@@ -275,7 +276,6 @@ def _is_later(old: Record, new: Record) -> bool:
     return new.occurred_at is not None and old.occurred_at is not None and old.occurred_at > new.occurred_at
 
 
-EMBED = "embed"
 _FLOATS = np.dtype("<f4")
 _TINY = 1e-6
 # Characters of a text that is sealed in a step of the event loop of its own.

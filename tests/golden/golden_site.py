@@ -18,6 +18,7 @@ from relayer.admin.backup_store import BackupStore
 from relayer.admin.last_backup import note_backup
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import (
+    EXTRACT,
     Audience,
     JobAccepted,
     JobFinished,
@@ -27,7 +28,7 @@ from relayer.domain.operations import (
     Supersede,
     encode_record,
 )
-from relayer.jobs.tasks import EXTRACT, JobInput, JobLine, seal_input
+from relayer.jobs.tasks import JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
 from relayer.log.objects import LogPorts
