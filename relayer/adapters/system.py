@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.errors import StoreError
-from relayer.lib.wrapped_store import T, WrappedStore
-from relayer.ports import Embedder, EmbeddingModel, ObjectInfo, ObjectStore
+from relayer.ports import Embedder, EmbeddingModel, ObjectInfo, ObjectStore, T, WrappedStore
 
 
 class SystemClock:
