@@ -20,6 +20,7 @@ from relayer.domain.operations import (
     Audience,
     JobAccepted,
     JobFinished,
+    JobState,
     Kind,
     Model,
     Operation,
@@ -27,9 +28,9 @@ from relayer.domain.operations import (
     Record,
     Role,
     Source,
+    Status,
     Trust,
 )
-from relayer.domain.outcomes import JobState, Status
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from relayer.domain.operations import EXTRACT, SUMMARISE, JobFinished
-from relayer.domain.outcomes import JobState
+from relayer.domain.operations import EXTRACT, SUMMARISE, JobFinished, JobState
 from relayer.errors import (
     EmbedderUnavailable,
     ModelAnswerUnusable,

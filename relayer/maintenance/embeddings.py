@@ -23,9 +23,9 @@ from relayer.domain.operations import (
     JobFinished,
     Origin,
     Record,
+    Refusal,
     VectorSet,
 )
-from relayer.domain.outcomes import Refusal
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.jobs.tasks import input_of, promise_summary, seal_input
 from relayer.lib.scheduler import OnError, Periodic

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from relayer.domain.operations import Forget, Origin
-from relayer.domain.outcomes import Result
+from relayer.domain.operations import Forget, Origin, Result
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace

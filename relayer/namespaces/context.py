@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from relayer.access.accounts import Access
 from relayer.crypto import RelayerKeys
-from relayer.domain.operations import EXTRACT, SUMMARISE, Forget
-from relayer.domain.outcomes import Refusal
+from relayer.domain.operations import EXTRACT, SUMMARISE, Forget, Refusal
 from relayer.errors import Refused
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser

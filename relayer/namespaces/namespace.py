@@ -25,8 +25,19 @@ from relayer.access.accounts import Access
 from relayer.crypto import NamespaceKeys
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Manifest, Position
-from relayer.domain.operations import Close, Erase, JobFinished, Operation, Put, Record, Supersede
-from relayer.domain.outcomes import JobState, Outcome, RecordState, Status
+from relayer.domain.operations import (
+    Close,
+    Erase,
+    JobFinished,
+    JobState,
+    Operation,
+    Outcome,
+    Put,
+    Record,
+    RecordState,
+    Status,
+    Supersede,
+)
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed

@@ -12,13 +12,13 @@ from relayer.domain.operations import (
     SUMMARISE,
     Audience,
     JobAccepted,
+    JobState,
     Model,
     Record,
     Role,
     Source,
     Trust,
 )
-from relayer.domain.outcomes import JobState
 from relayer.errors import QueueFull, Refused
 from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean

@@ -11,8 +11,19 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Audience, Forget, Kind, Model, Restore, Trust
-from relayer.domain.outcomes import Outcome, RecordState, Refusal, Result, Status
+from relayer.domain.operations import (
+    Audience,
+    Forget,
+    Kind,
+    Model,
+    Outcome,
+    RecordState,
+    Refusal,
+    Restore,
+    Result,
+    Status,
+    Trust,
+)
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import (

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Forget
-from relayer.domain.outcomes import RecordState, Result, Status
+from relayer.domain.operations import Forget, RecordState, Result, Status
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused

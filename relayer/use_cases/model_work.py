@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.outcomes import JobState
+from relayer.domain.operations import JobState
 from relayer.errors import ModelAnswerUnusable, Refused
 from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
 from relayer.extraction.llm.extractor import LlmExtractor

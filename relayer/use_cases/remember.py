@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Record, Trust
-from relayer.domain.outcomes import Status
+from relayer.domain.operations import Record, Status, Trust
 from relayer.extraction.normal_text import normal_text
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context

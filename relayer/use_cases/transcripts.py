@@ -15,14 +15,16 @@ from relayer.domain.operations import (
     Audience,
     Dialogue,
     Line,
+    Outcome,
     Put,
+    RecordState,
     Role,
     Source,
+    Status,
     Stored,
     Trust,
     encode_record,
 )
-from relayer.domain.outcomes import Outcome, RecordState, Status
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import clean
 from relayer.lib.work import Deadline, weight

@@ -22,16 +22,17 @@ from relayer.domain.operations import (
     Model,
     Operation,
     Origin,
+    Outcome,
     Put,
     Record,
     Role,
     Source,
+    Status,
     Stored,
     Supersede,
     Trust,
     encode_record,
 )
-from relayer.domain.outcomes import Outcome, Status
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
