@@ -17,7 +17,6 @@ from itertools import islice
 from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
-from relayer.extraction.language import UNDETERMINED, guess_language
 from relayer.extraction.message_reader import Reading, read_message
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.rules import (
@@ -29,8 +28,10 @@ from relayer.extraction.rules import (
     judge_user_sentence,
 )
 from relayer.extraction.words import (
+    UNDETERMINED,
     Phrases,
     clean,
+    guess_language,
     has_words,
     is_question,
     mask_non_prose,

@@ -32,11 +32,11 @@ from relayer.domain.operations import (
     Trust,
 )
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.extraction.language import guess_language
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
 from relayer.extraction.llm.extractor import Extraction, Fact
 from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.normal_text import normal_text
+from relayer.extraction.words import guess_language
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import header_of
