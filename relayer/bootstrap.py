@@ -20,7 +20,6 @@ from relayer.domain.operations import Role
 from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
-from relayer.extraction.message_reader import read_message
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
 from relayer.http.compat.accept import CompatAcceptance, Points, Rates, Window
@@ -34,6 +33,7 @@ from relayer.http.openapi import document
 from relayer.http.routes import Services, table
 from relayer.http.server import RequestHandler
 from relayer.jobs.worker import working
+from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.lib.shared import Shared
 from relayer.lib.work import WorkPool
@@ -52,7 +52,6 @@ from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
-from relayer.search.prompt_reader import read_prompt
 from relayer.search.worth import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import find_metrics_token
