@@ -229,7 +229,8 @@ async def _keep(
             deadline=deadline,
             promise=promise.make,
         )
-        await keep_turn(ctx, opened, access, request, outcomes=written.outcomes, deadline=deadline)
+        if request.store_transcript:
+            await keep_turn(ctx, opened, access, request, outcomes=written.outcomes, deadline=deadline)
         answer = schemas.AnalyzeResponse(
             state="pending" if written.job_id else "done",
             memories=remembered(written.outcomes, written.records),
