@@ -26,15 +26,13 @@ from relayer.use_cases.capture import analyze, get_job
 from relayer.use_cases.changes import ChangeStreams, changes
 from relayer.use_cases.consolidate import propose, take
 from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure
-from relayer.use_cases.export import export
 from relayer.use_cases.insight import active_recall, ask
 from relayer.use_cases.lifecycle import delete, restore, supersede
-from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.memories import export, forget_memory, get_memory, list_memories
 from relayer.use_cases.model_work import model_work
-from relayer.use_cases.overview import list_namespaces, newest_days, profile
+from relayer.use_cases.overview import list_namespaces, newest_days, profile, standing
 from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import import_memories, remember
-from relayer.use_cases.standing import standing
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
