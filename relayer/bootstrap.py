@@ -40,10 +40,9 @@ from relayer.lib.work import WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
-from relayer.maintenance.embeddings import embedding_maintenance
-from relayer.maintenance.expiry import forgetting_inactive
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
 from relayer.maintenance.indexes import IndexMaintenance
+from relayer.maintenance.open_namespaces import embedding_maintenance, forgetting_inactive
 from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context

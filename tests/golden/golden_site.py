@@ -32,8 +32,8 @@ from relayer.jobs.tasks import JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
 from relayer.log.objects import LogPorts
-from relayer.maintenance.embeddings import maintain
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.open_namespaces import maintain
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder

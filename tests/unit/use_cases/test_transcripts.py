@@ -18,7 +18,7 @@ from relayer.domain.operations import (
     decode_record,
     encode_record,
 )
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.changes import changes
 from relayer.use_cases.erase import erase_memory, erase_namespace
