@@ -376,6 +376,14 @@ def _commas(names: Any, most: int) -> WithJsonSchema:
     )
 
 
+_Audiences = Annotated[
+    tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
+]
+_Trusts = Annotated[
+    tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
+]
+
+
 class ListQuery(_Query):
     """``GET /v1/memories``."""
 
@@ -464,42 +472,24 @@ class ContextQuery(_Query):
     days: Annotated[int, Field(ge=1, le=31)] = 2
     items: Annotated[int, Field(ge=1, le=200)] = 15
     offset_minutes: Annotated[int, Field(ge=-24 * 60 + 1, le=24 * 60 - 1)] = 0
-    audiences: Annotated[
-        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
-    ] = ()
-    trusts: Annotated[
-        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
-    ] = ()
+    audiences: _Audiences = ()
+    trusts: _Trusts = ()
 
 
 class ProfileQuery(_Query):
     """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
 
     max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
-    audiences: Annotated[
-        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
-    ] = ()
-    trusts: Annotated[
-        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
-    ] = (
-        "user",
-        "imported",
-    )
+    audiences: _Audiences = ()
+    trusts: _Trusts = ("user", "imported")
 
 
 class StandingQuery(_Query):
     """``GET /v1/standing``; only what the user said or had imported, unless other voices are asked for."""
 
     lines: Annotated[int, Field(ge=1, le=100)] = 20
-    audiences: Annotated[
-        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
-    ] = ()
-    trusts: Annotated[
-        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
-    ] = (
-        "user",
-        "imported",
-    )
+    audiences: _Audiences = ()
+    trusts: _Trusts = ("user", "imported")
 
 
 class ChangesQuery(_Query):
