@@ -14,7 +14,7 @@ from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.local_embedder.runtime import give_back
 from relayer.adapters.otlp import OtlpTraces
-from relayer.adapters.system import MeteredEmbedder, MeteredStore, SystemClock, SystemRandomness
+from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin.last_backup import last_backup
 from relayer.domain.operations import Role
 from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
@@ -27,8 +27,9 @@ from relayer.http.compat.front import CompatFront
 from relayer.http.compat.front import Services as CompatServices
 from relayer.http.compat.names import Tokens, inner_account
 from relayer.http.compat.table import table as compat_table
-from relayer.http.health import Metrics, MetricsPage, Readiness
+from relayer.http.health import Readiness
 from relayer.http.limits import ConnectionLimits, Connections, Limits
+from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
 from relayer.http.server import RequestHandler

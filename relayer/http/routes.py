@@ -18,7 +18,8 @@ from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.errors import Refused
-from relayer.http.health import CONTENT_TYPE, MetricsPage, Readiness
+from relayer.http.health import Readiness
+from relayer.http.metrics import CONTENT_TYPE, MetricsPage
 from relayer.http.problems import HttpProblem, unauthorized
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
