@@ -33,10 +33,9 @@ from bench.prompt_reader import (
     with_model,
 )
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.lib.n_grams import LANGUAGES
+from relayer.lib.n_grams import LANGUAGES, PromptReading
 from relayer.search.baseline import ENGLISH, PRIORS, Calibration, fit_prior, shipped_priors
 from relayer.search.index import MemoryIndex
-from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import Prior, in_steps, judged_steps
 
 _STATEMENTS = Path(__file__).parent / "sets" / "statements"
@@ -97,7 +96,9 @@ async def judgement(kind: str) -> None:
         mine = of_persona(one.raw)
         vectors = await embedder.embed([text for _, text in mine], query=True)
         for (label, text), vector in zip(mine, vectors, strict=True):
-            reading = Reading(one.language, float(asks(logits[[at]])[0]), float(concerns(logits[[at]])[0]))
+            reading = PromptReading(
+                one.language, float(asks(logits[[at]])[0]), float(concerns(logits[[at]])[0])
+            )
             found = index.search(vector, text, 5, floor=0.0, reading=reading).judgement
             steps = in_steps(found.best or 0.0, found.null)
             rows.append((one.language, number, label, steps, reading.asks, reading.concerns))
@@ -115,12 +116,12 @@ async def judgement(kind: str) -> None:
 
 def unrelated_by_language(
     day: list[Case], logits: NDArray[np.float32]
-) -> dict[str, list[tuple[str, Reading]]]:
+) -> dict[str, list[tuple[str, PromptReading]]]:
     """The unrelated prompts of all personas of a language, with what was read of each."""
-    found: dict[str, list[tuple[str, Reading]]] = {language: [] for language in LANGUAGES}
+    found: dict[str, list[tuple[str, PromptReading]]] = {language: [] for language in LANGUAGES}
     for (language, label, text), row in zip(day, logits, strict=True):
         if label == "none":
-            reading = Reading(language, float(asks(row[None])[0]), float(concerns(row[None])[0]))
+            reading = PromptReading(language, float(asks(row[None])[0]), float(concerns(row[None])[0]))
             found[language].append((text, reading))
     return found
 

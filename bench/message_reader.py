@@ -1,4 +1,4 @@
-"""Make the weights of `relayer.extraction.message_reader` from labelled messages, and say how right they are.
+"""Make the weights of `relayer.lib.n_grams.read_message` from labelled messages, and say how right they are.
 
     python -m bench.message_reader            # five folds, then what the seen half of the day's sets says
     python -m bench.message_reader --write    # learns from all messages and writes the file of weights
@@ -21,10 +21,10 @@ from rich.table import Table
 
 from bench.day import personas
 from bench.prompt_reader import hash_of, learn, scores
-from relayer.extraction.message_reader import CLASSES
+from relayer.lib.n_grams import MESSAGE_CLASSES
 
 MESSAGES = Path(__file__).parent / "sets" / "messages"
-WEIGHTS = Path(__file__).parents[1] / "relayer" / "extraction" / "data" / "message_reader.npz"
+WEIGHTS = Path(__file__).parents[1] / "relayer" / "lib" / "data" / "message_reader.npz"
 # Inverse strength of regularisation, chosen on the seen half.
 _STRENGTH = 20.0
 _FOLDS = 5
@@ -60,7 +60,7 @@ def of_the_day(half: str) -> list[Case]:
 def heads(cases: Iterable[Case]) -> dict[str, tuple[Any, Any]]:
     """Weights and biases for each side."""
     found = {}
-    for side, classes in CLASSES.items():
+    for side, classes in MESSAGE_CLASSES.items():
         of_side = [case for case in cases if case[1] in classes]
         weights, bias = learn(
             [case[2] for case in of_side], [case[1] for case in of_side], classes, _STRENGTH
@@ -72,14 +72,14 @@ def heads(cases: Iterable[Case]) -> dict[str, tuple[Any, Any]]:
 
 
 def worth(cases: Iterable[Case], side: str, learnt: tuple[Any, Any]) -> dict[str, dict[bool, list[float]]]:
-    """As `relayer.extraction.message_reader.Reading.worth`, by language and by whether it is to be kept."""
-    of_side = [case for case in cases if case[1] in CLASSES[side]]
+    """As `relayer.lib.n_grams.MessageReading.worth`, by language and by whether it is to be kept."""
+    of_side = [case for case in cases if case[1] in MESSAGE_CLASSES[side]]
     logits = scores([case[2] for case in of_side], learnt)
     found: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (language, label, _), row in zip(of_side, logits, strict=True):
         value = float(row[0] - np.logaddexp.reduce(row[1:]))
         for name in (language, "all"):
-            found[name][label == CLASSES[side][0]].append(value)
+            found[name][label == MESSAGE_CLASSES[side][0]].append(value)
     return found
 
 
@@ -111,7 +111,7 @@ def main(*, write: Annotated[bool, typer.Option("--write", help="Write the weigh
     """Learn in folds, or from everything."""
     console = Console(width=120)
     cases = labelled()
-    for side in CLASSES:
+    for side in MESSAGE_CLASSES:
         folds: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
         for number in range(_FOLDS):
             inside = [case for case in cases if hash_of(case[2]) % _FOLDS != number]
@@ -121,7 +121,7 @@ def main(*, write: Annotated[bool, typer.Option("--write", help="Write the weigh
                     folds[language][kept] += values
         report(console, f"{side}: {_FOLDS} folds of the messages to learn from", dict(sorted(folds.items())))
     learnt = heads(cases)
-    for side in CLASSES:
+    for side in MESSAGE_CLASSES:
         report(console, f"{side}: the day's seen half", worth(of_the_day("seen"), side, learnt[side]))
     if write:
         _write(learnt)

@@ -1,7 +1,7 @@
-"""Make the weights of `relayer.search.prompt_reader` from labelled prompts, and say how right they are.
+"""Make the weights of `relayer.lib.n_grams.read_prompt` from labelled prompts, and say how right they are.
 
     python -m bench.prompt_reader            # three folds, then what the seen half of the day's sets says
-    python -m bench.prompt_reader --write    # learns from all of it and writes relayer/search/data/prompt_reader.npz
+    python -m bench.prompt_reader --write    # learns from all of it and writes relayer/lib/data/prompt_reader.npz
 
 Needs scikit-learn, of the extra ``bench``. The same prompts give the same file. With the package of the multilingual model
 installed, what its vectors say is learnt as well.
@@ -27,11 +27,18 @@ from sklearn.neural_network import MLPClassifier
 
 from bench.day import personas
 from relayer.adapters.local_embedder import LocalEmbedder
-from relayer.lib.n_grams import BUCKETS, LANGUAGES, vector
-from relayer.search.prompt_reader import LANGUAGE_BUCKETS, PROMPT_BUCKETS, PURPOSES, Network
+from relayer.lib.n_grams import (
+    BUCKETS,
+    LANGUAGE_BUCKETS,
+    LANGUAGES,
+    PROMPT_BUCKETS,
+    PURPOSES,
+    Network,
+    vector,
+)
 
 PROMPTS = Path(__file__).parent / "sets" / "prompts"
-WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "prompt_reader.npz"
+WEIGHTS = Path(__file__).parents[1] / "relayer" / "lib" / "data" / "prompt_reader.npz"
 # Inverse strengths of regularisation, chosen by folds.
 _STRENGTH = {"purpose": 30.0, "language": 100.0}
 # Of the networks that read a model's vectors: so many, of so many sums each, averaged; what is read is brought to one scale.
@@ -168,12 +175,12 @@ def with_model(logits: Numbers, vectors: Numbers) -> Numbers:
 
 
 def asks(logits: Numbers) -> Numbers:
-    """As `relayer.search.prompt_reader.Reading.asks`."""
+    """As `relayer.lib.n_grams.PromptReading.asks`."""
     return np.asarray(logits[:, 2] - np.logaddexp(logits[:, 0], logits[:, 1]), np.float32)
 
 
 def concerns(logits: Numbers) -> Numbers:
-    """As `relayer.search.prompt_reader.Reading.concerns`."""
+    """As `relayer.lib.n_grams.PromptReading.concerns`."""
     return np.asarray(np.logaddexp(logits[:, 1], logits[:, 2]) - logits[:, 0], np.float32)
 
 

@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("relayer", "gateway_plugin")
 SMALL = 80
 _HERE = f"{ROOT}/"
+_BESIDE = "relayer/lib/scheduler.py:"  # maintenance, which has its turn whenever a path leaves one
 
 
 @dataclass(slots=True)
@@ -87,6 +88,8 @@ class Recorder:
             if one is not None:
                 chain.append(one)
             caller = caller.f_back
+        if chain[-1].startswith(_BESIDE):
+            return
         thread = threading.get_ident()
         at_plugin = chain[-1].startswith("gateway_plugin/") or _of_plugin(threading.current_thread().name)
         path = self.plugin if at_plugin else self.relayer

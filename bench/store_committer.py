@@ -13,8 +13,7 @@ from relayer.adapters.s3_store import S3Client, S3Store
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import Origin, Put, Stored
-from relayer.domain.outcomes import Result
+from relayer.domain.operations import Origin, Put, Result, Stored
 from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts

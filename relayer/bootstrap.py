@@ -14,13 +14,12 @@ from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.local_embedder.runtime import give_back
 from relayer.adapters.otlp import OtlpTraces
-from relayer.adapters.system import MeteredEmbedder, MeteredStore, SystemClock, SystemRandomness
+from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin.last_backup import last_backup
 from relayer.domain.operations import Role
 from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
-from relayer.extraction.message_reader import read_message
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
 from relayer.http.compat.accept import CompatAcceptance, Points, Rates, Window
@@ -28,22 +27,23 @@ from relayer.http.compat.front import CompatFront
 from relayer.http.compat.front import Services as CompatServices
 from relayer.http.compat.names import Tokens, inner_account
 from relayer.http.compat.table import table as compat_table
-from relayer.http.health import Metrics, MetricsPage, Readiness
+from relayer.http.health import Readiness
 from relayer.http.limits import ConnectionLimits, Connections, Limits
+from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
 from relayer.http.server import RequestHandler
 from relayer.jobs.worker import working
+from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.lib.shared import Shared
 from relayer.lib.work import WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
-from relayer.maintenance.embeddings import embedding_maintenance
-from relayer.maintenance.expiry import forgetting_inactive
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
 from relayer.maintenance.indexes import IndexMaintenance
+from relayer.maintenance.open_namespaces import embedding_maintenance, forgetting_inactive
 from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
@@ -52,7 +52,6 @@ from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
-from relayer.search.prompt_reader import read_prompt
 from relayer.search.worth import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import find_metrics_token

@@ -235,7 +235,7 @@ class Refused(RelayerError):
     """Raised when the namespace's state refuses an operation.
 
     Attributes:
-        code: the stable name of the rule, see ``relayer.domain.outcomes``.
+        code: the stable name of the rule, see ``relayer.domain.operations``.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What the relayer needs from outside, as narrow protocols; `relayer.adapters` fulfils them.
+"""What the relayer needs from outside, as narrow protocols; `relayer.adapters` fulfils them. Beside a store: what its keys are.
 
 A conditional write has four honest outcomes, and "I do not know" is one of them: they are values, because every
 caller must decide on each. What no caller can decide on (a store that is down, full or misconfigured) is raised.
@@ -6,9 +6,12 @@ caller must decide on each. What no caller can decide on (a store that is down, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import lru_cache
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +124,38 @@ class ObjectInfo:
     modified: int
 
 
+_KEY = re.compile(r"[a-z0-9_-]+(?:/[a-z0-9_-]+)*")
+_PREFIX = re.compile(r"(?:[a-z0-9_-]+/)*[a-z0-9_-]*")
+_LONGEST_SEGMENT = 255  # NAME_MAX of the common file systems
+_LONGEST_KEY = 1024  # S3's limit, in bytes
+
+
+# A reader asks for the slot behind the log's head again and again.
+@lru_cache(maxsize=1024)
+def check_key(key: str) -> str:
+    """Return ``key`` if it is ``[a-z0-9_-]`` segments joined by single slashes; raises `ValueError` if not."""
+    if not _KEY.fullmatch(key) or len(key) > _LONGEST_KEY:
+        raise ValueError(f"not an object key: {key[:80]!r}")
+    if any(len(segment) > _LONGEST_SEGMENT for segment in key.split("/")):
+        raise ValueError(
+            f"an object key's segment is longer than {_LONGEST_SEGMENT} characters: {key[:80]!r}"
+        )
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` if some key can start with it, the empty one included; raises `ValueError` if not."""
+    if not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_KEY:
+        raise ValueError(f"not a prefix of object keys: {prefix[:80]!r}")
+    return prefix
+
+
+def check_range(byte_range: tuple[int, int] | None) -> None:
+    """Raise `ValueError` unless ``byte_range`` is None or ``[start, end)`` with at least one byte in it."""
+    if byte_range is not None and not 0 <= byte_range[0] < byte_range[1]:
+        raise ValueError(f"not a byte range: {byte_range}")
+
+
 class ObjectStore(Protocol):
     """A store with strong reads and conditional writes.
 
@@ -170,6 +205,73 @@ class ObjectStore(Protocol):
     async def close(self) -> None:
         """Release connections, threads and file handles."""
         ...
+
+
+T = TypeVar("T")
+
+
+class WrappedStore(ABC):
+    """An `ObjectStore` that makes each request of ``inner`` through `around`, which is for others to say."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+
+    @abstractmethod
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
+        """Make a request by calling ``ask``, or do not.
+
+        Args:
+            operation: the port's method.
+            key: what it is asked about; of a listing, the prefix.
+            ask: asks the inner store; of a listing, returns its rows as they come.
+            data: what it is to write.
+        """
+
+    @property
+    def description(self) -> str:
+        """The inner store's."""
+        return self._inner.description
+
+    async def get(
+        self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
+    ) -> GetOutcome:
+        """As the port says, through `around`."""
+        return await self.around(
+            "get", key, lambda: self._inner.get(key, byte_range=byte_range, if_none_match=if_none_match)
+        )
+
+    async def create(self, key: str, data: bytes) -> CreateOutcome:
+        """As the port says, through `around`."""
+        return await self.around("create", key, lambda: self._inner.create(key, data), data)
+
+    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+        """As the port says, through `around`."""
+        return await self.around("swap", key, lambda: self._inner.swap(key, data, etag), data)
+
+    async def delete(self, key: str) -> None:
+        """As the port says, through `around`."""
+        await self.around("delete", key, lambda: self._inner.delete(key))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """As the port says, through `around`."""
+
+        async def rows() -> AsyncIterator[ObjectInfo]:
+            return self._inner.list(prefix)
+
+        async for info in await self.around("list", prefix, rows):
+            yield info
+
+    async def versions(self, key: str) -> int:
+        """As the port says, through `around`."""
+        return await self.around("versions", key, lambda: self._inner.versions(key))
+
+    async def purge(self, key: str) -> int:
+        """As the port says, through `around`."""
+        return await self.around("purge", key, lambda: self._inner.purge(key))
+
+    async def close(self) -> None:
+        """Close the inner store."""
+        await self._inner.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from typing import Any
 from relayer import models, stores
 from relayer.bootstrap import load_readers
 from relayer.errors import ConfigurationError
-from relayer.http.summed_metrics import SummedMetrics
+from relayer.http.metrics import SummedMetrics
 from relayer.lib.shared import Seat, Shared
 from relayer.process import bind, product_version, raise_descriptor_limit, ready_file, tls_context, url_of
 from relayer.serving import Start

@@ -28,7 +28,7 @@ class WorkerLine:
         end: its end of the pair.
 
     Attributes:
-        collect: returns the worker's own metrics (`relayer.http.summed_metrics.families_of`).
+        collect: returns the worker's own metrics (`relayer.http.metrics.families_of`).
     """
 
     def __init__(self, seat: Seat, end: socket.socket) -> None:

@@ -15,6 +15,7 @@ from relayer.domain.operations import (
     JobFinished,
     Operation,
     Origin,
+    Outcome,
     Put,
     Restore,
     Stored,
@@ -22,7 +23,6 @@ from relayer.domain.operations import (
     VectorSet,
     encode_operation,
 )
-from relayer.domain.outcomes import Outcome
 from relayer.domain.state import NamespaceState
 
 __all__ = [

@@ -15,8 +15,7 @@ from functools import partial
 from cachetools import LRUCache
 
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.operations import JobAccepted, JobFinished, Operation, Put, Supersede
-from relayer.domain.outcomes import Outcome, Result
+from relayer.domain.operations import JobAccepted, JobFinished, Operation, Outcome, Put, Result, Supersede
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, UpgradeRequired
 from relayer.lib.work import in_windows
 from relayer.log.creation import list_pointers

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from relayer.domain.operations import check_key, check_prefix, check_range
 from relayer.ports import (
     Absent,
     Changed,
@@ -20,6 +19,9 @@ from relayer.ports import (
     SwapOutcome,
     Swapped,
     Unchanged,
+    check_key,
+    check_prefix,
+    check_range,
 )
 
 

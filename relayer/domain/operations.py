@@ -1,18 +1,18 @@
-"""What stands in a log: records as they are sealed, operations that the outer layer shows, and entries, which are batches of them.
+"""What stands in a log, records, operations and entries, which are batches of these, and what became of it.
 
-A record is whole, so that nothing needs to be added to old memories later. Of an operation, whoever holds the metadata key sees
-kinds, ids, keyed hashes, times and sizes; contents are sealed under the namespace key before it is made. An entry is one
-immutable object, linked to the entry before it.
+A record is sealed, and whole, so that nothing needs to be added to old memories later. Of an operation, whoever holds the
+metadata key sees kinds, ids, keyed hashes, times and sizes; contents are sealed under the namespace key before it is made. An
+entry is one immutable object, linked to the entry before it. What becomes of an operation is decided once, in
+`NamespaceState.apply`, and then only looked up.
 
-Encoded as MessagePack arrays by position, operations with a tag. Fields are only ever appended, with defaults, so that every
-version reads what an older one wrote. Times are in ms since the epoch; ids are 16-byte ULIDs.
+Encoded as MessagePack arrays by position, operations with a tag; outcomes and states are rows of a snapshot. Fields are only
+ever appended, with defaults, so that every version reads what an older one wrote. Times are in ms since the epoch; ids are
+16-byte ULIDs.
 """
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from functools import lru_cache
 
 import msgspec
 
@@ -277,6 +277,10 @@ class Erase(msgspec.Struct, frozen=True, array_like=True, tag="erase"):
     records: tuple[bytes, ...]
 
 
+EMBED, EXTRACT, SUMMARISE = "embed", "extract", "summarise"
+"""What a job may be about: vectors that are missing, facts of what was said, the notes of a session."""
+
+
 class JobAccepted(msgspec.Struct, frozen=True, array_like=True, tag="job_accepted"):
     """Promise work on ``records``; ``sealed`` holds its input under the namespace key, or is empty."""
 
@@ -411,33 +415,97 @@ def decode_entry(data: bytes) -> Entry:
     raise UpgradeRequired(f"an entry has version {version}; this relayer knows {ENTRY_VERSION}")
 
 
-_KEY = re.compile(r"[a-z0-9_-]+(?:/[a-z0-9_-]+)*")
-_PREFIX = re.compile(r"(?:[a-z0-9_-]+/)*[a-z0-9_-]*")
-_LONGEST_SEGMENT = 255  # NAME_MAX of the common file systems
-_LONGEST_KEY = 1024  # S3's limit, in bytes
+class Result(StrEnum):
+    """How an operation ended."""
+
+    STORED = "stored"
+    DUPLICATE = "duplicate"
+    SUPERSEDED = "superseded"
+    FORGOTTEN = "forgotten"
+    RESTORED = "restored"
+    ERASED = "erased"
+    ACCEPTED = "accepted"
+    FINISHED = "finished"
+    CLOSED = "closed"
+    REFUSED = "refused"
 
 
-# A reader asks for the slot behind the log's head again and again.
-@lru_cache(maxsize=1024)
-def check_key(key: str) -> str:
-    """Return ``key`` if it is ``[a-z0-9_-]`` segments joined by single slashes; raises `ValueError` if not."""
-    if not _KEY.fullmatch(key) or len(key) > _LONGEST_KEY:
-        raise ValueError(f"not an object key: {key[:80]!r}")
-    if any(len(segment) > _LONGEST_SEGMENT for segment in key.split("/")):
-        raise ValueError(
-            f"an object key's segment is longer than {_LONGEST_SEGMENT} characters: {key[:80]!r}"
-        )
-    return key
+class Refusal(StrEnum):
+    """Why the state refused an operation; the values are stable codes of the API."""
+
+    CLOSED = "namespace_closed"
+    EXPIRED = "expired"
+    IDEMPOTENCY_CONFLICT = "idempotency_conflict"
+    UNKNOWN_RECORD = "not_found"
+    STALE_HEAD = "stale_head"
+    RECORD_EXISTS = "record_exists"
+    TOMBSTONED = "forgotten_before"
+    JOB_OVER = "job_over"
+    SOURCE_ERASED = "source_erased"
+    MALFORMED = "malformed_operation"
 
 
-def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if some key can start with it, the empty one included; raises `ValueError` if not."""
-    if not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_KEY:
-        raise ValueError(f"not a prefix of object keys: {prefix[:80]!r}")
-    return prefix
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """The result, the record (or job) it is about, the slot that decided it, and why if refused."""
+
+    result: Result
+    subject: bytes = b""
+    seq: int = 0
+    refusal: Refusal | None = None
 
 
-def check_range(byte_range: tuple[int, int] | None) -> None:
-    """Raise `ValueError` unless ``byte_range`` is None or ``[start, end)`` with at least one byte in it."""
-    if byte_range is not None and not 0 <= byte_range[0] < byte_range[1]:
-        raise ValueError(f"not a byte range: {byte_range}")
+class Status(StrEnum):
+    """Where a record is in its life."""
+
+    LIVE = "live"
+    SUPERSEDED = "superseded"
+    FORGOTTEN = "forgotten"
+
+
+class RecordState(msgspec.Struct, array_like=True, gc=False):
+    """What the log knows of a record without opening it."""
+
+    record: bytes
+    content: bytes
+    likeness: bytes
+    seq: int
+    created_at: int
+    expires_at: int | None
+    size: int
+    sources: tuple[bytes, ...]
+    author: bytes
+    status: Status = msgspec.field(default=Status.LIVE, name="standing")
+    supersedes: bytes = b""
+    superseded_by: bytes = b""
+    changed_at: int = 0
+    reinforced: int = 0
+    reinforced_at: int = 0
+    context_of: bytes = b""
+    # What it would have replaced, had nobody been first.
+    conflicts_with: bytes = msgspec.field(default=b"", name="beside")
+
+    def live_at(self, now: int) -> bool:
+        """Whether recall may return it at a time in ms."""
+        return self.status is Status.LIVE and (self.expires_at is None or self.expires_at > now)
+
+    def lasts_as_long_as(self, stored: Stored) -> bool:
+        """Whether it can stand for an equal memory: what ends earlier would take the later one's text with it."""
+        if self.expires_at is None:
+            return True
+        return stored.expires_at is not None and stored.expires_at <= self.expires_at
+
+
+class JobState(msgspec.Struct, array_like=True, gc=False):
+    """A promised piece of work."""
+
+    job: bytes
+    work: str
+    records: tuple[bytes, ...]
+    sealed: bytes
+    accepted_at: int
+    state: str = "pending"
+    reason: str = ""
+    finished_at: int = 0
+    results: tuple[bytes, ...] = ()
+    outcome: Outcome | None = None
+    seq: int = 0

@@ -19,8 +19,7 @@ import msgspec
 from relayer.domain.duplicates import Duplicates, StoredDuplicates, column
 from relayer.domain.erasures import Erased, Erasure, Traces
 from relayer.domain.namespace import Position
-from relayer.domain.operations import UNDECODABLE, OperationId
-from relayer.domain.outcomes import JobState, Outcome, RecordState
+from relayer.domain.operations import UNDECODABLE, JobState, OperationId, Outcome, RecordState
 from relayer.domain.paged_rows import PagedRows
 from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
 from relayer.errors import CorruptNamespace

@@ -24,17 +24,22 @@ from relayer.domain.operations import (
     Forget,
     JobAccepted,
     JobFinished,
+    JobState,
     Malformed,
     Operation,
     OperationId,
     Origin,
+    Outcome,
     Put,
+    RecordState,
+    Refusal,
     Restore,
+    Result,
+    Status,
     Stored,
     Supersede,
     decode_operation,
 )
-from relayer.domain.outcomes import JobState, Outcome, RecordState, Refusal, Result, Status
 from relayer.domain.paged_rows import PagedRows
 
 NONCE_LIFE_MS = 10 * 60 * 1000

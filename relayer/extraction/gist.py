@@ -11,9 +11,16 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from relayer.extraction.language import UNDETERMINED, guess_language
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.words import Phrases, Word, is_question, word_set, words_of
+from relayer.extraction.words import (
+    UNDETERMINED,
+    Phrases,
+    Word,
+    guess_language,
+    is_question,
+    word_set,
+    words_of,
+)
 
 LONGEST = 1000
 """Characters of a text that is compared at all: what is longer says too many things."""

@@ -4,7 +4,7 @@ A sentence that passes keeps its whole turn, because a memory read months later 
 facts cut out of their turns lose a quarter of what questions ask for; a long turn is cut to such sentences and what
 stands beside them. It leans towards recall: ranking can push a triviality down, nothing can bring back what was dropped.
 
-Fifteen languages are judged by `relayer.extraction.message_reader`, English by rules, too. Any other language is kept
+Fifteen languages are judged by `relayer.lib.n_grams.read_message`, English by rules, too. Any other language is kept
 unless it only asks or only exchanges courtesies. What tools and the system say is never kept, nor what an assistant
 repeats.
 """
@@ -17,8 +17,6 @@ from itertools import islice
 from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
-from relayer.extraction.language import UNDETERMINED, guess_language
-from relayer.extraction.message_reader import Reading, read_message
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.rules import (
     NOTHING,
@@ -29,8 +27,10 @@ from relayer.extraction.rules import (
     judge_user_sentence,
 )
 from relayer.extraction.words import (
+    UNDETERMINED,
     Phrases,
     clean,
+    guess_language,
     has_words,
     is_question,
     mask_non_prose,
@@ -38,7 +38,7 @@ from relayer.extraction.words import (
     split_sentences,
     words_of,
 )
-from relayer.lib.n_grams import LANGUAGES, UNSPACED
+from relayer.lib.n_grams import LANGUAGES, UNSPACED, MessageReading, read_message
 
 READ_LANGUAGES = frozenset({*LANGUAGES, UNDETERMINED})
 _COURTESIES = Phrases(read_text("courtesies.txt"))
@@ -248,7 +248,7 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
     yield None
     spans = list(islice(_sentences(prose), _MOST_SENTENCES))
     yield None
-    whole = read_message(prose, turn.role) if len(text) <= _LONG else Reading(float("-inf"), "one_off")
+    whole = read_message(prose, turn.role) if len(text) <= _LONG else MessageReading(float("-inf"), "one_off")
     for number, span in enumerate(spans):
         hits.append(_judge(turn, prose, span, lang, before, whole=whole, alone=len(spans) == 1))
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
@@ -321,7 +321,14 @@ def _sentences(prose: str) -> Iterator[tuple[int, int]]:
 
 
 def _judge(
-    turn: Turn, prose: str, span: tuple[int, int], lang: str, before: _Before, *, whole: Reading, alone: bool
+    turn: Turn,
+    prose: str,
+    span: tuple[int, int],
+    lang: str,
+    before: _Before,
+    *,
+    whole: MessageReading,
+    alone: bool,
 ) -> _Hit:
     """Judge a sentence by how its message and itself read, and what may be English by rules as well."""
     sentence = prose[slice(*span)]
@@ -349,7 +356,9 @@ def _judge(
     return _Hit(span, NOTHING, reading.worth)
 
 
-def _reason(turn: Turn, prose: str, spans: Sequence[tuple[int, int]], whole: Reading, before: _Before) -> str:
+def _reason(
+    turn: Turn, prose: str, spans: Sequence[tuple[int, int]], whole: MessageReading, before: _Before
+) -> str:
     """Say in a word why nothing of a turn is kept."""
     said = [prose[slice(*span)] for span in spans[:_SENTENCES_A_STEP]]
     if all(map(is_courtesy, said)):

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from relayer.domain.outcomes import Refusal
+from relayer.domain.operations import Refusal
 from relayer.http.accept import DEADLINE_HEADER, LONGEST_DEADLINE_MS
 from relayer.http.problems import CODES, MEDIA_TYPE
 from relayer.http.routes import EVENTS, JSON, SEGMENT, Route

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from relayer import errors
-from relayer.domain.outcomes import Refusal
+from relayer.domain.operations import Refusal
 from relayer.log.objects import PositionUnknown, RollbackDetected
 from relayer.wire.errors import NotAccepted
 from relayer.wire.service import Problem, ProblemField

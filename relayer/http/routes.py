@@ -18,7 +18,8 @@ from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.errors import Refused
-from relayer.http.health import CONTENT_TYPE, MetricsPage, Readiness
+from relayer.http.health import Readiness
+from relayer.http.metrics import CONTENT_TYPE, MetricsPage
 from relayer.http.problems import HttpProblem, unauthorized
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
@@ -26,15 +27,13 @@ from relayer.use_cases.capture import analyze, get_job
 from relayer.use_cases.changes import ChangeStreams, changes
 from relayer.use_cases.consolidate import propose, take
 from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure
-from relayer.use_cases.export import export
 from relayer.use_cases.insight import active_recall, ask
 from relayer.use_cases.lifecycle import delete, restore, supersede
-from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.memories import export, forget_memory, get_memory, list_memories
 from relayer.use_cases.model_work import model_work
-from relayer.use_cases.overview import list_namespaces, newest_days, profile
+from relayer.use_cases.overview import list_namespaces, newest_days, profile, standing
 from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import import_memories, remember
-from relayer.use_cases.standing import standing
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
@@ -378,6 +377,14 @@ def _commas(names: Any, most: int) -> WithJsonSchema:
     )
 
 
+_Audiences = Annotated[
+    tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
+]
+_Trusts = Annotated[
+    tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
+]
+
+
 class ListQuery(_Query):
     """``GET /v1/memories``."""
 
@@ -466,42 +473,24 @@ class ContextQuery(_Query):
     days: Annotated[int, Field(ge=1, le=31)] = 2
     items: Annotated[int, Field(ge=1, le=200)] = 15
     offset_minutes: Annotated[int, Field(ge=-24 * 60 + 1, le=24 * 60 - 1)] = 0
-    audiences: Annotated[
-        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
-    ] = ()
-    trusts: Annotated[
-        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
-    ] = ()
+    audiences: _Audiences = ()
+    trusts: _Trusts = ()
 
 
 class ProfileQuery(_Query):
     """``GET /v1/profile``; only what the user said or had imported, unless other voices are asked for."""
 
     max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
-    audiences: Annotated[
-        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
-    ] = ()
-    trusts: Annotated[
-        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
-    ] = (
-        "user",
-        "imported",
-    )
+    audiences: _Audiences = ()
+    trusts: _Trusts = ("user", "imported")
 
 
 class StandingQuery(_Query):
     """``GET /v1/standing``; only what the user said or had imported, unless other voices are asked for."""
 
     lines: Annotated[int, Field(ge=1, le=100)] = 20
-    audiences: Annotated[
-        tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
-    ] = ()
-    trusts: Annotated[
-        tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
-    ] = (
-        "user",
-        "imported",
-    )
+    audiences: _Audiences = ()
+    trusts: _Trusts = ("user", "imported")
 
 
 class ChangesQuery(_Query):

@@ -19,8 +19,8 @@ from aiohttp.http_exceptions import LineTooLong
 
 from relayer.http.accept import Acceptance, Trail
 from relayer.http.compat.front import CompatFront
-from relayer.http.health import Metrics
 from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, taken
+from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, Services
 from relayer.lib.shared import Seat

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from relayer.domain.operations import JobFinished
-from relayer.domain.outcomes import JobState
+from relayer.domain.operations import EXTRACT, SUMMARISE, JobFinished, JobState
 from relayer.errors import (
     EmbedderUnavailable,
     ModelAnswerUnusable,
@@ -23,9 +22,7 @@ from relayer.errors import (
     RelayerError,
 )
 from relayer.extraction.llm.extractor import Extraction
-from relayer.jobs.facts import facts_of
-from relayer.jobs.inputs import EXTRACT, SUMMARISE, begin, end
-from relayer.jobs.summaries import summary_of
+from relayer.jobs.tasks import begin, end, facts_of, summary_of
 from relayer.lib.job_queue import Candidate, JobQueue, Place
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.namespaces.context import Context, FactWork
@@ -46,14 +43,6 @@ class _Run:
 def pending_jobs(opened: OpenNamespace) -> list[JobState]:
     """Return the promises of a namespace that are the model's to keep, and have no end yet."""
     return [job for job in opened.jobs() if job.work in _WORKS and job.outcome is None]
-
-
-def doable(work: FactWork | None) -> frozenset[str]:
-    """Return the works that this relayer is set to do itself; the others wait for one that is, or for a gateway's model."""
-    if work is None:
-        return frozenset()
-    extracts = {EXTRACT} if work.extracts else set()
-    return frozenset(extracts | ({SUMMARISE} if work.summariser is not None else set()))
 
 
 def check_room(ctx: Context, queue: JobQueue, opened: OpenNamespace) -> None:
@@ -93,7 +82,7 @@ def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, Ca
         for opened in ctx.namespaces.all()
         if opened.key_not_after >= now and not opened.broken
     }
-    own = doable(work)
+    own = ctx.own_works
     waiting = [
         Candidate(place, job)
         for place, opened in places.items()

@@ -14,7 +14,7 @@ from typing import Literal
 
 from cachetools import LRUCache
 
-from relayer.domain.outcomes import JobState
+from relayer.domain.operations import JobState
 from relayer.errors import QueueFull
 from relayer.lib.scheduler import Wake
 from relayer.lib.shared import Shared

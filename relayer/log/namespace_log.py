@@ -25,11 +25,13 @@ from relayer.domain.operations import (
     Entry,
     JobFinished,
     Operation,
+    Outcome,
     Put,
+    Refusal,
+    Result,
     Supersede,
     encode_operation,
 )
-from relayer.domain.outcomes import Outcome, Refusal, Result
 from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
 from relayer.errors import (
     NamespaceClosed,

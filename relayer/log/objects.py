@@ -25,7 +25,7 @@ import msgspec
 
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Keyring, Manifest, Pointer, Position, decode, decode_manifest, encode
-from relayer.domain.operations import Entry, check_key, decode_entry, encode_entry
+from relayer.domain.operations import Entry, decode_entry, encode_entry
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreUnavailable
 from relayer.lib.work import together
 from relayer.ports import (
@@ -39,6 +39,7 @@ from relayer.ports import (
     SwapOutcome,
     Swapped,
     Unchanged,
+    check_key,
 )
 from relayer.wire.codec import render
 from relayer.wire.errors import UnsealError

@@ -12,12 +12,11 @@ from relayer.access.accounts import account_at
 from relayer.domain.namespace import PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreError, UpgradeRequired
 from relayer.lib.scheduler import OnError, Periodic
-from relayer.lib.wrapped_store import T, WrappedStore
 from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
 from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.erasure.reports import ErasureReports, What
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
-from relayer.ports import Clock, Found, ObjectStore
+from relayer.ports import Clock, Found, ObjectStore, T, WrappedStore
 
 
 class PacedStore(WrappedStore):

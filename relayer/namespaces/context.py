@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from relayer.access.accounts import Access
 from relayer.crypto import RelayerKeys
-from relayer.domain.operations import Forget
-from relayer.domain.outcomes import Refusal
+from relayer.domain.operations import EXTRACT, SUMMARISE, Forget, Refusal
 from relayer.errors import Refused
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
@@ -98,6 +97,14 @@ class Context:
         # As everything here, it is made once; a context with other parts has its own.
         object.__setattr__(self, "erasures", Erasures(self.ports, self.namespaces, self.collect_after_ms))
         object.__setattr__(self, "lent", JobQueue(self.ports.clock))
+
+    @property
+    def own_works(self) -> frozenset[str]:
+        """The works of a model that this relayer is set to do; others wait for one that is, or for a gateway's model."""
+        if self.facts is None:
+            return frozenset()
+        extracts = {EXTRACT} if self.facts.extracts else set()
+        return frozenset(extracts | ({SUMMARISE} if self.facts.summariser is not None else set()))
 
     def embedder_of(self, model: EmbeddingModel) -> Embedder:
         """Return the embedder of the model that a namespace is searched by now."""

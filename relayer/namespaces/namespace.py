@@ -25,12 +25,24 @@ from relayer.access.accounts import Access
 from relayer.crypto import NamespaceKeys
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Manifest, Position
-from relayer.domain.operations import Close, Erase, JobFinished, Operation, Put, Record, Supersede
-from relayer.domain.outcomes import JobState, Outcome, RecordState, Status
+from relayer.domain.operations import (
+    Close,
+    Erase,
+    JobFinished,
+    JobState,
+    Operation,
+    Outcome,
+    Put,
+    Record,
+    RecordState,
+    Status,
+    Supersede,
+)
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.extraction.changes import Statement
+from relayer.lib.n_grams import PromptReading
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
@@ -44,7 +56,6 @@ from relayer.namespaces.records import Memory, Shown, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
-from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -392,7 +403,7 @@ class OpenNamespace:
         floor: float = 0.0,
         past: bool = False,
         topic: Vector | None = None,
-        reading: Reading | None = None,
+        reading: PromptReading | None = None,
     ) -> SearchResult:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index

@@ -26,14 +26,15 @@ from relayer.domain.operations import (
     JobFinished,
     Malformed,
     Operation,
+    Outcome,
     Put,
     Record,
     Restore,
+    Result,
     Stored,
     Supersede,
     VectorSet,
 )
-from relayer.domain.outcomes import Outcome, Result
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.namespaces.records import RecordCache, RecordTable

@@ -22,8 +22,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from relayer.crypto import NamespaceKeys
-from relayer.domain.operations import Dialogue, Record, decode_record
-from relayer.domain.outcomes import RecordState, Status
+from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError

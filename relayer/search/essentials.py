@@ -1,6 +1,6 @@
 """Which memories say what always matters: what could harm the person, how they want to be answered, who they are.
 
-A linear classifier over the hashed n-grams of `relayer.search.prompt_reader`, learnt from statements in fifteen languages, and
+A linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from statements in fifteen languages, and
 words that mark a class: what is chosen stands in every prompt of a session, so both must say so.
 ``python -m bench.standing`` makes the weights anew from ``bench/sets/standing`` and says how right they are.
 """

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.lib.n_grams import PromptReading
 from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
 from relayer.search.dense import DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
-from relayer.search.prompt_reader import Reading
 from relayer.search.ranking import (
     JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
@@ -468,7 +468,7 @@ class MemoryIndex:
         allowed: AbstractSet[int] | None = None,
         floor: float = 0.3,
         topic: NDArray[np.float32] | None = None,
-        reading: Reading | None = None,
+        reading: PromptReading | None = None,
     ) -> SearchResult:
         """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
 
@@ -609,7 +609,7 @@ class MemoryIndex:
         floor: float,
         k: int,
         *,
-        reading: Reading | None,
+        reading: PromptReading | None,
     ) -> tuple[list[Hit], Judgement]:
         """Rank candidates of one kind and decide whether they leave; ties by key."""
         if not candidates.keys:

@@ -224,7 +224,7 @@ def judged_steps(steps: float, asks: float, concerns: float, model: str = "") ->
 
     Args:
         steps: see `in_steps`.
-        asks: see `relayer.search.prompt_reader.Reading`.
+        asks: see `relayer.lib.n_grams.PromptReading`.
         concerns: likewise.
         model: whose vectors were read.
     """

@@ -28,8 +28,8 @@ from pydantic_settings import (
 )
 
 from relayer.access.quotas import Quota
-from relayer.domain.operations import check_key
 from relayer.errors import ConfigurationError
+from relayer.ports import check_key
 from relayer.wire.amounts import parse_bytes, parse_seconds
 from relayer.wire.loopback import in_url, is_loopback
 from relayer.wire.sealing import is_account_id

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from relayer.errors import StoreFull, StoreThrottled, StoreUnavailable
-from relayer.lib.wrapped_store import T, WrappedStore
 from relayer.ports import (
     Clock,
     CreateOutcome,
@@ -16,9 +15,11 @@ from relayer.ports import (
     GetOutcome,
     ObjectStore,
     SwapOutcome,
+    T,
     Throttled,
     Unchanged,
     Unknown,
+    WrappedStore,
 )
 
 __all__ = ["Faults", "FaultyStore"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from relayer.lib.wrapped_store import T, WrappedStore
-from relayer.ports import ObjectStore
+from relayer.ports import ObjectStore, T, WrappedStore
 
 __all__ = ["Call", "RecordingStore"]
 

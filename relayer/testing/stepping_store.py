@@ -9,8 +9,7 @@ from enum import Enum
 from typing import Any, cast
 
 from relayer.errors import StoreUnavailable
-from relayer.lib.wrapped_store import T, WrappedStore
-from relayer.ports import ObjectInfo, ObjectStore, Unknown
+from relayer.ports import ObjectInfo, ObjectStore, T, Unknown, WrappedStore
 
 __all__ = ["Delayed", "Fate", "Request", "SteppingStore"]
 

@@ -7,14 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Audience, JobAccepted, Model, Record, Role, Source, Trust
-from relayer.domain.outcomes import JobState
+from relayer.domain.operations import (
+    EXTRACT,
+    SUMMARISE,
+    Audience,
+    JobAccepted,
+    JobState,
+    Model,
+    Record,
+    Role,
+    Source,
+    Trust,
+)
 from relayer.errors import QueueFull, Refused
 from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean
-from relayer.jobs.inputs import EXTRACT, SUMMARISE, JobInput, JobLine, seal_input
-from relayer.jobs.summaries import promise_summary, said_in
-from relayer.jobs.worker import check_room, doable
+from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
+from relayer.jobs.worker import check_room
 from relayer.lib.work import Deadline, Place, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -24,9 +33,8 @@ from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES
 from relayer.wire.memories import TurnItem
-from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin
+from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
 from relayer.writing.present import position, remembered
-from relayer.writing.redact import without_secrets
 
 # No operation of a capture has this index: a request has a hundred turns at most.
 _INDEX = 10_000
@@ -45,7 +53,7 @@ async def summarise(
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     work = ctx.facts
-    lent = SUMMARISE not in doable(work)
+    lent = SUMMARISE not in ctx.own_works
     if not request.host_model if lent else _used_up(ctx, access):
         return None
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
@@ -192,7 +200,7 @@ async def analyze(
     ctx.verdicts.update(verdict.reason for verdict in answer.verdicts)
     if request.session_end:
         job = await summarise(ctx, access, request, deadline)
-        lent = job is not None and SUMMARISE not in doable(ctx.facts)
+        lent = job is not None and SUMMARISE not in ctx.own_works
         answer = answer.model_copy(update={"summary_job_id": job, "host_model": answer.host_model or lent})
     return answer
 
@@ -221,7 +229,8 @@ async def _keep(
             deadline=deadline,
             promise=promise.make,
         )
-        await keep_turn(ctx, opened, access, request, outcomes=written.outcomes, deadline=deadline)
+        if request.store_transcript:
+            await keep_turn(ctx, opened, access, request, outcomes=written.outcomes, deadline=deadline)
         answer = schemas.AnalyzeResponse(
             state="pending" if written.job_id else "done",
             memories=remembered(written.outcomes, written.records),
@@ -267,7 +276,7 @@ class _Promise:
             QueueFull: too many promises of this account are open; nothing is written.
         """
         work, account = self.ctx.facts, self.access.account
-        self.lent = EXTRACT not in doable(work)
+        self.lent = EXTRACT not in self.ctx.own_works
         turns = {
             number: item.text
             for number, item in enumerate(self.request.turns)

@@ -15,8 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Kind, Model, Record, Restore, Trust
-from relayer.domain.outcomes import Status
+from relayer.domain.operations import Kind, Model, Record, Restore, Status, Trust
 from relayer.errors import Refused
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from relayer.access.accounts import Access, Principal
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.operations import Erase
-from relayer.domain.outcomes import Result
+from relayer.domain.operations import Erase, Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
 from relayer.lib.work import Deadline
 from relayer.log import creation

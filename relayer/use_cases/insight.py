@@ -18,9 +18,8 @@ import msgspec
 
 from relayer.access.accounts import Access
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
-from relayer.extraction.llm.answer import json_in
 from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
-from relayer.extraction.llm.conversation import day_of
+from relayer.extraction.llm.conversation import day_of, json_in
 from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of
 from relayer.lib.job_queue import DailyLimits, ModelBudget
 from relayer.lib.work import Deadline

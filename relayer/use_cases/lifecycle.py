@@ -11,8 +11,19 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Audience, Forget, Kind, Model, Restore, Trust
-from relayer.domain.outcomes import Outcome, RecordState, Refusal, Result, Status
+from relayer.domain.operations import (
+    Audience,
+    Forget,
+    Kind,
+    Model,
+    Outcome,
+    RecordState,
+    Refusal,
+    Restore,
+    Result,
+    Status,
+    Trust,
+)
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import (
@@ -29,9 +40,8 @@ from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
 from relayer.wire.memories import ErasureView
-from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector
+from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector, without_secrets_in
 from relayer.writing.present import position
-from relayer.writing.redact import without_secrets_in
 
 _TIMES = ("occurred_at", "valid_from", "valid_to")
 # Fields of the request that are no fields of a draft, or are not written as they are sent.

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.outcomes import JobState
+from relayer.domain.operations import JobState
 from relayer.errors import ModelAnswerUnusable, Refused
 from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
-from relayer.jobs.worker import doable, fail, finish, pending_jobs
+from relayer.jobs.worker import fail, finish, pending_jobs
 from relayer.lib.job_queue import Candidate, DailyLimits, ModelBudget
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, FactWork
@@ -115,7 +115,7 @@ async def _next(
 
 def _lent(ctx: Context, opened: OpenNamespace) -> Sequence[JobState]:
     """Return the open jobs that this relayer has no model for."""
-    own = doable(ctx.facts)
+    own = ctx.own_works
     return [job for job in pending_jobs(opened) if job.work not in own]
 
 

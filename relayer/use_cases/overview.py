@@ -1,8 +1,12 @@
-"""What there is to know at a glance: a profile, the newest memories for a cold start, the names of an account's namespaces.
+"""What there is to know at a glance: a profile, what should stand in every prompt, the newest memories, an account's namespaces.
 
 A profile is made anew for every request and never stored, so there is nothing to erase and nothing to go stale. No model
 is asked: what stands in it was said. The same memories give the same document, whoever asks and whenever, so that it can
 stand in the part of a prompt that a provider caches; only a memory's end of life changes it without a new entry.
+
+What should stand in every prompt of a session is made likewise, of the same memories: what could harm the person, how to answer
+them, who they are. What a memory says of this is told by its form alone (`relayer.search.essentials`), once while the namespace is
+open, newest first; a request whose time is nearly up answers with what was looked at, and the next goes on.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import chain
 from typing import Final, NamedTuple
 
 from relayer.access.accounts import Access, Principal
@@ -23,11 +28,12 @@ from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
+from relayer.search.essentials import CLASSES, Essential
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
-from relayer.wire.fields import one_line
+from relayer.wire.fields import clip, one_line
 from relayer.wire.memories import ContextDay, ContextResponse
 from relayer.wire.service import (
     INTRODUCTION,
@@ -36,6 +42,8 @@ from relayer.wire.service import (
     ProfileResponse,
     ProfileSection,
     SectionName,
+    StandingLine,
+    StandingResponse,
     heading,
     item,
     render,
@@ -65,7 +73,7 @@ _MISSES = 100
 _TRIES = 3
 
 
-class Candidate(NamedTuple):
+class _Candidate(NamedTuple):
     """A memory that may stand in the profile, without its text: there may be very many.
 
     ``place`` is the one in the log; ``rank`` begins with what is not pinned, and the smallest is the best.
@@ -88,7 +96,7 @@ class _Choice:
     now: int
     audiences: Collection[str]
     trusts: Collection[str]
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[_Candidate] = field(default_factory=list)
     outdone: dict[bytes, int] = field(default_factory=dict)
     retold: set[bytes] = field(default_factory=set)
 
@@ -102,13 +110,13 @@ class _Choice:
         # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
         importance = -round(record.importance, 1)
         rank = (not record.pinned, importance, -state.reinforced, -memory.active_at, -place)
-        self.candidates.append(Candidate(rank, place, record.id, record.trust))
+        self.candidates.append(_Candidate(rank, place, record.id, record.trust))
         self.retold.update(state.sources)
         for other in record.contradicts:
             distance = min(_DISTANCE[record.trust], self.outdone.get(other, len(_DISTANCE)))
             self.outdone[other] = distance
 
-    def best_first(self) -> list[Candidate]:
+    def best_first(self) -> list[_Candidate]:
         """Return what nothing newer stands for, best first."""
         return sorted(one for one in self.candidates if not one.rank[0] or self._stands(one))
 
@@ -122,7 +130,7 @@ class _Choice:
             return False
         return _is_among(record, self.audiences, self.trusts)
 
-    def _stands(self, one: Candidate) -> bool:
+    def _stands(self, one: _Candidate) -> bool:
         # What an assistant says against the user's own words does not take them away.
         outdone = self.outdone.get(one.record)
         return one.record not in self.retold and (outdone is None or outdone > _DISTANCE[one.trust])
@@ -156,7 +164,7 @@ async def profile(
             return ProfileResponse(document="", sections=(), shown=0, total=0)
         await opened.refresh(deadline)
         async with deadline.step("read"):
-            found = await candidates(opened, ctx.clock.now_ms(), audiences, trusts)
+            found = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
         chosen = _choose(opened, found, max_tokens * _BYTES_PER_TOKEN)
         sections = _in_sections(chosen)
         return ProfileResponse(
@@ -168,9 +176,9 @@ async def profile(
         )
 
 
-async def candidates(
+async def _candidates(
     opened: OpenNamespace, now: int, audiences: Sequence[str], trusts: Sequence[str]
-) -> list[Candidate]:
+) -> list[_Candidate]:
     """Return the memories to choose from, best first, all as of one position of the log."""
     tries = 0
     while True:
@@ -186,7 +194,7 @@ async def candidates(
 
 
 def _choose(
-    opened: OpenNamespace, candidates: Iterable[Candidate], room: int
+    opened: OpenNamespace, candidates: Iterable[_Candidate], room: int
 ) -> list[tuple[int, SectionName, ProfileLine]]:
     """Return what fits, each text once, with its place in the log."""
     room -= len(INTRODUCTION.encode())
@@ -240,6 +248,94 @@ def _in_sections(chosen: Iterable[tuple[int, SectionName, ProfileLine]]) -> tupl
         )
         for name in SECTIONS
         if name in lines
+    )
+
+
+_LONGEST_LINE = 120
+# Looked at between two turns of the others: a few milliseconds.
+_AT_ONE_TURN = 20
+# Of the time that is left when looking begins; the rest is for the answer.
+_SHARE = 0.6
+
+
+async def standing(
+    ctx: Context,
+    access: Access,
+    *,
+    lines: int,
+    audiences: Sequence[str],
+    trusts: Sequence[str],
+    deadline: Deadline,
+) -> StandingResponse:
+    """Return what should stand in every prompt: dangers first, then wishes about answers, then who the person is.
+
+    Of each kind what is pinned comes first, then what is newest; a text that says no word that a line before it does not say is
+    left out.
+
+    Args:
+        ctx: the relayer.
+        access: the way into the namespace.
+        lines: how many at most.
+        audiences: only these; none means all.
+        trusts: likewise.
+        deadline: of the request.
+
+    Raises:
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
+    """
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            return StandingResponse(lines=())
+        await opened.refresh(deadline)
+        async with deadline.step("read"):
+            chosen = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
+            found, complete = await _look(opened, chosen, deadline)
+        ordered = chain.from_iterable(found[kind] for kind in CLASSES[1:])
+        return StandingResponse(
+            lines=tuple(_distinct(opened, ordered))[:lines],
+            complete=complete,
+            position=position(opened.position),
+        )
+
+
+async def _look(
+    opened: OpenNamespace, chosen: Iterable[_Candidate], deadline: Deadline
+) -> tuple[dict[str, list[tuple[bytes, Essential]]], bool]:
+    """Return by class what matters, pinned first and then newest first, and whether everything was looked at."""
+    found: dict[str, list[tuple[bytes, Essential]]] = {kind: [] for kind in CLASSES}
+    reserve = deadline.remaining() * (1 - _SHARE)
+    for number, one in enumerate(sorted(chosen, key=lambda one: (one.rank[0], -one.place))):
+        if number % _AT_ONE_TURN == 0:
+            await asyncio.sleep(0)
+            if deadline.remaining() < reserve:
+                return found, False
+        kind = opened.essential(one.record)
+        if kind is not None:
+            found[kind].append((one.record, kind))
+    return found, True
+
+
+def _distinct(opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]]) -> Iterator[StandingLine]:
+    said: list[frozenset[str]] = []
+    for record_id, kind in ordered:
+        record = opened.record(record_id)
+        line = None if record is None else _standing_line(record, kind)
+        words = frozenset() if line is None else frozenset(line.text.casefold().rstrip(".!").split())
+        if line is not None and words and not any(words <= other for other in said):
+            said.append(words)
+            yield line
+
+
+def _standing_line(record: Record, about: Essential) -> StandingLine:
+    return StandingLine(
+        id=ulid.render(record.id),
+        text=clip(one_line(record.text), _LONGEST_LINE),
+        speaker=one_line(record.source.speaker),
+        kind=record.kind.value,
+        audience=record.audience.value,
+        trust=record.trust.value,
+        pinned=record.pinned,
+        about=about,
     )
 
 

@@ -18,13 +18,13 @@ from relayer.access.accounts import Access
 from relayer.domain.operations import Trust
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
 from relayer.extraction.changes import may_follow, told_by
+from relayer.lib.n_grams import read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Origin, Shown
 from relayer.ports import EmbeddingModel
 from relayer.search.passages import passage_at
-from relayer.search.prompt_reader import read_prompt
 from relayer.search.ranking import (
     ABOUT,
     ONESELF,

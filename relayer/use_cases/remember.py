@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Record, Trust
-from relayer.domain.outcomes import Status
+from relayer.domain.operations import Record, Status, Trust
 from relayer.extraction.normal_text import normal_text
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
@@ -17,9 +16,15 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.service import Imported, ImportItem, ImportRequest, ImportResponse
-from relayer.writing.drafts import Draft, append_drafts, parse_vector, record_of
+from relayer.writing.drafts import (
+    Draft,
+    append_drafts,
+    parse_vector,
+    record_of,
+    without_secrets,
+    without_secrets_in,
+)
 from relayer.writing.present import position, remembered
-from relayer.writing.redact import without_secrets, without_secrets_in
 
 
 async def remember(

@@ -15,14 +15,16 @@ from relayer.domain.operations import (
     Audience,
     Dialogue,
     Line,
+    Outcome,
     Put,
+    RecordState,
     Role,
     Source,
+    Status,
     Stored,
     Trust,
     encode_record,
 )
-from relayer.domain.outcomes import Outcome, RecordState, Status
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import clean
 from relayer.lib.work import Deadline, weight
@@ -55,7 +57,7 @@ async def keep_turn(
     outcomes: Sequence[Outcome],
     deadline: Deadline,
 ) -> None:
-    """Keep a turn word for word, if that was asked for and its memories are there; the same request keeps it once.
+    """Keep a turn word for word, if its memories are there; the same request keeps it once.
 
     Nothing is kept of a turn in which something was said that somebody forgot or erased, nor what a gateway doubts.
 
@@ -64,7 +66,7 @@ async def keep_turn(
     Raises:
         RelayerError: the log does not take it; the same request again does.
     """
-    if not request.store_transcript or any(outcome.refusal is not None for outcome in outcomes):
+    if any(outcome.refusal is not None for outcome in outcomes):
         return
     lines = tuple(_lines(request.turns))
     if not lines:

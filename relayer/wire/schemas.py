@@ -1,8 +1,6 @@
-"""The requests and answers that both sides use most, under one name.
+"""The requests and answers that both sides use most, under one name; each stands in `fields`, `memories` or `service`.
 
-Each stands in the module of what it is about: `vocabulary`, `memories`, `recall`, `capture`, `service`, `problems`. What fewer
-callers need is imported from where it is: `life`, `answers`, `consolidation`, `context`, `erasure`, `profile`, `transfer`.
-The OpenAPI document is generated from all of them.
+The OpenAPI document is generated from all of these modules.
 """
 
 from __future__ import annotations

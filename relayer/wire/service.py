@@ -317,9 +317,6 @@ class TranscriptResponse(Answer):
     position: Position | None = None
 
 
-EXPORT_FORMAT = 1
-
-
 class ExportRequest(Selection):
     """``POST /v1/export``: the memories that pass the filters, live ones unless ``states`` says more.
 

@@ -1,4 +1,4 @@
-"""What is to become a memory, before it is sealed: from an item of a request, merged with what is known already."""
+"""What is to become a memory, before it is sealed: without secrets, from an item of a request, merged with what is known already."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -14,22 +15,24 @@ from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
 from relayer.domain.operations import (
+    EMBED,
     Audience,
     JobAccepted,
     Kind,
     Model,
     Operation,
     Origin,
+    Outcome,
     Put,
     Record,
     Role,
     Source,
+    Status,
     Stored,
     Supersede,
     Trust,
     encode_record,
 )
-from relayer.domain.outcomes import Outcome, Status
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
@@ -43,9 +46,36 @@ from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.rows import Vector
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 from relayer.wire import codec as ulid
-from relayer.wire.memories import MemoryItem
+from relayer.wire.memories import MemoryItem, TurnItem
+from relayer.wire.redaction import redact
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import ImportItem
+
+_Said = TypeVar("_Said", MemoryItem, TurnItem)
+
+
+# Gateways redact before they send. This is for those that do not: other clients, and older gateways.
+async def without_secrets(ctx: Context, account: str, said: tuple[_Said, ...]) -> tuple[_Said, ...]:
+    """Return what was said without secrets, before the extractor, the model and the log see it.
+
+    It is the same tuple where there are none or redaction is off.
+    """
+    given = [one.text for one in said]
+    texts = await _redacted(ctx, account, given)
+    if texts == given:
+        return said
+    return tuple(one.model_copy(update={"text": text}) for one, text in zip(said, texts, strict=True))
+
+
+async def without_secrets_in(ctx: Context, account: str, text: str) -> str:
+    """Return a text that holds no secrets; the same one where redaction is off."""
+    return (await _redacted(ctx, account, [text]))[0]
+
+
+async def _redacted(ctx: Context, account: str, texts: list[str]) -> list[str]:
+    if not ctx.redacts:
+        return texts
+    return await ctx.texts.make(account, (redact(text).text for text in texts), weight(texts))
 
 
 # Two of these are made for every memory: a struct is made, and changed, in a third of the time that a dataclass takes.
@@ -247,7 +277,6 @@ def _is_later(old: Record, new: Record) -> bool:
     return new.occurred_at is not None and old.occurred_at is not None and old.occurred_at > new.occurred_at
 
 
-EMBED = "embed"
 _FLOATS = np.dtype("<f4")
 _TINY = 1e-6
 # Characters of a text that is sealed in a step of the event loop of its own.

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import BaseModel
 
 from relayer.domain import namespace as domain
-from relayer.domain.outcomes import Outcome, Refusal, Result, Status
+from relayer.domain.operations import Outcome, Refusal, Result, Status
 from relayer.namespaces.context import idempotency_conflict, nonce_reused
 from relayer.namespaces.records import Memory, Origin, Shown
 from relayer.wire import codec as ulid

@@ -18,6 +18,7 @@ from relayer.admin.backup_store import BackupStore
 from relayer.admin.last_backup import note_backup
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import (
+    EXTRACT,
     Audience,
     JobAccepted,
     JobFinished,
@@ -27,12 +28,12 @@ from relayer.domain.operations import (
     Supersede,
     encode_record,
 )
-from relayer.jobs.inputs import EXTRACT, JobInput, JobLine, seal_input
+from relayer.jobs.tasks import JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
 from relayer.log.objects import LogPorts
-from relayer.maintenance.embeddings import maintain
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.open_namespaces import maintain
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder

@@ -40,7 +40,7 @@ def teach_entries() -> None:
 def teach_operations() -> None:
     operations._KINDS = operations._KINDS | {"pin"}
     operations._DECODER = msgspec.msgpack.Decoder(operations.Operation | Pin)
-    from relayer.domain.outcomes import Result
+    from relayer.domain.operations import Result
     from relayer.domain.state import NamespaceState
 
     known = NamespaceState._change

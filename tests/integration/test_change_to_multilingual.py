@@ -6,7 +6,7 @@ import pytest
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 pytestmark = pytest.mark.skipif(

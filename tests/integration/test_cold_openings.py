@@ -10,8 +10,7 @@ import pytest
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.errors import StoreUnavailable
-from relayer.lib.wrapped_store import T, WrappedStore
-from relayer.ports import ObjectStore
+from relayer.ports import ObjectStore, T, WrappedStore
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 from relayer.testing.signing_gateway import SigningGateway
 

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 

@@ -21,8 +21,7 @@ from sim_world import repeatable
 from virtual_time import VirtualClock, WrongClock
 
 from relayer.domain.namespace import Custody, Pointer, PointerState
-from relayer.domain.operations import Origin, Put, Stored
-from relayer.domain.outcomes import Result
+from relayer.domain.operations import Origin, Put, Result, Stored
 from relayer.errors import NamespaceClosed, QueueFull, StoreError
 from relayer.log import creation
 from relayer.log.collector import Collector

@@ -18,10 +18,10 @@ from relayer.domain.operations import (
     Origin,
     Put,
     Restore,
+    Result,
     Stored,
     Supersede,
 )
-from relayer.domain.outcomes import Result
 
 __all__ = ["SHARED_JOB", "Memories", "Wish"]
 

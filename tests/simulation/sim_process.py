@@ -14,8 +14,7 @@ from sim_store import LinkToStore
 
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Manifest
-from relayer.domain.operations import JobFinished, Put, Stored, Supersede
-from relayer.domain.outcomes import Result
+from relayer.domain.operations import JobFinished, Put, Result, Stored, Supersede
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace

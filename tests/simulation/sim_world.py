@@ -27,8 +27,7 @@ from sim_store import LinkToStore, Violation, Witness
 from virtual_time import VirtualClock, WrongClock
 
 from relayer.domain.namespace import Custody, Position, genesis
-from relayer.domain.operations import JobAccepted, Operation, Origin, Put, Supersede
-from relayer.domain.outcomes import Outcome, Result
+from relayer.domain.operations import JobAccepted, Operation, Origin, Outcome, Put, Result, Supersede
 from relayer.domain.state import NamespaceState
 from relayer.errors import QueueFull, StoreError
 from relayer.log import creation

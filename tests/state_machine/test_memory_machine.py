@@ -24,8 +24,7 @@ from model_memory import Model
 from two_relayers import TwoRelayers
 
 from relayer.domain.duplicates import Duplicates
-from relayer.domain.operations import Operation
-from relayer.domain.outcomes import Outcome, Refusal
+from relayer.domain.operations import Operation, Outcome, Refusal
 from relayer.domain.state import NamespaceState
 from relayer.errors import Refused, RelayerError
 from relayer.log.erasure.namespaces import NamespaceEraser

@@ -19,8 +19,8 @@ from relayer.lib.work import Deadline
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
-from relayer.maintenance.embeddings import maintain
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.search.baseline import Calibration

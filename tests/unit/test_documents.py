@@ -17,7 +17,7 @@ from relayer import errors
 from relayer.access import accounts
 from relayer.cli import app as relayer_app
 from relayer.domain import namespace, operations
-from relayer.domain.outcomes import Refusal
+from relayer.domain.operations import Refusal
 from relayer.http import accept, limits, problems, routes
 from relayer.log.erasure import reports as erasure_reports
 from relayer.namespaces import cache as open_namespaces

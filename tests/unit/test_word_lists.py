@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from gateway_plugin.filters import FILLER
-from relayer.extraction import english, language
+from relayer.extraction import english, words
 from relayer.extraction import statements as courtesies
 from relayer.extraction.words import Phrases
 from relayer.search.baseline import STATEMENTS, UNRELATED_PROMPTS
@@ -39,7 +39,7 @@ ENGLISH = sorted(name for name in vars(english) if name.isupper() and not name.s
         ([(name, plain(getattr(english, name))) for name in ENGLISH], "2f983f1060c7aceb1a8081f677e8da24"),
         (plain(courtesies._COURTESIES), "ebdeaef9e13017b89c45245707e0cff2"),
         (
-            [(name, plain(words)) for name, words in language._FUNCTION_WORDS.items()],
+            [(name, plain(listed)) for name, listed in words._FUNCTION_WORDS.items()],
             "15fef280d7a4cfd5f6c150732cbec515",
         ),
         (plain(FILLER), "77951eefac59221c37d9ba5405c0ea13"),

@@ -34,7 +34,6 @@ from relayer.adapters.directory_store.tree import (
     sync_directory,
     unsettled,
 )
-from relayer.domain.operations import check_key, check_prefix, check_range
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import (
     Absent,
@@ -51,6 +50,9 @@ from relayer.ports import (
     Throttled,
     Unchanged,
     Unknown,
+    check_key,
+    check_prefix,
+    check_range,
 )
 
 _SYS_OPENAT2 = 437  # the same on every architecture that Python supports (include/uapi/asm-generic/unistd.h)

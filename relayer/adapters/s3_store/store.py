@@ -30,7 +30,6 @@ from relayer.adapters.s3_store.failures import (
     of_answer,
     of_silence,
 )
-from relayer.domain.operations import check_key, check_prefix, check_range
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable, VersionsHidden
 from relayer.ports import (
     Absent,
@@ -46,6 +45,9 @@ from relayer.ports import (
     Swapped,
     Unchanged,
     Unknown,
+    check_key,
+    check_prefix,
+    check_range,
 )
 
 _NOT_OFFERED = frozenset({"NotImplemented", "MethodNotAllowed", "XNotImplemented"})

@@ -19,8 +19,7 @@ from itertools import pairwise
 
 from relayer.extraction import english as en
 from relayer.extraction.gist import Slot, forms_in, tokens_of
-from relayer.extraction.language import function_words
-from relayer.extraction.words import Word, word_set, words_of
+from relayer.extraction.words import Word, function_words, word_set, words_of
 
 _PLAIN = str.maketrans("‘’‚‛“”„‟–—‐‑", "''''\"\"\"\"----")  # noqa: RUF001 - the typographic forms are the point
 _SHORTEST = 2

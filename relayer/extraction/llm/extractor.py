@@ -9,8 +9,16 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from relayer.domain.operations import Kind, Role
-from relayer.extraction.llm.answer import SCHEMA, Answer, Proposal, RelationName, read_answer
-from relayer.extraction.llm.conversation import Line, day_of, render
+from relayer.extraction.llm.conversation import (
+    SCHEMA,
+    Answer,
+    Line,
+    Proposal,
+    RelationName,
+    day_of,
+    read_answer,
+    render,
+)
 from relayer.extraction.llm.evidence import (
     Doubt,
     Ground,

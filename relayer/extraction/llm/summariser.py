@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from relayer.errors import ModelAnswerUnusable
-from relayer.extraction.llm.answer import is_nothing, json_in
-from relayer.extraction.llm.conversation import Line, render
+from relayer.extraction.llm.conversation import Line, is_nothing, json_in, render
 from relayer.extraction.llm.evidence import Ground, doubt_of, fold
 from relayer.extraction.llm.extractor import summary_prompt
 from relayer.ports import ChatMessage, ChatModel

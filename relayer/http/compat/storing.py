@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
-from relayer.domain.outcomes import Status
+from relayer.domain.operations import Status
 from relayer.errors import NamespaceClosed, Refused
 from relayer.http.compat import contract, names
 from relayer.http.compat.contract import CompatError, bad, check_text

@@ -27,8 +27,7 @@ from relayer.adapters.directory_store.tree import LOCKS, STAGING, Tree, Uncertai
 from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest, Pointer
-from relayer.domain.operations import Operation, Origin, Put, Stored
-from relayer.domain.outcomes import Outcome, Result
+from relayer.domain.operations import Operation, Origin, Outcome, Put, Result, Stored
 from relayer.errors import RelayerError
 from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog

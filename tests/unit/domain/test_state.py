@@ -13,13 +13,16 @@ from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
     Operation,
+    Outcome,
     Put,
+    Refusal,
     Restore,
+    Result,
+    Status,
     Stored,
     Supersede,
     VectorSet,
 )
-from relayer.domain.outcomes import Outcome, Refusal, Result, Status
 from relayer.domain.state import EXPIRY_GRACE_MS, NONCE_LIFE_MS, NONCES_KEPT, NamespaceState
 from relayer.errors import UpgradeRequired
 

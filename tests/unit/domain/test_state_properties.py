@@ -16,10 +16,11 @@ from relayer.domain.operations import (
     JobFinished,
     Malformed,
     Operation,
+    Result,
+    Status,
     decode_operation,
     encode_operation,
 )
-from relayer.domain.outcomes import Result, Status
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired
 

@@ -10,8 +10,7 @@ import pytest
 
 from relayer.domain.operations import Kind, Role
 from relayer.errors import ModelAnswerUnusable
-from relayer.extraction.llm.answer import read_answer
-from relayer.extraction.llm.conversation import Line, render
+from relayer.extraction.llm.conversation import Line, read_answer, render
 from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of, find_passage, said_of
 from relayer.extraction.llm.extractor import Extraction, LlmExtractor, extract_prompt
 from relayer.ports import ChatAnswer, ChatMessage

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.extraction.language import guess_language
-from relayer.extraction.words import Phrases, clean, is_question, mask_non_prose, split_sentences, words_of
+from relayer.extraction.words import (
+    Phrases,
+    clean,
+    guess_language,
+    is_question,
+    mask_non_prose,
+    split_sentences,
+    words_of,
+)
 
 
 def sentences(text):

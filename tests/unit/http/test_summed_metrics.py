@@ -7,8 +7,7 @@ import json
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from relayer.http.health import Metrics
-from relayer.http.summed_metrics import SummedMetrics, families_of
+from relayer.http.metrics import Metrics, SummedMetrics, families_of
 
 
 def shown(summed: SummedMetrics) -> dict[tuple[str, ...], float]:

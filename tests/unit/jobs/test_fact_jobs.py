@@ -15,7 +15,7 @@ from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.jobs.worker import working as jobs
 from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.lib.scheduler import Scheduler
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze, get_job

@@ -13,7 +13,7 @@ from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.context import FactWork
 from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze

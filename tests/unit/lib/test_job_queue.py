@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayer.domain.outcomes import JobState
+from relayer.domain.operations import JobState
 from relayer.lib.job_queue import DAY_MS, Candidate, DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.testing.fake_clock import FakeClock
 

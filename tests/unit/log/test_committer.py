@@ -11,11 +11,12 @@ from relayer.domain.operations import (
     JobFinished,
     Origin,
     Put,
+    Refusal,
+    Result,
     Stored,
     decode_entry,
     encode_operation,
 )
-from relayer.domain.outcomes import Refusal, Result
 from relayer.errors import (
     NamespaceClosed,
     QueueFull,

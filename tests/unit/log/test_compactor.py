@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 from log_world import World, compact, drop_slots, entry, manifest_in, plain, put, settle, store_entry
 
-from relayer.domain.operations import Erase, Forget, JobAccepted, JobFinished, Origin
-from relayer.domain.outcomes import Result
+from relayer.domain.operations import Erase, Forget, JobAccepted, JobFinished, Origin, Result
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor, Work

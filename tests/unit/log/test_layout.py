@@ -1,7 +1,7 @@
 import pytest
 
-from relayer.domain.operations import check_key
 from relayer.log.objects import Layout
+from relayer.ports import check_key
 
 INCARNATION = bytes(range(16))
 

@@ -9,7 +9,7 @@ from erasing_world import HOUR, ErasingWorld
 from log_world import ACCOUNT, SECRET, compact, manifest_in, new, put, settle, write_manifest
 
 from relayer.domain.namespace import PointerState
-from relayer.domain.outcomes import Refusal, Result
+from relayer.domain.operations import Refusal, Result
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log import creation
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report

@@ -1,7 +1,7 @@
 import pytest
 from log_world import ACCOUNT, SECRET, World, compact, drop_slots, put
 
-from relayer.domain.outcomes import Result
+from relayer.domain.operations import Result
 from relayer.errors import StoreUnavailable
 from relayer.log import creation
 from relayer.log.namespace_log import Consistency, NamespaceLog

@@ -5,8 +5,7 @@ import pytest
 from log_world import World, compact, drop_slots, entry, manifest_of, put, settle, store_entry, write_manifest
 
 from relayer.domain.namespace import MANIFEST_FORMAT, Position
-from relayer.domain.operations import ENTRY_VERSION, Forget, Origin, encode_operation
-from relayer.domain.outcomes import Refusal, Result
+from relayer.domain.operations import ENTRY_VERSION, Forget, Origin, Refusal, Result, encode_operation
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import Layout, PositionUnknown, RollbackDetected, digest_of

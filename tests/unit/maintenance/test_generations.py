@@ -9,8 +9,8 @@ import pytest
 from index_world import SMALL, opened_of, remember
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
-from relayer.maintenance.embeddings import maintain
 from relayer.maintenance.indexes import IndexMaintenance
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.projection import CalibratedModel, EmbeddingSpace
 from relayer.search.baseline import Calibration, calibrate

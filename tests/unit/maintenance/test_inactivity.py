@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from relayer.lib.scheduler import Scheduler
-from relayer.maintenance.expiry import INTERVAL_SECONDS, forget_inactive, forgetting_inactive
+from relayer.maintenance.open_namespaces import EXPIRY_SECONDS, forget_inactive, forgetting_inactive
 from relayer.settings.config import RelayerSettings
 from relayer.use_cases.lifecycle import restore
 from relayer.use_cases.memories import list_memories
@@ -70,7 +70,7 @@ async def test_it_is_applied_to_what_is_open_now_and_then(house):
     async with Scheduler(house.clock, house.ctx.randomness, lambda name, _: pytest.fail(name)) as scheduler:
         scheduler.start(forgetting_inactive(house.ctx, 30))
         for _ in range(3):
-            await house.clock.advance(INTERVAL_SECONDS)
+            await house.clock.advance(EXPIRY_SECONDS)
     assert not scheduler.failures
     assert await listed(house, "forgotten") == {"idle"}
 

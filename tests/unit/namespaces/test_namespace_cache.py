@@ -9,7 +9,7 @@ import pytest
 from index_world import opened_of, remember, replica, write_index
 
 from relayer.errors import RelayerError
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import CacheLimits
 from relayer.use_cases.recall import recall
 from relayer.wire.schemas import RecallRequest

@@ -9,7 +9,7 @@ import pytest
 from index_world import opened_of
 
 from relayer.errors import CorruptNamespace, WrongNamespaceKey
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.recording_store import RecordingStore

@@ -11,8 +11,8 @@ from index_world import answers, do_something, opened_of, remember, replica, wri
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.operations import Erase, Origin
-from relayer.maintenance.embeddings import maintain
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import Absent, EmbeddingModel, Found, GetOutcome
 from relayer.testing.recording_store import RecordingStore

@@ -8,8 +8,8 @@ import pytest
 from gateway_plugin import MemoryPlugin
 from relayer.adapters.memory_store import MemoryStore
 from relayer.errors import StoreUnavailable
-from relayer.extraction import message_reader
-from relayer.search import essentials, prompt_reader
+from relayer.lib import n_grams
+from relayer.search import essentials
 from relayer.testing import local_relayer as module
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
@@ -70,10 +70,8 @@ def test_one_that_cannot_start_on_its_thread_says_why_to_its_caller():
 
 
 async def test_what_reads_texts_is_loaded_before_the_first_request():
-    prompt_reader._heads.cache_clear()
-    message_reader._heads.cache_clear()
+    n_grams.heads_of.cache_clear()
     essentials._weights.cache_clear()
     async with local_relayer():
-        assert prompt_reader._heads.cache_info().currsize == 1
-        assert message_reader._heads.cache_info().currsize == 1
+        assert n_grams.heads_of.cache_info().currsize == len(("prompts", "messages"))
         assert essentials._weights.cache_info().currsize == 1

@@ -25,7 +25,7 @@ from relayer.lib.scheduler import Scheduler
 from relayer.log.collector import GRACE_MS
 from relayer.log.objects import ObjectSealer, Place
 from relayer.log.segments import PackPlace, open_pack
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.context import FactWork
 from relayer.ports import Found
 from relayer.search.terms import indexed_text

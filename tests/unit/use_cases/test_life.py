@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from relayer.errors import Refused
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.lifecycle import delete, restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.recall import recall

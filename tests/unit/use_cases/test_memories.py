@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from relayer.errors import Refused
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import get_job
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories
 from relayer.use_cases.overview import list_namespaces

@@ -7,7 +7,7 @@ import pytest
 
 from relayer.domain.namespace import Custody
 from relayer.errors import DeadlineExceeded, Refused, WrongCustody, WrongNamespaceKey
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest

@@ -18,13 +18,12 @@ from relayer.domain.operations import (
     decode_record,
     encode_record,
 )
-from relayer.maintenance.embeddings import maintain
+from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.changes import changes
 from relayer.use_cases.erase import erase_memory, erase_namespace
-from relayer.use_cases.export import export
 from relayer.use_cases.lifecycle import delete, restore
-from relayer.use_cases.memories import forget_memory, list_memories
+from relayer.use_cases.memories import export, forget_memory, list_memories
 from relayer.use_cases.overview import list_namespaces
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember

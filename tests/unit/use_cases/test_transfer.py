@@ -7,8 +7,7 @@ import json
 import pytest
 
 from relayer.errors import Refused
-from relayer.use_cases.export import export
-from relayer.use_cases.memories import forget_memory, list_memories
+from relayer.use_cases.memories import export, forget_memory, list_memories
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import import_memories, remember
 from relayer.wire.schemas import RecallRequest, RememberRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relayer.wire.schemas import MemoryItem, TurnItem
-from relayer.writing.redact import without_secrets, without_secrets_in
+from relayer.writing.drafts import without_secrets, without_secrets_in
 
 TOKEN = "gh" + "p_" + "Z9" * 18
 TEXT = f"I push to the mirror with {TOKEN} every Monday."

@@ -1,8 +1,11 @@
-"""Maintenance of open namespaces: vectors that are missing or of an older model, and what has to be derived again.
+"""Maintenance of open namespaces: vectors that are missing or old, what has to be derived again, what nobody needs any more.
 
 After an erasure, what was derived from several memories went with one of them and is made again from the others. Nothing
 of it is kept meanwhile, because it may say what was erased. The promise is a job like any other; its id follows from the
 erasure's, so that several relayers promise it once.
+
+The inactivity policy, off unless an operator sets it, forgets what nobody pinned and nobody said again for long. It looks at
+namespaces while their agents use them. Forgetting is undoable, and what is restored counts as active from then on.
 """
 
 from __future__ import annotations
@@ -15,19 +18,31 @@ from contextlib import suppress
 from functools import partial
 
 from relayer.domain.erasures import Erasure
-from relayer.domain.operations import JobAccepted, JobFinished, Origin, Record, VectorSet
-from relayer.domain.outcomes import Refusal
+from relayer.domain.operations import (
+    EMBED,
+    EXTRACT,
+    SUMMARISE,
+    Forget,
+    JobAccepted,
+    JobFinished,
+    Origin,
+    Record,
+    Refusal,
+    Result,
+    VectorSet,
+)
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.jobs.inputs import EXTRACT, SUMMARISE, input_of, seal_input
-from relayer.jobs.summaries import promise_summary
+from relayer.jobs.tasks import input_of, promise_summary, seal_input
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_meaning, encode_vector, headed, header_of
+from relayer.namespaces.records import Memory
 from relayer.search.passages import MOST_VECTORS, Meaning, is_long, passages
 from relayer.search.rows import Vector
 from relayer.wire.codec import lp
-from relayer.writing.drafts import EMBED, embed_with_contexts, new_id, seal_vector
+from relayer.wire.memories import MAX_DELETED, Selection
+from relayer.writing.drafts import embed_with_contexts, new_id, seal_vector
 
 _ID_SIZE = 16
 
@@ -246,3 +261,33 @@ async def _further(
         found += zip((start for start, _ in some), vectors, strict=True)
         await asyncio.sleep(0)
     return tuple(found)
+
+
+EXPIRY_SECONDS = 600.0
+DAY_MS = 86_400_000
+
+
+def forgetting_inactive(ctx: Context, days: int) -> Periodic:
+    """Return the task that applies the policy to what is open, now and then; a failure is reported and tried again."""
+
+    async def round_(on_error: OnError) -> None:
+        await ctx.namespaces.in_each(lambda opened: forget_inactive(ctx, opened, days), on_error)
+
+    return Periodic("forgetting", round_, EXPIRY_SECONDS)
+
+
+async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int:
+    """Forget what was neither stored, said again nor restored for so many days, and is not pinned; return how many."""
+    await opened.wait_indexed()
+    idle = Selection(inactive_since=ctx.clock.now_ms() - days * DAY_MS, pinned=False)
+    found = [_forget(memory) for memory in opened.memories(idle) if memory.is_live]
+    if not found:
+        return 0
+    outcomes = await opened.append(found[:MAX_DELETED])
+    return sum(outcome.result is Result.FORGOTTEN for outcome in outcomes)
+
+
+def _forget(memory: Memory) -> Forget:
+    # Nobody's request, and the same operation on every relayer: it is done once for each time the memory fell idle.
+    asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)
+    return Forget(Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), memory.id)

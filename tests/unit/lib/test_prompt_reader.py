@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.lib.n_grams import LANGUAGES
-from relayer.search.prompt_reader import read_prompt
+from relayer.lib.n_grams import LANGUAGES, read_prompt
 
 ASKS = (
     ("en", "where did I leave my bike keys again?"),

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.system import MeteredStore, SystemClock
+from relayer.adapters.system import SystemClock
 from relayer.errors import StoreFull, StoreUnavailable
+from relayer.http.metrics import MeteredStore
 from relayer.testing.recording_store import RecordingStore
 
 

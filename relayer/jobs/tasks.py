@@ -1,0 +1,384 @@
+"""What is promised of the model, facts of what was said and the summary of a session: its input, its asking, its end in the log.
+
+The input, messages and the memories that hold them, is sealed in the log beside the promise. When the job runs, only what
+is still live of it counts, and the model is asked once. What was said stays as it was kept, whatever becomes of a summary. The
+summary is derived from all that it was made of: it goes when one of these is erased, and is made again of the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from relayer.domain.operations import (
+    EMBED,
+    SUMMARISE,
+    Audience,
+    JobAccepted,
+    JobFinished,
+    JobState,
+    Kind,
+    Model,
+    Operation,
+    Origin,
+    Record,
+    Role,
+    Source,
+    Status,
+    Trust,
+)
+from relayer.errors import EmbedderUnavailable, QueueFull
+from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
+from relayer.extraction.llm.extractor import Extraction, Fact
+from relayer.extraction.llm.summariser import Summariser
+from relayer.extraction.normal_text import normal_text
+from relayer.extraction.words import guess_language
+from relayer.namespaces.context import Context, FactWork
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.projection import header_of
+from relayer.wire import codec as ulid
+from relayer.wire import schemas
+from relayer.wire.fields import SPOKEN_ROLES
+from relayer.wire.memories import RecallRequest
+from relayer.wire.sealing import SALT_SIZE
+from relayer.writing.drafts import Draft, new_id, seal_results
+
+_MOST_SHOWN = 48_000  # characters of one capture: about 12,000 tokens of English
+
+
+class JobLine(msgspec.Struct, frozen=True, array_like=True):
+    """One message of a job's input; ``record`` is the memory that holds it verbatim, empty when none was asked for."""
+
+    role: Role
+    text: str
+    occurred_at: int | None = None
+    speaker: str = ""
+    message_id: str = ""
+    record: bytes = b""
+
+
+class JobInput(msgspec.Struct, frozen=True, array_like=True):
+    """What a job needs to know, sealed in the log beside its promise."""
+
+    lines: tuple[JobLine, ...]
+    audience: Audience
+    host: str
+    agent: str
+    session: str
+    author: bytes
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(JobInput)
+
+
+def input_of(records: Sequence[Record]) -> JobInput:
+    """Return the input of a job about memories of one session, one at least."""
+    lines = tuple(
+        JobLine(
+            record.source.role,
+            record.text,
+            record.occurred_at,
+            record.source.speaker,
+            "".join(record.source.message_ids[:1]),
+            record.id,
+        )
+        for record in records
+    )
+    first = records[0]
+    source = first.source
+    return JobInput(lines, first.audience, source.host, source.agent, source.session, first.author)
+
+
+def seal_input(ctx: Context, opened: OpenNamespace, job: bytes, given: JobInput) -> bytes:
+    """Seal a job's input under its id."""
+    return opened.keys.seal_record(job, _ENCODER.encode(given), salt=ctx.randomness.bytes(SALT_SIZE))
+
+
+# A session of fewer messages is its own summary.
+_FEWEST = 3
+# Of the newest memories so many are looked at; what a session left is among them when it ends.
+_LOOKED_BACK = 1000
+_AT_ONCE = 50
+_LLM = "llm"  # who made what a language model wrote
+
+
+async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> list[Record]:
+    """Return what is live of a session among these people, oldest first; nothing that is doubted, and no summary."""
+    found: list[Record] = []
+    newest = [one for one in opened.ids() if opened.is_memory(one)][-_LOOKED_BACK:]
+    for place, one in enumerate(reversed(newest)):
+        memory = opened.memory(one)
+        if memory is not None and memory.is_live and _belongs(memory.record, session, audience):
+            found.append(memory.record)
+        if place % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found[::-1]
+
+
+def _belongs(record: Record, session: str, audience: Audience) -> bool:
+    return (
+        record.source.session == session
+        and record.audience is audience
+        and not record.suspect
+        # What was made by a model of the same session is no source beside it.
+        and record.source.role in SPOKEN_ROLES
+        and record.kind is not Kind.SUMMARY
+        and record.extractor.name != _LLM
+    )
+
+
+def promise_summary(
+    ctx: Context, opened: OpenNamespace, origin: Origin, job: bytes, said: Sequence[Record]
+) -> JobAccepted | None:
+    """Return the promise of a summary of these memories of one session; None when they are too few for one."""
+    if len(said) < _FEWEST:
+        return None
+    sealed = seal_input(ctx, opened, job, input_of(said))
+    return JobAccepted(origin, job, SUMMARISE, tuple(record.id for record in said), sealed)
+
+
+Shown = tuple[JobLine, tuple[bytes, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobTask:
+    """A job whose turn has come.
+
+    Attributes:
+        opened: where.
+        job: as the log knows it now.
+        given: its input.
+        shown: the newest lines that fit one question, of what is still live, each with the memories that hold it.
+    """
+
+    opened: OpenNamespace
+    job: JobState
+    given: JobInput
+    shown: Sequence[Shown]
+
+    @property
+    def lines(self) -> list[Line]:
+        """What the model reads."""
+        return [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in self.shown]
+
+    @property
+    def sources(self) -> tuple[bytes, ...]:
+        """The memories that hold any of the lines, each once."""
+        return tuple(dict.fromkeys(record for _, records in self.shown for record in records))
+
+    def record(self, text: str, made_by: Model, trust: Trust, occurred_at: int | None) -> Record:
+        """Return what a model made of the lines, as a memory without an id, among those to whom they were said."""
+        given = self.given
+        return Record(
+            id=b"",
+            namespace=self.opened.name,
+            text=text,
+            audience=given.audience,
+            trust=trust,
+            lang=guess_language(text),
+            occurred_at=occurred_at,
+            source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
+            extractor=made_by,
+            author=given.author,
+        )
+
+    def summary(self, text: str, made_by: Model) -> Draft:
+        """Return a summary of all that was shown."""
+        times = [line.occurred_at for line, _ in self.shown if line.occurred_at is not None]
+        record = self.record(text, made_by, Trust.ASSISTANT, max(times, default=None))
+        return Draft(replace(record, kind=Kind.SUMMARY), captured=True, sources=self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a model made of a task: drafts, each with the memory whose place it takes, empty for none."""
+
+    found: Extraction
+    drafts: Sequence[tuple[Draft, bytes]]
+
+
+async def begin(opened: OpenNamespace, job: JobState) -> JobTask | None:
+    """Return what there is to do; None when the job has ended meanwhile.
+
+    Raises:
+        UnsealError, msgspec.MsgspecError: the input cannot be read.
+        RelayerError: the log could not be read.
+    """
+    await opened.read(schemas.Consistency.STRONG)
+    current = opened.job(job.job)
+    if current is None or current.outcome is not None:
+        return None
+    given = _DECODER.decode(opened.keys.unseal_record(current.job, current.sealed))
+    return JobTask(opened, current, given, _fitting(_live(opened, given.lines)))
+
+
+def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
+    """Return the lines that are still live, with the memories that hold each verbatim: its own, or those it repeated."""
+    repeated = {
+        line.record: opened.keys.content_mac(normal_text(line.text))
+        for line in lines
+        if line.record and opened.state(line.record) is None
+    }
+    alike: dict[bytes, list[bytes]] = {mac: [] for mac in repeated.values()}
+    if alike:
+        for state in opened.states():
+            if state.content in alike and state.status is Status.LIVE:
+                alike[state.content].append(state.record)
+    found: list[Shown] = []
+    for line in lines:
+        own = opened.state(line.record)
+        records = tuple(alike[repeated[line.record]]) if line.record in repeated else ()
+        if own is not None and own.status is Status.LIVE:
+            records = (line.record,)
+        if records or not line.record:
+            found.append((line, records))
+    return found
+
+
+def _fitting(shown: Sequence[Shown]) -> list[Shown]:
+    """Keep the newest lines that fit one question."""
+    kept: list[Shown] = []
+    room = _MOST_SHOWN
+    for line, records in reversed(shown):
+        room -= min(len(line.text), MOST_CHARACTERS)
+        if room < 0:
+            break
+        kept.append((line, records))
+    return kept[::-1]
+
+
+_MOST_KNOWN = 12
+_LOOKED_AT = 48
+_QUERY_CHARACTERS = 2000
+_KNOWN_FLOOR = 0.1
+
+
+async def facts_of(ctx: Context, work: FactWork, task: JobTask) -> Made | None:
+    """Ask the model once; None when nothing is left to ask about.
+
+    Raises:
+        ModelUnavailable, ModelAnswerUnusable, QueueFull: as `LlmExtractor.extract`.
+    """
+    if not task.sources:
+        return None
+    known = await _known(ctx, task)
+    headers = [header_of(record) for record in known]
+    found = await work.extractor.extract(task.lines, headers, seconds=work.seconds)
+    drafts = [_draft_of(work, task, known, fact) for fact in found.facts if fact.relation != "duplicate"]
+    if found.summary:
+        drafts.append((task.summary(found.summary, _made_by(work)), b""))
+    return Made(found, drafts)
+
+
+async def _known(ctx: Context, task: JobTask) -> list[Record]:
+    """Return memories that the facts may repeat, replace or contradict: none that is itself a verbatim turn."""
+    opened = task.opened
+    query = "\n".join(line.text for line, _ in task.shown if line.role is Role.USER)[:_QUERY_CHARACTERS]
+    if not query:
+        return []
+    model = opened.model
+    try:
+        vector = (await opened.embed(ctx.embedder_of(model), [query], query=True))[0]
+    except (EmbedderUnavailable, QueueFull):
+        vector = None
+    await opened.wait_indexed()
+    if model != opened.model:
+        vector = None
+    among = RecallRequest(query=query, audiences=(task.given.audience.value,))
+    allowed = opened.allowed(among, ctx.clock.now_ms())
+    found = opened.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
+    records = [opened.hit(hit.key).record for hit in found.hits]
+    return [record for record in records if record.extractor.name != ctx.extractor.name][:_MOST_KNOWN]
+
+
+def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
+    """Whether a model's word is enough: for what a model noted, among the same people, and nobody pinned."""
+    return old.extractor.name == work.extractor.name and old.audience is given.audience and not old.pinned
+
+
+def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact) -> tuple[Draft, bytes]:
+    """Return the memory of a fact, and the one whose place it takes."""
+    line, records = task.shown[fact.line]
+    replaced = contradicted = b""
+    if fact.known is not None and fact.relation != "new":
+        old = known[fact.known]
+        if fact.relation == "supersedes" and _may_replace(work, task.given, old):
+            replaced = old.id
+        else:
+            contradicted = old.id
+    trust = Trust.USER if line.role is Role.USER else Trust.ASSISTANT
+    record = task.record(fact.text, _made_by(work), trust, fact.occurred_at_ms)
+    source = replace(
+        record.source,
+        speaker=line.speaker,
+        role=line.role,
+        message_ids=(line.message_id,) if line.message_id else (),
+        span=fact.span,
+        reference=ulid.render(records[0]) if records else "",
+    )
+    contradicts = (contradicted,) if contradicted else ()
+    record = replace(
+        record, kind=fact.kind, importance=fact.importance, contradicts=contradicts, source=source
+    )
+    # A message that is no memory itself was read beside the others, and goes with any of them.
+    return Draft(record, captured=True, sources=records or task.sources), replaced
+
+
+def _made_by(work: FactWork) -> Model:
+    return Model(work.extractor.name, work.extractor.model, work.extractor.version)
+
+
+async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> Made | None:
+    """Ask the model once; None when too little is left for a summary.
+
+    Raises:
+        ModelUnavailable, ModelAnswerUnusable, QueueFull: as `Summariser.summarise`.
+    """
+    if len(task.shown) < _FEWEST:
+        return None
+    summary = await summariser.summarise(task.lines, seconds=seconds)
+    made_by = Model(_LLM, summariser.model, summariser.version)
+    drafts = [(task.summary(summary.text, made_by), _earlier(task))] if summary.points else []
+    return Made(Extraction((), summary.text, summary.tokens, summary.dropped), drafts)
+
+
+def _earlier(task: JobTask) -> bytes:
+    """Return the live summary of the same session that an earlier job made, because the session went on after it."""
+    for one in _results(task.opened.jobs(), task.job):
+        memory = task.opened.memory(one)
+        if memory is None or not memory.is_live or memory.record.pinned:
+            continue
+        source, audience = memory.record.source, memory.record.audience
+        if source.session == task.given.session and audience is task.given.audience:
+            return one
+    return b""
+
+
+def _results(jobs: Sequence[JobState], but: JobState) -> Iterable[bytes]:
+    return (
+        one for job in reversed(jobs) if job.work == SUMMARISE and job.job != but.job for one in job.results
+    )
+
+
+async def end(ctx: Context, task: JobTask, made: Made | None) -> None:
+    """End a job with what was made, if anything was; vectors that are missing come later, by its second operation.
+
+    Raises:
+        RelayerError: the log does not take it.
+    """
+    drafts = made.drafts if made is not None else ()
+    sealed = await seal_results(ctx, task.opened, [draft for draft, _ in drafts]) if drafts else []
+    results = [(one, old) for one, (_, old) in zip(sealed, drafts, strict=True) if one is not None]
+    stored = tuple(one for one, _ in results)
+    supersedes = tuple((one.record, old) for one, old in results if old)
+    operations: list[Operation] = [JobFinished(task.job.job, stored=stored, supersedes=supersedes)]
+    missing = tuple(one.record for one in stored if not one.vector)
+    if missing:
+        origin = Origin(author=b"", nonce=task.job.job, index=1)
+        operations.append(JobAccepted(origin, new_id(ctx), EMBED, missing))
+    await task.opened.append(operations)
