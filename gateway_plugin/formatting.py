@@ -8,7 +8,9 @@ room for all of it. No memories, no text: silence is a valid answer.
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,13 +18,12 @@ from typing import Final
 
 from gateway_plugin.identity import Audience, audience_name
 from gateway_plugin.injection import scan
-from gateway_plugin.sessions import Session
+from gateway_plugin.sessions import Session, folded
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
 from gateway_plugin.sharing import SharedHit
 from gateway_plugin.status import HitTrace
-from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
 from gateway_plugin.text.wrappers import OUR_TAG
-from relayer.wire.fields import is_no_recall
+from relayer.wire.fields import clip, is_no_recall, one_line
 from relayer.wire.schemas import AudienceName, Memory, RecallHit
 from relayer.wire.service import StandingLine
 
@@ -149,6 +150,19 @@ def age_in_words(at: datetime, now: datetime) -> str:
     unit, length = next(((unit, length) for unit, length in units if size >= 2 * length), ("day", 1))
     count = size // length
     return f"{count} {unit}s ago" if days > 0 else f"in {count} {unit}s"
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate a model's tokens, rather high than low: 4 ASCII characters, 2 of other alphabets, or 1 wide one each."""
+    if text.isascii():
+        return math.ceil(len(text) / 4)
+    quarters = 0
+    for char in text:
+        if char.isascii():
+            quarters += 1
+        else:
+            quarters += 4 if unicodedata.east_asian_width(char) in "WF" else 2
+    return math.ceil(quarters / 4)
 
 
 def _fitting(

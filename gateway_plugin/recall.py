@@ -18,6 +18,7 @@ from gateway_plugin.formatting import (
     Selected,
     audible_to,
     escape,
+    estimate_tokens,
     framed,
     may_be_shown,
     namespace_instruction,
@@ -27,14 +28,14 @@ from gateway_plugin.host_model import LentModel
 from gateway_plugin.identity import Identity, parse_session_key
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
-from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
+from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog, folded
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.sharing import Shares, recall_shared
 from gateway_plugin.standing import StandingBlocks
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
-from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
 from gateway_plugin.text.wrappers import split_sender
 from gateway_plugin.turn import HostTurn, Purpose, Turn
+from relayer.wire.fields import clip, one_line
 from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
@@ -20,7 +21,6 @@ from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRe
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import CaptureReport, NotifyOnce, TurnTrace
-from gateway_plugin.text.measures import folded
 from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
 from relayer.wire.schemas import AnalyzeResponse
 
@@ -267,6 +267,11 @@ class EchoFilter:
 
     def _is_echo(self, text: str) -> bool:
         return _gist(text) in self._injected
+
+
+def folded(text: str) -> str:
+    """Return a text for comparison: compatibility forms and case make no difference, nor does how an apostrophe is written."""
+    return unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
 
 
 def _gist(text: str) -> tuple[str, ...]:

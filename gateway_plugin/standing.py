@@ -17,11 +17,10 @@ from cachetools import LRUCache
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.formatting import escape, may_be_told
+from gateway_plugin.formatting import escape, estimate_tokens, may_be_told
 from gateway_plugin.identity import Audience
 from gateway_plugin.sessions import MAX_SESSIONS
 from gateway_plugin.settings import RecallSettings
-from gateway_plugin.text.measures import estimate_tokens
 from gateway_plugin.text.wrappers import OUR_TAG
 from gateway_plugin.turn import Turn
 from relayer.wire.schemas import AudienceName

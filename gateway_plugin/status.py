@@ -19,9 +19,9 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
 )
 from gateway_plugin.settings import PluginSettings, Position
-from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import Decision
+from relayer.wire.fields import clip, one_line
 from relayer.wire.schemas import RecallHit
 from relayer.wire.service import StandingLine
 

@@ -33,7 +33,6 @@ from gateway_plugin.recall import ranking
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.sharing import SharedHit, Shares, recall_shared, shared_namespace
 from gateway_plugin.status import status_of
-from gateway_plugin.text.measures import one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
     ForgetArguments,
@@ -49,6 +48,7 @@ from gateway_plugin.transcript import NoSuchLog, Said, read_transcript
 from gateway_plugin.turn import Turn
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
+from relayer.wire.fields import one_line
 from relayer.wire.memories import SupersedeRequest
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (

@@ -16,9 +16,8 @@ from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, find_context, guarded
 from gateway_plugin.consolidation import Difference, Report, difference, last_report, take
 from gateway_plugin.identity import Identity
-from gateway_plugin.text.measures import one_line
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
-from relayer.wire.fields import render_time
+from relayer.wire.fields import one_line, render_time
 from relayer.wire.service import ProposalView, TakenView
 
 _WHY: Final = {

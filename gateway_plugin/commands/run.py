@@ -35,10 +35,10 @@ from gateway_plugin.keys import secret_path
 from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify
-from gateway_plugin.text.measures import one_line
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, answer, fail
 from relayer.wire.errors import InvalidName
+from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
 

@@ -21,9 +21,9 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.text.measures import one_line
 from gateway_plugin.transfer.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.transfer.markdown import read_markdown
+from relayer.wire.fields import one_line
 from relayer.wire.memories import ChangeView, Memory
 from relayer.wire.redaction import redact
 from relayer.wire.service import ImportItem

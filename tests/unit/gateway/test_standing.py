@@ -8,9 +8,9 @@ from contextlib import aclosing
 import pytest
 
 from gateway_plugin.client import TrustStore, identify, load_keys, parse_session_key
+from gateway_plugin.formatting import estimate_tokens
 from gateway_plugin.identity import Audience
 from gateway_plugin.standing import fitting
-from gateway_plugin.text.measures import estimate_tokens
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import HostTurn
 from memrelay import AsyncMemoryPlugin, RelayerClient
