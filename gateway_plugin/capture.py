@@ -27,7 +27,7 @@ from gateway_plugin.query import ChatMessage, Role, spoken_in_group
 from gateway_plugin.recall import Recaller
 from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.status import CaptureReport, NotifyOnce, defect, status_of
+from gateway_plugin.status import CaptureReport, NotifyOnce, defect
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire import codec as base64url
@@ -423,7 +423,7 @@ class TurnCapture:
         except OutboxFull as error:
             return CaptureReport("full", waiting=self.outbox.waiting(), detail=str(error))
         except GatewayError as error:
-            return CaptureReport(status_of(error), waiting=self.outbox.waiting(), detail=str(error))
+            return CaptureReport(error.outcome, waiting=self.outbox.waiting(), detail=str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             return CaptureReport("failed", waiting=self.outbox.waiting(), detail=defect(error))
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.status import status_of
 
 # What the relayer refuses whoever asks, whatever is asked.
 _REFUSED_WHOM: Final = frozenset({401, 403})
@@ -35,7 +34,7 @@ class Outages:
 
     def heard(self, error: GatewayError | None) -> None:
         """Note how a call ended: None is an answer of the relayer's."""
-        status = "" if error is None else status_of(error)
+        status = "" if error is None else error.outcome
         refused = isinstance(error, RelayerRefused) and error.status in _REFUSED_WHOM
         self._timeouts = self._timeouts + 1 if status == "timeout" else 0
         if status in _AWAY | {"untrusted"} or refused:

@@ -61,7 +61,6 @@ from gateway_plugin.status import (
     PluginStatus,
     TurnTrace,
     notify,
-    status_of,
     without_effect,
 )
 from gateway_plugin.tools import READING, ToolAnswer, failure
@@ -231,7 +230,7 @@ class AsyncMemoryPlugin:
             if self._model_work is not None:
                 self._model_work.look(turn.identity.ref)
         except GatewayError as error:
-            return status_of(error)
+            return error.outcome
         except Exception:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             return "failed"
         return "ok"

@@ -32,7 +32,7 @@ from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.sharing import Shares, recall_shared
 from gateway_plugin.standing import StandingBlocks
-from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
+from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify
 from gateway_plugin.text.wrappers import split_sender
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.fields import clip, one_line
@@ -285,7 +285,7 @@ class Recaller:
             request = self._request(query.search, audible_to(turn.heard_by), self.standing.now(turn).ids)
             answer, cached = await self._find(request, identity, soon)
         except GatewayError as error:
-            injection = self._injection(status_of(error), start, detail=str(error))
+            injection = self._injection(error.outcome, start, detail=str(error))
             return injection, replace(
                 trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
             )
@@ -502,7 +502,7 @@ class TurnRecall:
             turn = self.turns.of(session, host, query, Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
-            injection, trace = self._silent(status_of(error), str(error))
+            injection, trace = self._silent(error.outcome, str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
         self.last.saw(turn.namespace if turn else "", key or "", trace)

@@ -32,7 +32,6 @@ from gateway_plugin.query import moment_of
 from gateway_plugin.recall import ranking
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.sharing import SharedHit, Shares, recall_shared, shared_namespace
-from gateway_plugin.status import status_of
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
     ForgetArguments,
@@ -162,7 +161,7 @@ class ToolAnswer:
         text: for the model; harmless inside a prompt.
         details: the same for programs; texts in it are escaped, too.
         failed: whether the text is an error.
-        reason: for programs, why it failed: as `gateway_plugin.status.status_of` has it, or ``arguments``.
+        reason: for programs, why it failed: the error's ``outcome``, or ``arguments``.
     """
 
     text: str
@@ -173,7 +172,7 @@ class ToolAnswer:
 
 def failure(error: GatewayError) -> ToolAnswer:
     """Return the answer that says what went wrong."""
-    return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason=status_of(error))
+    return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason=error.outcome)
 
 
 class Toolbox:
