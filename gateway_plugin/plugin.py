@@ -24,6 +24,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 import aiohttp
 
+from gateway_plugin.calls.calling import Outages
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.consolidation import Consolidator, RecallCounts
@@ -38,7 +39,6 @@ from gateway_plugin.identity import (
     parse_session_key,
 )
 from gateway_plugin.more_tools import MoreTools
-from gateway_plugin.outages import Outages
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
