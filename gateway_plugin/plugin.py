@@ -199,7 +199,7 @@ class AsyncMemoryPlugin:
             capturer=Capturer(self._outbox, self.settings.capture, self._clock),
             outbox=self._outbox,
             sender=self._sender,
-            recaller=self._recaller,
+            client=self._client,
             turns=self._turns,
             sessions=self._sessions,
             watchdog=self._watchdog,

@@ -181,11 +181,6 @@ class Recaller:
         self._clock = clock
         self._positions = positions
 
-    def drop(self, namespace: str) -> None:
-        """Forget a namespace's answers: something was, or is about to be, written."""
-        self.cache.drop(namespace)
-        self._active.cache.drop(namespace)
-
     async def recall(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
     ) -> tuple[Injection, TurnTrace]:

@@ -494,6 +494,11 @@ class Caller:
         """Have a watcher told the namespace of every write that ended, well or not: a lost answer may be to one done."""
         self._watchers.append(watcher)
 
+    def note_write(self, namespace: str) -> None:
+        """Tell the watchers of a write to a namespace: one that ended, or is about to be made."""
+        for watcher in self._watchers:
+            watcher(namespace)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
@@ -509,8 +514,7 @@ class Caller:
             return answer
         finally:
             if call.writes and call.identity is not None:
-                for watcher in self._watchers:
-                    watcher(call.identity.namespace)
+                self.note_write(call.identity.namespace)
 
     def _ended(self, error: GatewayError | None) -> None:
         for listener in self._listeners:
