@@ -116,6 +116,7 @@ class AsyncMemoryPlugin:
     ) -> None:
         environ = os.environ if environ is None else environ
         self.settings = settings_from(settings, environ, url=url)
+        self._seconds = self.settings.deadline_ms / 1000
         # While memory is switched off, no secret is made either.
         if self.settings.disabled:
             holder = None
@@ -190,6 +191,7 @@ class AsyncMemoryPlugin:
             turns=self._turns,
             sessions=self._sessions,
             settings=self.settings,
+            logged=self.settings.logs_recalls and not self.settings.disabled,
             last=self._last,
             counts=self._counts if self.settings.consolidation.enabled else None,
             watchdog=self._watchdog,
@@ -259,7 +261,7 @@ class AsyncMemoryPlugin:
         _require_text(prompt)
         self._sender.start()
         earlier = parse_messages(messages)
-        seconds = self.settings.deadline_ms / 1000 if deadline is None else deadline
+        seconds = self._seconds if deadline is None else deadline
         return await self._recall.recall(
             readable(prompt), earlier, key=session_key, host=host, seconds=seconds
         )

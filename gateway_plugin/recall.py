@@ -454,6 +454,7 @@ class TurnRecall:
         turns: makes them.
         sessions: what was injected before.
         settings: all of them.
+        logged: whether each recall is told of.
         last: keeps the trace.
         counts: told what turns are given; None where nobody promotes memories by it.
         watchdog: counts the turns that recalled.
@@ -464,6 +465,7 @@ class TurnRecall:
     turns: Turns
     sessions: Sessions
     settings: PluginSettings
+    logged: bool
     last: LastTurn
     counts: RecallCounts | None
     watchdog: Watchdog
@@ -501,7 +503,7 @@ class TurnRecall:
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
         self.last.saw(turn.namespace if turn else "", key or "", trace)
-        if self.settings.logs_recalls and not self.settings.disabled:
+        if self.logged:
             notify(recall_line(injection, trace, turn.query if turn else "", self.settings))
         return injection
 
