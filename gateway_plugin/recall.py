@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from cachetools import LRUCache
 
 from gateway_plugin.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.client import RecallCache, RelayerClient
@@ -14,66 +17,32 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.consolidation import RecallCounts
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
+    STANDING_AUDIENCES,
     TRUSTED,
+    ColdStart,
     Selected,
+    Shown,
+    StandingBlock,
     audible_to,
-    escape,
     estimate_tokens,
-    framed,
-    may_be_shown,
+    format_days,
     namespace_instruction,
     select,
+    standing_block,
 )
 from gateway_plugin.host_model import LentModel
-from gateway_plugin.identity import Identity, parse_session_key
+from gateway_plugin.identity import Audience, Identity, parse_session_key
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
-from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog, folded
+from gateway_plugin.sessions import MAX_SESSIONS, LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.sharing import Shares, recall_shared
-from gateway_plugin.standing import StandingBlocks
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify
 from gateway_plugin.text.wrappers import split_sender
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.fields import clip, one_line
-from relayer.wire.memories import ContextResponse
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty
-
-_HEADING: Final = "Recent memories (use memory_search for full search):"
-_HINT: Final = (
-    "You have {count} past memory file(s). Use the memory_search tool when the user's question could benefit from "
-    "historical context."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """What a session begins with: the block, and the texts in it."""
-
-    text: str = field(default="", repr=False)
-    said: tuple[str, ...] = field(default=(), repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a prompt is given anyway: the memories, and how much of the turn's budget they take."""
-
-    ids: frozenset[str] = frozenset()
-    texts: tuple[str, ...] = field(default=(), repr=False)
-    tokens: int = 0
-
-    @classmethod
-    def of(cls, injection: Injection) -> Shown:
-        """Return what an injection shows."""
-        hits, always = injection.hits, injection.always
-        # What comes before it is set off by an empty line.
-        block = f"\n\n{injection.text}" if injection.text else ""
-        return cls(
-            frozenset([*(hit.id for hit in hits), *(line.id for line in always)]),
-            (*(hit.text for hit in hits), *(line.text for line in always)),
-            estimate_tokens(block) + estimate_tokens(injection.standing),
-        )
 
 
 async def fetch(
@@ -108,40 +77,98 @@ async def fetch(
     return format_days(answer, settings, audible, shown)
 
 
-def format_days(
-    answer: ContextResponse,
-    settings: RecallSettings,
-    audible: Sequence[str],
-    shown: Shown | None = None,
-) -> ColdStart:
-    """Format days, newest first, within what is left of a turn's budget: the oldest lines are the first to go.
+# No provider keeps a prompt in its cache for longer when it is not used: what lives on for days is made anew.
+_LIVES_SECONDS: Final = 3600.0
+_FETCH_SECONDS: Final = 10.0
+# A relayer that could not tell is asked again after so long.
+_PAUSE_SECONDS: Final = 60.0
 
-    Nothing is said twice, neither of what is shown already nor of two memories that say the same. Without a line to show, a
-    hint says how much there is to search; where everything is shown already, or there is no memory, nothing is said.
+
+@dataclass(slots=True)
+class _KeptBlock:
+    """The block of one session as it was fetched, what is under way, and when a turn last had it."""
+
+    block: StandingBlock | None = None
+    fetching: asyncio.Task[None] | None = None
+    used_at: float = 0.0
+    failed_at: float | None = None
+
+
+class StandingBlocks:
+    """The blocks of one plugin's sessions: what could harm the person, how to answer them, who they are.
+
+    One is fetched beside the first recall of a session, or before, when the host says that a session is near; a turn that cannot
+    have it in time does without, and the next has it. Its bytes stay the same while the session lives, whatever is remembered
+    meanwhile, so that what a provider caches stays good; only what was erased leaves it at once. A group never has one: these are
+    one person's things.
     """
-    shown = shown or Shown()
-    said_already = {folded(text) for text in shown.texts}
-    days: list[tuple[str, list[tuple[str, str]]]] = []
-    for day in answer.days:
-        fresh: list[tuple[str, str]] = []
-        for one in day.memories:
-            if one.id in shown.ids or folded(one.text) in said_already or not may_be_shown(one, audible):
-                continue
-            if line := escape(one.text):
-                said_already.add(folded(one.text))
-                fresh.append((one.text, line))
-        days.append((day.date, fresh))
-    room = settings.max_tokens - shown.tokens
-    while any(lines for _, lines in days):
-        said = [f"## {date}\n" + "\n".join(f"- {line}" for _, line in lines) for date, lines in days if lines]
-        text = framed("\n".join([_HEADING, *said]), settings=settings)
-        if estimate_tokens(text) <= room:
-            return ColdStart(text, tuple(one for _, lines in days for one, _ in lines))
-        oldest = next(lines for _, lines in reversed(days) if lines)
-        oldest.pop(0)
-    hint = _HINT.format(count=answer.total)
-    tells = answer.total > len(shown.ids) and estimate_tokens(hint) <= room
-    return ColdStart(hint) if tells else ColdStart()
+
+    def __init__(self, client: RelayerClient, settings: RecallSettings, clock: Clock) -> None:
+        self._client = client
+        self._settings = settings.standing
+        # A turn has one budget; what was asked for has at least half of it.
+        self._max_tokens = min(settings.standing.max_tokens, settings.max_tokens // 2)
+        self._clock = clock
+        self._known: LRUCache[tuple[str, str], _KeptBlock] = LRUCache(MAX_SESSIONS)
+
+    def begin(self, turn: Turn) -> None:
+        """Fetch the block of a turn's session, unless it is there or none is to be."""
+        if not self._wanted(turn):
+            return
+        kept, now = self._of(turn), self._clock.monotonic()
+        if now - kept.used_at > _LIVES_SECONDS:
+            kept.block = None
+        kept.used_at = now
+        pausing = kept.failed_at is not None and now - kept.failed_at < _PAUSE_SECONDS
+        if kept.block is None and kept.fetching is None and not pausing:
+            kept.fetching = asyncio.create_task(self._fetch(turn, kept))
+
+    async def wait(self, turn: Turn, seconds: float) -> StandingBlock:
+        """Return the block of a turn's session, waiting so long for one that is under way."""
+        fetching = self._of(turn).fetching
+        if fetching is not None:
+            await asyncio.wait({fetching}, timeout=max(seconds, 0.0))
+        return self.now(turn)
+
+    def now(self, turn: Turn) -> StandingBlock:
+        """Return the block of a turn's session as it is; an empty one where there is none, or none is to be."""
+        return (self._of(turn).block if self._wanted(turn) else None) or StandingBlock()
+
+    def erased(self, turn: Turn, gone: Collection[str]) -> None:
+        """Take out of the block what is not there any more."""
+        kept = self._of(turn)
+        if gone and kept.block is not None:
+            kept.block = kept.block.without(gone)
+
+    def forget(self, turn: Turn) -> None:
+        """Have the next turn fetch it anew: the session ended."""
+        self._of(turn).block = None
+
+    async def aclose(self) -> None:
+        """Give up what is under way."""
+        tasks = [kept.fetching for kept in self._known.values() if kept.fetching is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _wanted(self, turn: Turn) -> bool:
+        person = turn.host.interactive and turn.heard_by in {None, Audience.DIRECT}
+        return self._settings.enabled and person
+
+    def _of(self, turn: Turn) -> _KeptBlock:
+        return self._known.setdefault((turn.namespace, turn.session.key), _KeptBlock())
+
+    async def _fetch(self, turn: Turn, kept: _KeptBlock) -> None:
+        try:
+            answer = await self._client.standing(
+                turn.identity, audiences=STANDING_AUDIENCES, deadline=_FETCH_SECONDS
+            )
+            kept.block, kept.failed_at = standing_block(answer.lines, self._max_tokens), None
+        except GatewayError:
+            # An older relayer does not know it, another may be away: the turn has its memories.
+            kept.failed_at = self._clock.monotonic()
+        finally:
+            kept.fetching = None
 
 
 # What the turn before wrote should be found, but waiting for it must leave time to search.

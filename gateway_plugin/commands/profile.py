@@ -16,8 +16,8 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
+from gateway_plugin.formatting import STANDING_AUDIENCES, standing_block
 from gateway_plugin.injection import scan
-from gateway_plugin.standing import AUDIENCES, fitting
 from gateway_plugin.transfer.profile_file import put_profile
 from relayer.wire.command_line import USAGE, JsonOption, complain, fail
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, render
@@ -86,9 +86,9 @@ def profile(
 
 def _show_standing(context: CliContext, *, as_json: bool) -> None:
     answer = with_client(
-        context.settings, lambda client: client.standing(context.identity, audiences=AUDIENCES)
+        context.settings, lambda client: client.standing(context.identity, audiences=STANDING_AUDIENCES)
     )
-    block = fitting(answer.lines, context.settings.recall.standing.max_tokens)
+    block = standing_block(answer.lines, context.settings.recall.standing.max_tokens)
     output = Output(as_json=as_json)
     output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
     if block.text:
