@@ -44,39 +44,6 @@ from relayer.wire.fields import clip, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty
 
-
-async def fetch(
-    client: RelayerClient,
-    settings: RecallSettings,
-    turn: Turn,
-    *,
-    now: datetime,
-    seconds: float,
-    shown: Shown | None = None,
-) -> ColdStart:
-    """Fetch and format what was said lately; raises as the client does.
-
-    Args:
-        client: the relayer.
-        settings: how much of it.
-        turn: whose memories, and who reads the answer.
-        now: with a time zone, which says where a day begins.
-        seconds: the deadline.
-        shown: what stands in the prompt anyway.
-    """
-    offset, audible = now.utcoffset(), audible_to(turn.heard_by)
-    answer = await client.context(
-        turn.identity,
-        days=settings.cold_start.days,
-        items=settings.cold_start.lines,
-        offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
-        audiences=audible,
-        trusts=TRUSTED,
-        deadline=seconds,
-    )
-    return format_days(answer, settings, audible, shown)
-
-
 # No provider keeps a prompt in its cache for longer when it is not used: what lives on for days is made anew.
 _LIVES_SECONDS: Final = 3600.0
 _FETCH_SECONDS: Final = 10.0
@@ -265,14 +232,7 @@ class Recaller:
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
         try:
-            begun = await fetch(
-                self._client,
-                self._settings.recall,
-                turn,
-                now=datetime.fromtimestamp(self._clock.now(), UTC).astimezone(),
-                seconds=max(end - self._clock.monotonic(), _LEAST_SECONDS),
-                shown=Shown.of(injection),
-            )
+            begun = await self._said_lately(turn, Shown.of(injection), end - self._clock.monotonic())
         except RelayerRefused:
             # A relayer that does not know it, or has nothing: asking again would change nothing.
             session.begins = False
@@ -286,6 +246,20 @@ class Recaller:
         milliseconds = round((self._clock.monotonic() - start) * 1000)
         begun_with = replace(injection, text=text, milliseconds=milliseconds)
         return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
+
+    async def _said_lately(self, turn: Turn, shown: Shown, seconds: float) -> ColdStart:
+        recall, audible = self._settings.recall, audible_to(turn.heard_by)
+        offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
+        answer = await self._client.context(
+            turn.identity,
+            days=recall.cold_start.days,
+            items=recall.cold_start.lines,
+            offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
+            audiences=audible,
+            trusts=TRUSTED,
+            deadline=max(seconds, _LEAST_SECONDS),
+        )
+        return format_days(answer, recall, audible, shown)
 
     async def _recalled(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
