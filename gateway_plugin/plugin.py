@@ -38,7 +38,6 @@ from gateway_plugin.identity import (
     named,
     parse_session_key,
 )
-from gateway_plugin.more_tools import MoreTools
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
@@ -63,7 +62,7 @@ from gateway_plugin.status import (
     notify,
     without_effect,
 )
-from gateway_plugin.tools import READING, ToolAnswer, failure
+from gateway_plugin.tools import READING, ToolAnswer, Toolbox, failure
 from gateway_plugin.transfer.daily import DailyNotes
 from gateway_plugin.transfer.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.transfer.living import LivingFiles, Look
@@ -360,7 +359,7 @@ class AsyncMemoryPlugin:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
             cited = await self._indexes.cited(identity, self._client.endpoint.origin)
-            toolbox = MoreTools(self._client, self.settings, self._clock, cited, self._shares)
+            toolbox = Toolbox(self._client, self.settings, self._clock, cited, self._shares)
             answer = await toolbox.call(name, arguments, turn)
         except GatewayError as error:
             return failure(error)
