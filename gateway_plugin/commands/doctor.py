@@ -31,15 +31,13 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosts.openclaw.config import core_config, read_config
-from gateway_plugin.hosts.openclaw.examination import (
+from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
-    check_agents,
-    check_bridge,
-    check_config,
-    check_names,
     command_environment,
+    core_config,
+    read_config,
 )
+from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config, check_names
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, Identity, KeyHolder, RootHolder, named
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK

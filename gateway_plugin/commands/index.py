@@ -31,8 +31,7 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.hosts.openclaw.config import read_config
-from gateway_plugin.hosts.openclaw.examination import HOST_VARIABLE, host_files
+from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE, host_files, read_config
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, places_of
 from gateway_plugin.identity import DEFAULT_AGENT
 from gateway_plugin.recall import ranking

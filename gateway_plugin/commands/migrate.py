@@ -22,8 +22,14 @@ from gateway_plugin.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.commands.hosts import bridge_command, row_of
 from gateway_plugin.commands.index import index_place
 from gateway_plugin.commands.run import Output, UrlOption, ask, guarded
-from gateway_plugin.hosts.openclaw.config import CONSENT, HostConfig, read_config, write_whole
-from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment
+from gateway_plugin.hosts.openclaw.config import (
+    CONFIG_VARIABLE,
+    CONSENT,
+    HostConfig,
+    command_environment,
+    read_config,
+    write_whole,
+)
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,15 +12,13 @@ from typing import Any, Final
 import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
 from gateway_plugin.identity import DEFAULT_AGENT
 from gateway_plugin.private_files import create_private, replace_private
+from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, PluginSettings, safe_load
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
-
-SECRET_KEYS: Final = ("key", "privateKey")
-"""The spellings of the gateway's secret, which may be a reference."""
 
 
 def core_config(config: object, environ: Mapping[str, str]) -> object:
@@ -337,3 +336,97 @@ def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rendered(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+UNSET: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
+"""A variable in a value of the configuration, as the host writes it."""
+CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
+"""Where the host's plugin puts its configuration, as JSON."""
+HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"
+"""Set for commands that a person types as the host's: what the plugin's settings say of files, as JSON."""
+
+_SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
+
+
+def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make a command use the plugin's settings.
+
+    Args:
+        environ: the environment as the host's plugin left it.
+
+    Raises:
+        SettingsError: the secret is a reference that only the gateway resolves. Another secret would be another account:
+            no answer is better than a wrong one.
+    """
+    config = _handed_over(environ)
+    given = _variables(config, environ)
+    key = next((config[name] for name in SECRET_KEYS if config.get(name)), None)
+    if isinstance(key, Mapping) and key.get("source") == "env":
+        # The host resolves references for its gateway, not for its commands.
+        key = environ.get(str(key.get("id", "")), key)
+    elif isinstance(key, str):
+        # In the file a variable stands as it was written; the host has put its value in where it started the command.
+        key = UNSET.sub(lambda name: environ.get(name[1], name[0]), key)
+        if UNSET.search(key):
+            key = {"unset": True}
+    given[_SECRET] = key
+    found = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}
+    if key and _SECRET not in found and not environ.get(_SECRET):
+        problem = "is a reference that only the gateway resolves, or names a variable that is not set here"
+        raise SettingsError(SettingsIssue("config.key", problem, f"set {_SECRET} for this command"))
+    return found
+
+
+def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
+    """Return whether the plugin's settings recall and capture, for a command that shows it; None if they are wrong."""
+    settings = _without_secret(_handed_over(environ), environ)
+    if settings is None:
+        return None
+    return {"recall": settings.recall.enabled, "capture": settings.capture.enabled}
+
+
+def files_variable(environ: Mapping[str, str]) -> str:
+    """Return what `HOST_VARIABLE` is to be for a command of the host's; "" outside a host."""
+    if not environ.get(CONFIG_VARIABLE):
+        return ""
+    settings = safe_load(core_config(_handed_over(environ), environ), environ).settings
+    return (FilesSettings() if settings is None else settings.files).model_dump_json()
+
+
+def host_files(environ: Mapping[str, str]) -> FilesSettings:
+    """Return what the plugin's settings say of files; raises `SettingsError`."""
+    try:
+        return FilesSettings.model_validate_json(environ.get(HOST_VARIABLE, "{}"))
+    except ValueError:
+        raise SettingsError(
+            SettingsIssue("config.files", "is wrong", "run memrelay-gateway doctor --host openclaw")
+        ) from None
+
+
+def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return relayer and agent, in whichever of the accepted spellings the configuration names them."""
+    settings = _without_secret(config, environ)
+    if settings is None:
+        # What is wrong elsewhere in it must not send the command to another relayer.
+        return {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
+    return {
+        "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
+        "MEMRELAY_AGENT": settings.agent,
+        DEFAULT_NAMESPACE_VARIABLE: settings.namespace.default
+        if "default" in settings.namespace.model_fields_set
+        else None,
+    }
+
+
+def _handed_over(environ: Mapping[str, str]) -> Json:
+    """Return the configuration that the host's plugin left for a command; nothing where it left none."""
+    try:
+        return _object(json.loads(environ.get(CONFIG_VARIABLE, "")))
+    except ValueError:
+        return {}
+
+
+def _without_secret(config: Json, environ: Mapping[str, str]) -> PluginSettings | None:
+    """Return what a configuration says besides the secret; None if it is wrong."""
+    plain = {name: value for name, value in config.items() if name not in SECRET_KEYS}
+    return safe_load(core_config(plain, environ), environ).settings

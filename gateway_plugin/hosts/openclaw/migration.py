@@ -19,7 +19,7 @@ from typing import Any, Final
 from gateway_plugin.crosswalk import WITHOUT_EFFECT
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.config import HostConfig, Json, core_config, merge, state_folder
-from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, config_schema, plugin_folder
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
 from gateway_plugin.settings import load_settings
 from gateway_plugin.transfer.indexed import RootKind
 from relayer.wire.redaction import redact
@@ -190,11 +190,10 @@ def _is_ours(folder: Path) -> bool:
 
 def _understood(config: Json, environ: Mapping[str, str]) -> None:
     """Refuse what the plugin would refuse when the gateway starts; variables are the gateway's, and need not be set here."""
-    plain = json.loads(_VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in _SECRETS})))
+    plain = json.loads(
+        _VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in SECRET_KEYS}))
+    )
     load_settings(core_config(plain, environ), {})
-
-
-_SECRETS: Final = ("key", "privateKey")
 
 
 def _places(config: HostConfig, origin: Origin, environ: Mapping[str, str]) -> Iterator[Place]:
