@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,8 @@ def _resolved(value: object, environ: Mapping[str, str]) -> object:
 
 
 Json = Mapping[str, Any]
+VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
+"""One in a value of the configuration, as the host writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,27 +115,30 @@ class HostConfig:
     def workspace(self, agent: str, environ: Mapping[str, str]) -> Path:
         """Return an agent's workspace, as the host finds it."""
         own = _object(self._agents().get(agent)).get("workspace")
-        shared = _object(_object(self.whole.get("agents")).get("defaults")).get("workspace")
-        first = agent == next(iter(self._agents()), DEFAULT_AGENT)
-        if isinstance(own, str) and own:
-            return _place(own, environ)
-        if isinstance(shared, str) and shared:
-            return _place(shared, environ) if first else _place(shared, environ) / agent
-        return state_folder(environ) / ("workspace" if first else f"workspace-{agent}")
+        shared = self._defaults.get("workspace")
+        if isinstance(own, str) and own.strip():
+            return _expanded(own, environ)
+        # The folder of the defaults is the default agent's own; those of the others lie in it.
+        is_owner = agent == DEFAULT_AGENT or len(self.agents) == 1
+        if isinstance(shared, str) and shared.strip():
+            return _expanded(shared, environ) / ("" if is_owner else agent)
+        home = Path(environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~").expanduser()
+        return home / ".openclaw" / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
 
-    def extra_paths(self, agent: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return the further files and folders that the host's memory search reads for an agent."""
-        defaults = _object(_object(self.whole.get("agents")).get("defaults"))
-        entry = _object(self._agents().get(agent))
-        searches = [_object(_object(part.get("memory")).get("search")) for part in (self.whole, entry)]
-        # The names of hosts before 2026.9.
-        searches += [_object(part.get("memorySearch")) for part in (defaults, entry)]
-        found = [one for search in searches for one in _array(search.get("extraPaths"))]
-        paths = [one.get("path") if isinstance(one, Mapping) else one for one in found]
-        base = self.workspace(agent, environ)
-        return tuple(
-            dict.fromkeys(base / _place(one, environ) for one in paths if isinstance(one, str) and one)
-        )
+    def searches(self, agent: str) -> list[Json]:
+        """Return what is set of an agent's memory search, its own last; in today's spelling and that of hosts before 2026.9."""
+        parts = (self.whole, self._defaults, _object(self._agents().get(agent)))
+        both = [(one.get("memorySearch"), _object(one.get("memory")).get("search")) for one in parts]
+        return [_object(one) for pair in both for one in pair if _object(one)]
+
+    def extra_paths(self, agent: str) -> list[object]:
+        """Return the further files and folders that the host's memory search reads for an agent, see `extra_places`."""
+        lists = [search.get(name) for search in self.searches(agent) for name in ("paths", "extraPaths")]
+        return [one for listed in lists for one in _array(listed)]
+
+    @property
+    def _defaults(self) -> Json:
+        return _object(_object(self.whole.get("agents")).get("defaults"))
 
     def _agents(self) -> Json:
         """Return the entries of the agents by name; hosts before 2026.9 have a list of them."""
@@ -205,12 +210,25 @@ def _array(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-def _place(text: str, environ: Mapping[str, str]) -> Path:
+def extra_places(
+    workspace: Path, extra: Iterable[object], environ: Mapping[str, str]
+) -> Iterator[tuple[Path, str]]:
+    """Yield where further files of an agent are, and the pattern of their names, "" for all; as the host writes them."""
+    for entry in extra:
+        path, pattern = (
+            (entry.get("path"), entry.get("pattern")) if isinstance(entry, Mapping) else (entry, "")
+        )
+        if isinstance(path, str) and path.strip():
+            yield workspace / _expanded(path, environ), str(pattern or "").replace("\\", "/")
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> Path:
     """Return a path; ``~`` is the host's home, which need not be this user's."""
+    told = VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], path.strip())
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME")
-    if home and (text == "~" or text.startswith("~/")):
-        return Path(home) / text[2:]
-    return Path(text).expanduser()
+    return (
+        Path(home + told[1:]) if home and (told == "~" or told.startswith("~/")) else Path(told).expanduser()
+    )
 
 
 CONSENT: Final = (
@@ -338,8 +356,6 @@ def _rendered(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-UNSET: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
-"""A variable in a value of the configuration, as the host writes it."""
 CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
 """Where the host's plugin puts its configuration, as JSON."""
 HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"
@@ -366,8 +382,8 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
         key = environ.get(str(key.get("id", "")), key)
     elif isinstance(key, str):
         # In the file a variable stands as it was written; the host has put its value in where it started the command.
-        key = UNSET.sub(lambda name: environ.get(name[1], name[0]), key)
-        if UNSET.search(key):
+        key = VARIABLE.sub(lambda name: environ.get(name[1], name[0]), key)
+        if VARIABLE.search(key):
             key = {"unset": True}
     given[_SECRET] = key
     found = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}

@@ -17,7 +17,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.hosts.openclaw.config import (
-    UNSET,
+    VARIABLE,
     HostConfig,
     core_config,
     read_config,
@@ -230,7 +230,7 @@ def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
 
 
 def _variables(config: HostConfig, environ: Mapping[str, str]) -> Check:
-    named = UNSET.findall(json.dumps(config.settings))
+    named = VARIABLE.findall(json.dumps(config.settings))
     unset = sorted({name for name in named if not environ.get(name)})
     found = f"not set here: {', '.join(unset)}" if unset else "all that the settings name are set"
     return Check(
