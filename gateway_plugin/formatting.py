@@ -26,7 +26,7 @@ from gateway_plugin.text.wrappers import OUR_TAG
 from relayer.wire.fields import clip, is_no_recall, one_line
 from relayer.wire.memories import ContextResponse
 from relayer.wire.schemas import AudienceName, Memory, RecallHit
-from relayer.wire.service import StandingLine
+from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, StandingLine, render
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,17 +500,44 @@ class StandingBlock:
         return StandingBlock(tuple(line for line in self.lines if line.id not in gone))
 
 
+def _may_stand(line: StandingLine | ProfileLine, audiences: Sequence[str], trusts: Sequence[str]) -> bool:
+    told = f"{line.speaker}\n{line.text}" if line.speaker else line.text
+    return line.audience in audiences and line.trust in trusts and may_be_told(told)
+
+
+def harmless_profile(
+    answer: ProfileResponse,
+    audiences: Sequence[str],
+    trusts: Sequence[str],
+    names: Sequence[str] = tuple(SECTIONS),
+) -> ProfileResponse:
+    """Return a profile without lines that were not asked for or read like an attempt to command the model.
+
+    Args:
+        answer: the relayer's.
+        audiences: whose lines may stand in it.
+        trusts: likewise, by who said them.
+        names: the sections that may.
+    """
+    kept = (
+        # The relayer was asked for exactly this; it is checked again because its answer is input.
+        section.model_copy(
+            update={"lines": tuple(one for one in section.lines if _may_stand(one, audiences, trusts))}
+        )
+        for section in answer.sections
+        if section.name in names
+    )
+    sections = tuple(section for section in kept if section.lines)
+    shown = sum(len(section.lines) for section in sections)
+    return answer.model_copy(update={"document": render(sections), "sections": sections, "shown": shown})
+
+
 def standing_block(lines: Iterable[StandingLine], max_tokens: int) -> StandingBlock:
     """Return as many of the lines as may be said and fit, each whole, the weightiest first; the frame counts."""
     block = StandingBlock()
     for line in lines:
         # The relayer was asked for exactly this; it is checked again because its answer is input.
-        told = f"{line.speaker}\n{line.text}" if line.speaker else line.text
-        if (
-            line.audience not in STANDING_AUDIENCES
-            or line.trust not in _STANDING_TRUSTS
-            or not may_be_told(told)
-        ):
+        if not _may_stand(line, STANDING_AUDIENCES, _STANDING_TRUSTS):
             continue
         more = StandingBlock((*block.lines, line))
         if estimate_tokens(more.text) <= max_tokens:

@@ -26,6 +26,7 @@ from gateway_plugin.formatting import (
     age_in_words,
     audible_to,
     escape,
+    harmless_profile,
     may_be_shown,
     may_be_told,
 )
@@ -70,7 +71,7 @@ from relayer.wire.schemas import (
     SourceInfo,
     TurnItem,
 )
-from relayer.wire.service import ProfileLine, TranscriptRequest, render
+from relayer.wire.service import TranscriptRequest
 
 _TRANSCRIPT_DEADLINE: Final = 15.0
 _MAX_SESSION: Final = 512
@@ -451,20 +452,9 @@ class Toolbox:
         answer = await self._client.profile(
             turn.identity, max_tokens=asked.max_tokens, audiences=audiences, trusts=TRUSTED
         )
-
-        def may_stand(line: ProfileLine) -> bool:
-            # Checked again because a relayer's answer is input.
-            verdict = scan(f"{line.speaker}\n{line.text}" if line.speaker else line.text)
-            harmless = not verdict.blocked and not verdict.suspect
-            return harmless and line.audience in audiences and line.trust in TRUSTED
-
-        sections = tuple(
-            section.model_copy(update={"lines": tuple(filter(may_stand, section.lines))})
-            for section in answer.sections
-        )
-        document = render(tuple(section for section in sections if section.lines))
-        told = "\n".join(escape(line) for line in document.splitlines())
-        return ToolAnswer(told, {"document": told, "shown": sum(len(one.lines) for one in sections)})
+        told = harmless_profile(answer, audiences, TRUSTED)
+        document = "\n".join(escape(line) for line in told.document.splitlines())
+        return ToolAnswer(document, {"document": document, "shown": told.shown})
 
     async def _analyze(self, asked: AnalyzeArguments, turn: Turn) -> ToolAnswer:
         clean, suspect = self._clean(asked.text, least=1)
