@@ -32,7 +32,7 @@ from gateway_plugin.commands.hosts import bridge, openclaw
 from gateway_plugin.commands.index import cited_files, told_with_sources
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
-from gateway_plugin.commands.outbox import open_file_outbox, outbox
+from gateway_plugin.commands.outbox import outbox
 from gateway_plugin.commands.run import (
     PLACE,
     AgentOption,
@@ -45,6 +45,7 @@ from gateway_plugin.commands.run import (
     checked,
     find_context,
     guarded,
+    open_outbox,
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
@@ -275,9 +276,8 @@ def status(
     # A host's plugin hands over what its settings say; MemWal's `stats` shows it, too (MW-25).
     own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
     given: Mapping[str, bool] = called.find_root().obj or own
-    file = open_file_outbox(url)
-    switches = _switches(context, switch.gateway_toggles(context, file))
-    file.close()
+    with open_outbox(context) as file:
+        switches = _switches(context, switch.gateway_toggles(context, file))
 
     async def check(client: RelayerClient) -> dict[str, str | int]:
         version = await client.version()

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import (
@@ -32,6 +34,7 @@ from gateway_plugin.errors import (
 from gateway_plugin.formatting import age_in_words
 from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
 from gateway_plugin.keys import secret_path
+from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify
@@ -214,6 +217,11 @@ class CliContext:
     holder: KeyHolder
     identity: Identity
 
+    @property
+    def origin(self) -> str:
+        """The relayer's; a URL that is none ends the command."""
+        return guarded(lambda: Endpoint.parse(self.settings.url)).origin
+
 
 def find_context(url: str | None, agent: str | None) -> CliContext:
     """Find settings and keys; ``url`` and ``agent`` from the command line win.
@@ -285,6 +293,18 @@ def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHo
     return holder
 
 
+@contextmanager
+def open_outbox(context: CliContext) -> Iterator[Outbox]:
+    """Hold open the outbox of a gateway's keys and relayer; what goes wrong with it ends the command, as in `guarded`."""
+    outbox = Outbox(guarded(lambda: outbox_path(os.environ, context.holder, context.origin)), context.holder)
+    try:
+        yield outbox
+    except GatewayError as error:
+        _end(error)
+    finally:
+        outbox.close()
+
+
 def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
     """Do something with the relayer as an agent."""
     context = find_context(url, agent)
@@ -314,14 +334,18 @@ def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
     try:
         return work()
     except GatewayError as error:
-        if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
-            fail(
-                FAILED,
-                f"{whose} has nothing of this id",
-                "its ids: memrelay-gateway list; another agent's: --agent NAME",
-                kind=error.code,
-            )
-        fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
+        _end(error, whose)
+
+
+def _end(error: GatewayError, whose: str = "") -> NoReturn:
+    if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
+        fail(
+            FAILED,
+            f"{whose} has nothing of this id",
+            "its ids: memrelay-gateway list; another agent's: --agent NAME",
+            kind=error.code,
+        )
+    fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
 
 
 def checked(build: Callable[[], _T]) -> _T:
