@@ -288,7 +288,7 @@ def status(
             "relayer": client.endpoint.origin,
             "version": version.version,
             "model": f"{version.model} ({version.dimension} dimensions)",
-            "relayer identity": fleet.identity.hex(),
+            "relayer_identity": fleet.identity.hex(),
             "account": context.identity.account,
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
@@ -299,10 +299,7 @@ def status(
             "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
         }
 
-    rows = with_client(context.settings, check)
-    output = Output(as_json=as_json)
-    output.json({name.replace(" ", "_"): value for name, value in rows.items()})
-    output.pairs(rows.items())
+    Output(as_json=as_json).facts(with_client(context.settings, check))
 
 
 @app.command()

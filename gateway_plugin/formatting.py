@@ -138,6 +138,12 @@ def escape(text: str) -> str:
     return _BRACKET_WRAPPER.sub("&#91;", one_line(text).translate(_ESCAPES))
 
 
+def told_at(memory: Memory) -> datetime:
+    """Return when what a memory tells happened, or was said where that is not known; in UTC."""
+    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
 def age_in_words(at: datetime, now: datetime) -> str:
     """Say how long ago something was, by calendar days in ``now``'s time zone: "today", "3 weeks ago", "in 2 days"."""
     days = (now.date() - at.astimezone(now.tzinfo).date()).days
@@ -377,11 +383,10 @@ def _objection(hit: RecallHit, settings: RecallSettings, audience: Audience | No
 
 
 def _item(hit: RecallHit) -> RecalledMemory:
-    at = hit.occurred_at if hit.occurred_at is not None else hit.created_at
     return RecalledMemory(
         text=hit.text,
         relevance=hit.relevance,
-        at=datetime.fromtimestamp(at / 1000, UTC),
+        at=told_at(hit),
         label=_label(hit),
         reference=hit.source.reference,
         passage=hit.passage,

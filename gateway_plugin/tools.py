@@ -29,6 +29,7 @@ from gateway_plugin.formatting import (
     harmless_profile,
     may_be_shown,
     may_be_told,
+    told_at,
 )
 from gateway_plugin.identity import Identity, audience_name, typed
 from gateway_plugin.injection import scan
@@ -270,7 +271,7 @@ class Toolbox:
             trusts=TRUSTED,
             **ranking(self._settings.recall),
             **({"include": asked.include} if asked.include else {}),
-            **({} if asked.as_of is None else {"as_of": _moment_given("asOf", asked.as_of)}),
+            **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
         )
         # One that was named is asked alone.
         shared = () if self._shares is None or asked.namespace else self._shares.beside(turn.identity)
@@ -312,7 +313,7 @@ class Toolbox:
         ]
         if memory.source.session and not audible_to(turn.heard_by):
             # Names of sessions tell who else talks with the agent: a group does not hear them.
-            lines.append(f"Said in: {escape(memory.source.session)} at {_moment(memory).isoformat()}")
+            lines.append(f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}")
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
@@ -344,7 +345,7 @@ class Toolbox:
         return ToolAnswer(shown, details)
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
-        item = self._item(asked.text, turn, _moment_given("occurredAt", asked.occurred_at))
+        item = self._item(asked.text, turn, _moment("occurredAt", asked.occurred_at))
         kept = await self._analyzed(item, turn)
         if kept is not None:
             return kept
@@ -458,7 +459,7 @@ class Toolbox:
 
     async def _analyze(self, asked: AnalyzeArguments, turn: Turn) -> ToolAnswer:
         clean, suspect = self._clean(asked.text, least=1)
-        at = _moment_given("occurredAt", asked.occurred_at)
+        at = _moment("occurredAt", asked.occurred_at)
         # The model says so, and not a person, whoever the text quotes.
         said = TurnItem(role="assistant", text=clean, occurred_at=at, suspect=suspect)
         request = AnalyzeRequest(
@@ -632,7 +633,7 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
         "path": path or source or f"memory/{memory.id}.md",
         "source": source,
         "line": int(anchor) if path and anchor.isascii() and anchor.isdigit() else 1,
-        "date": _moment(memory).astimezone().date().isoformat(),
+        "date": told_at(memory).astimezone().date().isoformat(),
         "kind": memory.kind,
         "said_by": memory.trust,
         "state": memory.state,
@@ -647,15 +648,10 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
 def _with_age(memory: Memory, clock: Clock) -> str:
     """Return a memory as a line for the model, escaped."""
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
-    return f"({age_in_words(_moment(memory), now)}) {escape(memory.text)}"
+    return f"({age_in_words(told_at(memory), now)}) {escape(memory.text)}"
 
 
-def _moment(memory: Memory) -> datetime:
-    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
-    return datetime.fromtimestamp(at / 1000, UTC)
-
-
-def _moment_given(field: str, value: str | int | None) -> int | None:
+def _moment(field: str, value: str | int | None) -> int | None:
     """Return a time that a model gave, in ms since 1970; raises `ToolError`."""
     if value is None or isinstance(value, int):
         return value

@@ -21,6 +21,7 @@ from gateway_plugin.commands.run import (
     CliContext,
     Output,
     UrlOption,
+    YesOption,
     agent_identity,
     find_context,
     guarded,
@@ -229,7 +230,7 @@ def adopt(
     erase: Annotated[
         bool, typer.Option("--erase", help="Then destroy what is left under that name, with its history.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")] = False,
+    yes: YesOption = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:

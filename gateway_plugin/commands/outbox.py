@@ -38,7 +38,7 @@ def outbox_status(
         dead, waiting = found.dead_letters(), found.waiting()
         oldest = _seconds_waited(found.queued())
         idle = found.claim()
-    others = sorted(set(found.path.parent.glob("outbox-*.db")) - {found.path})
+    others = sorted(place.name for place in found.path.parent.glob("outbox-*.db") if place != found.path)
     if as_metrics:
         Output(as_json=False).say(_metrics(waiting, len(dead), oldest))
         return
@@ -48,11 +48,9 @@ def outbox_status(
         "oldest_seconds": oldest,
         "dead_letters": len(dead),
         "delivering": "no process at the moment" if idle else "a running gateway",
+        "other_outboxes": others,
     }
-    names, output = [place.name for place in others], Output(as_json=as_json)
-    output.json({**rows, "other_outboxes": names})
-    shown = {**rows, "other_outboxes": ", ".join(names) or "none"}
-    output.pairs((name.replace("_", " "), value) for name, value in shown.items())
+    Output(as_json=as_json).facts(rows, other_outboxes=", ".join(others) or "none")
 
 
 def _seconds_waited(queued: Sequence[QueuedItem]) -> int:

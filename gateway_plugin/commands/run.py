@@ -31,7 +31,7 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.formatting import age_in_words
+from gateway_plugin.formatting import age_in_words, told_at
 from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
 from gateway_plugin.keys import secret_path
 from gateway_plugin.outbox.queue import Outbox, outbox_path
@@ -71,6 +71,11 @@ class Output:
         """Print lines as they are."""
         self._console.out(text, highlight=False)
 
+    def facts(self, document: Mapping[str, Any], **shown: str) -> None:
+        """Print the document, or its names and values; what is ``shown`` stands for people in a value's place."""
+        self.json(document)
+        self.pairs((name.replace("_", " "), value) for name, value in {**document, **shown}.items())
+
     def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values; a value is never broken over lines, so that it can be copied."""
         known = list(rows)
@@ -98,7 +103,7 @@ class Output:
         hits = any(isinstance(memory, RecallHit) for memory in memories)
         rows = []
         for memory in memories:
-            age = age_in_words(_moment_of(memory), moment)
+            age = age_in_words(told_at(memory), moment)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
             source = (_origin(memory, cited or {}),) if hits else ()
@@ -164,14 +169,9 @@ class Output:
             )
 
 
-def _moment_of(memory: Memory) -> datetime:
-    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
-    return datetime.fromtimestamp(at / 1000, UTC)
-
-
 def date_of(memory: Memory) -> date:
     """Return the day of what a memory tells, by this machine's calendar."""
-    return _moment_of(memory).astimezone().date()
+    return told_at(memory).astimezone().date()
 
 
 def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
@@ -198,6 +198,7 @@ FloorOption = Annotated[
     float,
     typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything."),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
 UrlOption = Annotated[
     str | None,
     typer.Option(
