@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import aiohttp
 
@@ -663,7 +663,11 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-_T = TypeVar("_T")
+class _Closing(Protocol):
+    async def aclose(self) -> None: ...
+
+
+_T = TypeVar("_T", bound=_Closing)
 _P = ParamSpec("_P")
 
 
@@ -673,6 +677,19 @@ class OnThread(Generic[_T]):
     def __init__(self, inner: _T, name: str) -> None:
         self._inner = inner
         self._loop = LoopThread(name)
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        self._loop.call(self._inner.aclose())
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def waited(
@@ -805,16 +822,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         if not self._closed:
             self._closed = True
             atexit.unregister(self.close)
-            self._loop.call(self._inner.aclose())
-            self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            super().close()
 
 
 _status = on_loop(AsyncMemoryPlugin.status)
