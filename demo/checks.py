@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from demo.conversation import Probe, ProbeKind
-from gateway_plugin.text.measures import one_line
+from relayer.wire.fields import one_line
 
 __all__ = [
     "LEAST_SAME",

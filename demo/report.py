@@ -17,7 +17,7 @@ from rich.text import Text
 from demo.checks import LEAST_SAME, LEAST_SILENCE, Check, Observation, percentile
 from demo.gateway import Played
 from demo.runner import Excerpt, Outcome
-from gateway_plugin.text.measures import clip, one_line
+from relayer.wire.fields import clip, one_line
 
 __all__ = ["Report", "as_document"]
 

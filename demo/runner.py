@@ -18,7 +18,7 @@ from demo.sabotage import Sabotage, lose_last_entries, write_plainly
 from demo.traces import Traces
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.identity import Identity
-from gateway_plugin.text.measures import one_line
+from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory
 
 __all__ = ["Audience", "Excerpt", "Outcome", "run"]

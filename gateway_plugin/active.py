@@ -24,7 +24,6 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
 from gateway_plugin.query import Query
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.status import status_of
 from gateway_plugin.turn import Turn
 from relayer.wire.memories import ActiveRecallRequest, ActiveRecallResponse
 from relayer.wire.redaction import redact
@@ -163,7 +162,7 @@ class ActiveRecaller:
         except GatewayError as error:
             if isinstance(error, DeadlineExceeded):
                 self._breaker.failed()
-            return Reminder(f"fallback:{status_of(error)}", detail=str(error))
+            return Reminder(f"fallback:{error.outcome}", detail=str(error))
         # Only what takes time is spared: a model that answers in no usable form is asked again.
         timed_out = answer.reason in {"model_timeout", "model_unavailable"}
         (self._breaker.failed if timed_out else self._breaker.succeeded)()

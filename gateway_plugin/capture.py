@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.filters import Origin, judge, judge_cleaned, looked_at
@@ -24,10 +25,9 @@ from gateway_plugin.outbox.queue import (
 )
 from gateway_plugin.outbox.sender import Sender, off_loop
 from gateway_plugin.query import ChatMessage, Role, spoken_in_group
-from gateway_plugin.recall import Recaller
 from gateway_plugin.sessions import EchoFilter, Sessions, Turns, Watchdog
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.status import CaptureReport, NotifyOnce, defect, status_of
+from gateway_plugin.status import CaptureReport, NotifyOnce, defect
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire import codec as base64url
@@ -388,7 +388,7 @@ class TurnCapture:
         capturer: puts what is new into the outbox.
         outbox: counts what waits.
         sender: woken when something does.
-        recaller: forgets its answers about a namespace that is written to.
+        client: told of a namespace that is about to be written to.
         turns: makes them.
         sessions: what was injected, and is no news when it comes back.
         watchdog: counts the turns that were handed over.
@@ -398,7 +398,7 @@ class TurnCapture:
     capturer: Capturer
     outbox: Outbox
     sender: Sender
-    recaller: Recaller
+    client: RelayerClient
     turns: Turns
     sessions: Sessions
     watchdog: Watchdog
@@ -423,7 +423,7 @@ class TurnCapture:
         except OutboxFull as error:
             return CaptureReport("full", waiting=self.outbox.waiting(), detail=str(error))
         except GatewayError as error:
-            return CaptureReport(status_of(error), waiting=self.outbox.waiting(), detail=str(error))
+            return CaptureReport(error.outcome, waiting=self.outbox.waiting(), detail=str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             return CaptureReport("failed", waiting=self.outbox.waiting(), detail=defect(error))
 
@@ -459,6 +459,6 @@ class TurnCapture:
         report = await self.capturer.capture(messages, turn, session.echoes)
         session.captured = report if messages else session.captured
         if report.queued:
-            self.recaller.drop(identity.namespace)
+            self.client.note_write(identity.namespace)
             self.sender.wake()
         return report

@@ -32,7 +32,7 @@ from gateway_plugin.commands.hosts import bridge, openclaw
 from gateway_plugin.commands.index import cited_files, told_with_sources
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
-from gateway_plugin.commands.outbox import open_file_outbox, outbox
+from gateway_plugin.commands.outbox import outbox
 from gateway_plugin.commands.run import (
     PLACE,
     AgentOption,
@@ -45,6 +45,7 @@ from gateway_plugin.commands.run import (
     checked,
     find_context,
     guarded,
+    open_outbox,
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
@@ -275,9 +276,8 @@ def status(
     # A host's plugin hands over what its settings say; MemWal's `stats` shows it, too (MW-25).
     own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
     given: Mapping[str, bool] = called.find_root().obj or own
-    file = open_file_outbox(url)
-    switches = _switches(context, switch.gateway_toggles(context, file))
-    file.close()
+    with open_outbox(context) as file:
+        switches = _switches(context, switch.gateway_toggles(context, file))
 
     async def check(client: RelayerClient) -> dict[str, str | int]:
         version = await client.version()
@@ -288,7 +288,7 @@ def status(
             "relayer": client.endpoint.origin,
             "version": version.version,
             "model": f"{version.model} ({version.dimension} dimensions)",
-            "relayer identity": fleet.identity.hex(),
+            "relayer_identity": fleet.identity.hex(),
             "account": context.identity.account,
             "agent": context.identity.agent,
             "namespace": context.identity.namespace,
@@ -299,10 +299,7 @@ def status(
             "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
         }
 
-    rows = with_client(context.settings, check)
-    output = Output(as_json=as_json)
-    output.json({name.replace(" ", "_"): value for name, value in rows.items()})
-    output.pairs(rows.items())
+    Output(as_json=as_json).facts(with_client(context.settings, check))
 
 
 @app.command()

@@ -28,10 +28,10 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, NamespaceRef, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, RevisionConflict, ValueUpdate
 from gateway_plugin.schedule import Schedule
+from gateway_plugin.sessions import folded
 from gateway_plugin.settings import ConsolidationSettings
 from gateway_plugin.sharing import SharedHit
 from gateway_plugin.status import notify
-from gateway_plugin.text.measures import folded
 from relayer.wire.memories import RecallHit, SupersedeRequest
 from relayer.wire.service import MAX_TAKEN, ConsolidationRequest, ProposalView, TakenView, TakeRequest
 

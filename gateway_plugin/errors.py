@@ -29,7 +29,13 @@ __all__ = [
 
 
 class GatewayError(Exception):
-    """Root of everything the plugin raises on purpose; its text is safe to show."""
+    """Root of everything the plugin raises on purpose; its text is safe to show.
+
+    Attributes:
+        outcome: the status of a turn that ends with it.
+    """
+
+    outcome = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +72,13 @@ class SettingsError(GatewayError):
 class IdentityError(GatewayError):
     """Raised when a turn cannot be given an agent, a namespace or a key."""
 
+    outcome = "skipped:identity"
+
 
 class RelayerUnreachable(GatewayError):
     """Raised when no relayer answered: name resolution, connection, TLS or a broken answer."""
+
+    outcome = "unavailable"
 
 
 class RelayerRefused(GatewayError):
@@ -84,6 +94,7 @@ class RelayerRefused(GatewayError):
     def __init__(self, code: str, detail: str, *, status: int, request_id: str = "") -> None:
         trace = f" (request {request_id})" if request_id else ""
         super().__init__(f"the relayer refused with {status} {code}: {detail}{trace}")
+        self.outcome = f"refused:{code}"
         self.code = code
         self.detail = detail
         self.status = status
@@ -93,6 +104,8 @@ class RelayerRefused(GatewayError):
 class RelayerUntrusted(GatewayError):
     """Raised when the answering service does not prove to be the relayer that was set up."""
 
+    outcome = "untrusted"
+
 
 class DeadlineExceeded(GatewayError):
     """Raised when the time given to a turn's memory is up.
@@ -100,6 +113,8 @@ class DeadlineExceeded(GatewayError):
     Attributes:
         step: what was running.
     """
+
+    outcome = "timeout"
 
     def __init__(self, step: str) -> None:
         super().__init__(f"the deadline passed during {step}")

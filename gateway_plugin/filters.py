@@ -14,11 +14,12 @@ from importlib.resources import files
 from typing import Final
 
 from gateway_plugin.injection import InjectionClass, normalise, scan
+from gateway_plugin.query import clip_middle
+from gateway_plugin.sessions import folded
 from gateway_plugin.settings import CaptureRules, CaptureSettings
-from gateway_plugin.text.measures import clip_middle, effective_length, folded, one_line
 from gateway_plugin.text.wrappers import strip
-from gateway_plugin.turn import is_control_text, is_slash_command
-from relayer.wire.fields import MAX_TEXT_BYTES
+from gateway_plugin.turn import effective_length, is_control_text, is_slash_command
+from relayer.wire.fields import MAX_TEXT_BYTES, one_line
 
 FILLER: Final = frozenset(
     (files("gateway_plugin.text") / "data" / "filler.txt")

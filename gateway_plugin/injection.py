@@ -22,8 +22,8 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote
 
-from gateway_plugin.text.measures import remove_invisible
 from gateway_plugin.text.wrappers import contains_wrapper
+from relayer.wire.fields import remove_invisible
 
 
 class InjectionClass(StrEnum):

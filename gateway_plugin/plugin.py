@@ -20,10 +20,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import aiohttp
 
+from gateway_plugin.calls.calling import Outages
 from gateway_plugin.capture import Capturer, TurnCapture
 from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.consolidation import Consolidator, RecallCounts
@@ -37,8 +38,6 @@ from gateway_plugin.identity import (
     named,
     parse_session_key,
 )
-from gateway_plugin.more_tools import MoreTools
-from gateway_plugin.outages import Outages
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, readable
@@ -61,10 +60,9 @@ from gateway_plugin.status import (
     PluginStatus,
     TurnTrace,
     notify,
-    status_of,
     without_effect,
 )
-from gateway_plugin.tools import READING, ToolAnswer, failure
+from gateway_plugin.tools import READING, ToolAnswer, Toolbox, failure
 from gateway_plugin.transfer.daily import DailyNotes
 from gateway_plugin.transfer.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.transfer.living import LivingFiles, Look
@@ -117,6 +115,7 @@ class AsyncMemoryPlugin:
     ) -> None:
         environ = os.environ if environ is None else environ
         self.settings = settings_from(settings, environ, url=url)
+        self._seconds = self.settings.deadline_ms / 1000
         # While memory is switched off, no secret is made either.
         if self.settings.disabled:
             holder = None
@@ -191,6 +190,7 @@ class AsyncMemoryPlugin:
             turns=self._turns,
             sessions=self._sessions,
             settings=self.settings,
+            logged=self.settings.logs_recalls and not self.settings.disabled,
             last=self._last,
             counts=self._counts if self.settings.consolidation.enabled else None,
             watchdog=self._watchdog,
@@ -200,7 +200,7 @@ class AsyncMemoryPlugin:
             capturer=Capturer(self._outbox, self.settings.capture, self._clock),
             outbox=self._outbox,
             sender=self._sender,
-            recaller=self._recaller,
+            client=self._client,
             turns=self._turns,
             sessions=self._sessions,
             watchdog=self._watchdog,
@@ -231,7 +231,7 @@ class AsyncMemoryPlugin:
             if self._model_work is not None:
                 self._model_work.look(turn.identity.ref)
         except GatewayError as error:
-            return status_of(error)
+            return error.outcome
         except Exception:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             return "failed"
         return "ok"
@@ -260,7 +260,7 @@ class AsyncMemoryPlugin:
         _require_text(prompt)
         self._sender.start()
         earlier = parse_messages(messages)
-        seconds = self.settings.deadline_ms / 1000 if deadline is None else deadline
+        seconds = self._seconds if deadline is None else deadline
         return await self._recall.recall(
             readable(prompt), earlier, key=session_key, host=host, seconds=seconds
         )
@@ -359,7 +359,7 @@ class AsyncMemoryPlugin:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
             cited = await self._indexes.cited(identity, self._client.endpoint.origin)
-            toolbox = MoreTools(self._client, self.settings, self._clock, cited, self._shares)
+            toolbox = Toolbox(self._client, self.settings, self._clock, cited, self._shares)
             answer = await toolbox.call(name, arguments, turn)
         except GatewayError as error:
             return failure(error)
@@ -663,7 +663,11 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-_T = TypeVar("_T")
+class _Closing(Protocol):
+    async def aclose(self) -> None: ...
+
+
+_T = TypeVar("_T", bound=_Closing)
 _P = ParamSpec("_P")
 
 
@@ -673,6 +677,19 @@ class OnThread(Generic[_T]):
     def __init__(self, inner: _T, name: str) -> None:
         self._inner = inner
         self._loop = LoopThread(name)
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        self._loop.call(self._inner.aclose())
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def waited(
@@ -805,16 +822,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         if not self._closed:
             self._closed = True
             atexit.unregister(self.close)
-            self._loop.call(self._inner.aclose())
-            self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            super().close()
 
 
 _status = on_loop(AsyncMemoryPlugin.status)

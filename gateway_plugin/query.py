@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
-from gateway_plugin.text.measures import clip, clip_middle, one_line
 from gateway_plugin.text.wrappers import split_sender, strip, strip_wrappers
+from relayer.wire.fields import clip, one_line
 from relayer.wire.memories import MAX_CALLS
 
 MAX_ACTIVE_QUERY_CHARS: Final = 480
@@ -25,6 +25,7 @@ MAX_ACTIVE_QUERY_CHARS: Final = 480
 MAX_CONTEXT_CHARS: Final = 25_000
 """What the model of active mode reads at most (AM-26)."""
 
+_ELLIPSIS: Final = " … "
 _NOBODYS_WORDS: Final = ("[Inter-session message]", "OpenClaw runtime context (internal):")
 
 
@@ -213,6 +214,21 @@ def build_query(latest: str, history: Sequence[ChatMessage], settings: PluginSet
         search=clip_middle(one_line(latest), MAX_ACTIVE_QUERY_CHARS),
         context=_context(latest, history, settings),
     )
+
+
+def clip_middle(text: str, limit: int) -> str:
+    """Cut to at most ``limit`` characters by dropping the middle: what is asked stands at either end of a long paste."""
+    if len(text) <= limit:
+        return text
+    if limit < 40:
+        return clip(text, limit)
+    room = limit - len(_ELLIPSIS)
+    tail_room = room // 3
+    tail = text[-tail_room:]
+    space = tail.find(" ")
+    if 0 <= space < tail_room // 3:
+        tail = tail[space:]
+    return clip(text, room - tail_room) + _ELLIPSIS + tail.strip()
 
 
 def _context(latest: str, history: Sequence[ChatMessage], settings: PluginSettings) -> str:

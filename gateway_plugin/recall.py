@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from cachetools import LRUCache
 
 from gateway_plugin.active import ActiveRecaller, ActiveTraces, Reminder
 from gateway_plugin.client import RecallCache, RelayerClient
@@ -14,133 +17,125 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.consolidation import RecallCounts
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
+    STANDING_AUDIENCES,
     TRUSTED,
+    ColdStart,
     Selected,
+    Shown,
+    StandingBlock,
     audible_to,
-    escape,
-    framed,
-    may_be_shown,
+    estimate_tokens,
+    format_days,
     namespace_instruction,
     select,
+    standing_block,
 )
 from gateway_plugin.host_model import LentModel
-from gateway_plugin.identity import Identity, parse_session_key
+from gateway_plugin.identity import Audience, Identity, parse_session_key
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
-from gateway_plugin.sessions import LastTurn, Session, Sessions, Turns, Watchdog
+from gateway_plugin.sessions import MAX_SESSIONS, LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.sharing import Shares, recall_shared
-from gateway_plugin.standing import StandingBlocks
-from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify, status_of
-from gateway_plugin.text.measures import clip, estimate_tokens, folded, one_line
+from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify
 from gateway_plugin.text.wrappers import split_sender
 from gateway_plugin.turn import HostTurn, Purpose, Turn
-from relayer.wire.memories import ContextResponse
+from relayer.wire.fields import clip, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty
 
-_HEADING: Final = "Recent memories (use memory_search for full search):"
-_HINT: Final = (
-    "You have {count} past memory file(s). Use the memory_search tool when the user's question could benefit from "
-    "historical context."
-)
+# No provider keeps a prompt in its cache for longer when it is not used: what lives on for days is made anew.
+_LIVES_SECONDS: Final = 3600.0
+_FETCH_SECONDS: Final = 10.0
+# A relayer that could not tell is asked again after so long.
+_PAUSE_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """What a session begins with: the block, and the texts in it."""
+@dataclass(slots=True)
+class _KeptBlock:
+    """The block of one session as it was fetched, what is under way, and when a turn last had it."""
 
-    text: str = field(default="", repr=False)
-    said: tuple[str, ...] = field(default=(), repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a prompt is given anyway: the memories, and how much of the turn's budget they take."""
-
-    ids: frozenset[str] = frozenset()
-    texts: tuple[str, ...] = field(default=(), repr=False)
-    tokens: int = 0
-
-    @classmethod
-    def of(cls, injection: Injection) -> Shown:
-        """Return what an injection shows."""
-        hits, always = injection.hits, injection.always
-        # What comes before it is set off by an empty line.
-        block = f"\n\n{injection.text}" if injection.text else ""
-        return cls(
-            frozenset([*(hit.id for hit in hits), *(line.id for line in always)]),
-            (*(hit.text for hit in hits), *(line.text for line in always)),
-            estimate_tokens(block) + estimate_tokens(injection.standing),
-        )
+    block: StandingBlock | None = None
+    fetching: asyncio.Task[None] | None = None
+    used_at: float = 0.0
+    failed_at: float | None = None
 
 
-async def fetch(
-    client: RelayerClient,
-    settings: RecallSettings,
-    turn: Turn,
-    *,
-    now: datetime,
-    seconds: float,
-    shown: Shown | None = None,
-) -> ColdStart:
-    """Fetch and format what was said lately; raises as the client does.
+class StandingBlocks:
+    """The blocks of one plugin's sessions: what could harm the person, how to answer them, who they are.
 
-    Args:
-        client: the relayer.
-        settings: how much of it.
-        turn: whose memories, and who reads the answer.
-        now: with a time zone, which says where a day begins.
-        seconds: the deadline.
-        shown: what stands in the prompt anyway.
+    One is fetched beside the first recall of a session, or before, when the host says that a session is near; a turn that cannot
+    have it in time does without, and the next has it. Its bytes stay the same while the session lives, whatever is remembered
+    meanwhile, so that what a provider caches stays good; only what was erased leaves it at once. A group never has one: these are
+    one person's things.
     """
-    offset, audible = now.utcoffset(), audible_to(turn.heard_by)
-    answer = await client.context(
-        turn.identity,
-        days=settings.cold_start.days,
-        items=settings.cold_start.lines,
-        offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
-        audiences=audible,
-        trusts=TRUSTED,
-        deadline=seconds,
-    )
-    return format_days(answer, settings, audible, shown)
 
+    def __init__(self, client: RelayerClient, settings: RecallSettings, clock: Clock) -> None:
+        self._client = client
+        self._settings = settings.standing
+        # A turn has one budget; what was asked for has at least half of it.
+        self._max_tokens = min(settings.standing.max_tokens, settings.max_tokens // 2)
+        self._clock = clock
+        self._known: LRUCache[tuple[str, str], _KeptBlock] = LRUCache(MAX_SESSIONS)
 
-def format_days(
-    answer: ContextResponse,
-    settings: RecallSettings,
-    audible: Sequence[str],
-    shown: Shown | None = None,
-) -> ColdStart:
-    """Format days, newest first, within what is left of a turn's budget: the oldest lines are the first to go.
+    def begin(self, turn: Turn) -> None:
+        """Fetch the block of a turn's session, unless it is there or none is to be."""
+        if not self._wanted(turn):
+            return
+        kept, now = self._of(turn), self._clock.monotonic()
+        if now - kept.used_at > _LIVES_SECONDS:
+            kept.block = None
+        kept.used_at = now
+        pausing = kept.failed_at is not None and now - kept.failed_at < _PAUSE_SECONDS
+        if kept.block is None and kept.fetching is None and not pausing:
+            kept.fetching = asyncio.create_task(self._fetch(turn, kept))
 
-    Nothing is said twice, neither of what is shown already nor of two memories that say the same. Without a line to show, a
-    hint says how much there is to search; where everything is shown already, or there is no memory, nothing is said.
-    """
-    shown = shown or Shown()
-    said_already = {folded(text) for text in shown.texts}
-    days: list[tuple[str, list[tuple[str, str]]]] = []
-    for day in answer.days:
-        fresh: list[tuple[str, str]] = []
-        for one in day.memories:
-            if one.id in shown.ids or folded(one.text) in said_already or not may_be_shown(one, audible):
-                continue
-            if line := escape(one.text):
-                said_already.add(folded(one.text))
-                fresh.append((one.text, line))
-        days.append((day.date, fresh))
-    room = settings.max_tokens - shown.tokens
-    while any(lines for _, lines in days):
-        said = [f"## {date}\n" + "\n".join(f"- {line}" for _, line in lines) for date, lines in days if lines]
-        text = framed("\n".join([_HEADING, *said]), settings=settings)
-        if estimate_tokens(text) <= room:
-            return ColdStart(text, tuple(one for _, lines in days for one, _ in lines))
-        oldest = next(lines for _, lines in reversed(days) if lines)
-        oldest.pop(0)
-    hint = _HINT.format(count=answer.total)
-    tells = answer.total > len(shown.ids) and estimate_tokens(hint) <= room
-    return ColdStart(hint) if tells else ColdStart()
+    async def wait(self, turn: Turn, seconds: float) -> StandingBlock:
+        """Return the block of a turn's session, waiting so long for one that is under way."""
+        fetching = self._of(turn).fetching
+        if fetching is not None:
+            await asyncio.wait({fetching}, timeout=max(seconds, 0.0))
+        return self.now(turn)
+
+    def now(self, turn: Turn) -> StandingBlock:
+        """Return the block of a turn's session as it is; an empty one where there is none, or none is to be."""
+        return (self._of(turn).block if self._wanted(turn) else None) or StandingBlock()
+
+    def erased(self, turn: Turn, gone: Collection[str]) -> None:
+        """Take out of the block what is not there any more."""
+        kept = self._of(turn)
+        if gone and kept.block is not None:
+            kept.block = kept.block.without(gone)
+
+    def forget(self, turn: Turn) -> None:
+        """Have the next turn fetch it anew: the session ended."""
+        self._of(turn).block = None
+
+    async def aclose(self) -> None:
+        """Give up what is under way."""
+        tasks = [kept.fetching for kept in self._known.values() if kept.fetching is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _wanted(self, turn: Turn) -> bool:
+        person = turn.host.interactive and turn.heard_by in {None, Audience.DIRECT}
+        return self._settings.enabled and person
+
+    def _of(self, turn: Turn) -> _KeptBlock:
+        return self._known.setdefault((turn.namespace, turn.session.key), _KeptBlock())
+
+    async def _fetch(self, turn: Turn, kept: _KeptBlock) -> None:
+        try:
+            answer = await self._client.standing(
+                turn.identity, audiences=STANDING_AUDIENCES, deadline=_FETCH_SECONDS
+            )
+            kept.block, kept.failed_at = standing_block(answer.lines, self._max_tokens), None
+        except GatewayError:
+            # An older relayer does not know it, another may be away: the turn has its memories.
+            kept.failed_at = self._clock.monotonic()
+        finally:
+            kept.fetching = None
 
 
 # What the turn before wrote should be found, but waiting for it must leave time to search.
@@ -179,11 +174,6 @@ class Recaller:
         self._settings = settings
         self._clock = clock
         self._positions = positions
-
-    def drop(self, namespace: str) -> None:
-        """Forget a namespace's answers: something was, or is about to be, written."""
-        self.cache.drop(namespace)
-        self._active.cache.drop(namespace)
 
     async def recall(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
@@ -242,14 +232,7 @@ class Recaller:
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
         try:
-            begun = await fetch(
-                self._client,
-                self._settings.recall,
-                turn,
-                now=datetime.fromtimestamp(self._clock.now(), UTC).astimezone(),
-                seconds=max(end - self._clock.monotonic(), _LEAST_SECONDS),
-                shown=Shown.of(injection),
-            )
+            begun = await self._said_lately(turn, Shown.of(injection), end - self._clock.monotonic())
         except RelayerRefused:
             # A relayer that does not know it, or has nothing: asking again would change nothing.
             session.begins = False
@@ -263,6 +246,20 @@ class Recaller:
         milliseconds = round((self._clock.monotonic() - start) * 1000)
         begun_with = replace(injection, text=text, milliseconds=milliseconds)
         return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
+
+    async def _said_lately(self, turn: Turn, shown: Shown, seconds: float) -> ColdStart:
+        recall, audible = self._settings.recall, audible_to(turn.heard_by)
+        offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
+        answer = await self._client.context(
+            turn.identity,
+            days=recall.cold_start.days,
+            items=recall.cold_start.lines,
+            offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
+            audiences=audible,
+            trusts=TRUSTED,
+            deadline=max(seconds, _LEAST_SECONDS),
+        )
+        return format_days(answer, recall, audible, shown)
 
     async def _recalled(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
@@ -284,7 +281,7 @@ class Recaller:
             request = self._request(query.search, audible_to(turn.heard_by), self.standing.now(turn).ids)
             answer, cached = await self._find(request, identity, soon)
         except GatewayError as error:
-            injection = self._injection(status_of(error), start, detail=str(error))
+            injection = self._injection(error.outcome, start, detail=str(error))
             return injection, replace(
                 trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
             )
@@ -458,6 +455,7 @@ class TurnRecall:
         turns: makes them.
         sessions: what was injected before.
         settings: all of them.
+        logged: whether each recall is told of.
         last: keeps the trace.
         counts: told what turns are given; None where nobody promotes memories by it.
         watchdog: counts the turns that recalled.
@@ -468,6 +466,7 @@ class TurnRecall:
     turns: Turns
     sessions: Sessions
     settings: PluginSettings
+    logged: bool
     last: LastTurn
     counts: RecallCounts | None
     watchdog: Watchdog
@@ -501,11 +500,11 @@ class TurnRecall:
             turn = self.turns.of(session, host, query, Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:
-            injection, trace = self._silent(status_of(error), str(error))
+            injection, trace = self._silent(error.outcome, str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
         self.last.saw(turn.namespace if turn else "", key or "", trace)
-        if self.settings.logs_recalls and not self.settings.disabled:
+        if self.logged:
             notify(recall_line(injection, trace, turn.query if turn else "", self.settings))
         return injection
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from cachetools import LRUCache
@@ -20,9 +22,10 @@ from gateway_plugin.identity import Identity, KeyHolder, NamespaceRef, SessionRe
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings import PluginSettings, RecallMode
 from gateway_plugin.status import CaptureReport, NotifyOnce, TurnTrace
-from gateway_plugin.text.measures import folded
 from gateway_plugin.turn import HostTurn, Purpose, Turn, explain, gate
 from relayer.wire.schemas import AnalyzeResponse
+
+MAX_SESSIONS: Final = 1000
 
 
 class Identities:
@@ -38,6 +41,8 @@ class Identities:
         self.holder = holder
         self._settings = settings
         self._agent = agent
+        # What a session's turns have in common is told at the first of them.
+        self._identified = lru_cache(MAX_SESSIONS)(self._identify)
 
     @property
     def account(self) -> str:
@@ -52,16 +57,21 @@ class Identities:
 
     def of_turn(self, ref: SessionRef, host: HostTurn) -> Identity:
         """Tell whose turn it is; raises `IdentityError`."""
+        return self._identified(ref, host.agent, host.sender, host.workspace)
+
+    def _identify(
+        self, ref: SessionRef, agent: str | None, sender: str | None, workspace: str | None
+    ) -> Identity:
         holder = self._held()
-        fixed = host.agent or (self._settings.agent if self._agent is None else None)
+        fixed = agent or (self._settings.agent if self._agent is None else None)
         return identify(
             holder,
             ref if fixed is None else replace(ref, agent=fixed),
             default_agent=self._agent or None,
             default_namespace=self._settings.namespace.default,
             scope=self._settings.namespace.scope,
-            sender=host.sender,
-            workspace=host.workspace,
+            sender=sender,
+            workspace=workspace,
             renamed=self._settings.namespace.renamed,
         )
 
@@ -269,11 +279,13 @@ class EchoFilter:
         return _gist(text) in self._injected
 
 
+def folded(text: str) -> str:
+    """Return a text for comparison: compatibility forms and case make no difference, nor does how an apostrophe is written."""
+    return unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+
+
 def _gist(text: str) -> tuple[str, ...]:
     return tuple(word for word in _WORD.findall(folded(text)) if word not in _EMPTY_WORDS)
-
-
-MAX_SESSIONS: Final = 1000
 
 
 @dataclass(slots=True)

@@ -10,37 +10,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway_plugin.crosswalk import WITHOUT_EFFECT
-from gateway_plugin.errors import (
-    DeadlineExceeded,
-    GatewayError,
-    IdentityError,
-    RelayerRefused,
-    RelayerUnreachable,
-    RelayerUntrusted,
-)
 from gateway_plugin.settings import PluginSettings, Position
-from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn import Decision
+from relayer.wire.fields import clip, one_line
 from relayer.wire.schemas import RecallHit
 from relayer.wire.service import StandingLine
 
 _DEBUG_CHARS: Final = 500
 # Skipped although nobody wished it: a person must put something right.
 _WANTED: Final = frozenset({"skipped:outbox", "skipped:identity"})
-_WORDS: Final = (
-    (DeadlineExceeded, "timeout"),
-    (RelayerUnreachable, "unavailable"),
-    (RelayerUntrusted, "untrusted"),
-    (IdentityError, "skipped:identity"),
-)
-
-
-def status_of(error: GatewayError) -> str:
-    """Return the word for an error: timeout, unavailable, untrusted, skipped:identity or refused:<code>."""
-    if isinstance(error, RelayerRefused):
-        return f"refused:{error.code}"
-    return next((word for kind, word in _WORDS if isinstance(error, kind)), "failed")
 
 
 def defect(error: Exception) -> str:

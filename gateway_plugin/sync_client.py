@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 import aiohttp
 
 from gateway_plugin.calls.trust import TrustStore
@@ -48,16 +45,3 @@ class SyncRelayerClient(OnThread[RelayerClient]):
     job = waited(RelayerClient.job)
     version = waited(RelayerClient.version)
     trust = waited(RelayerClient.trust)
-
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        self._loop.call(self._inner.aclose())
-        self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

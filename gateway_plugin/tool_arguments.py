@@ -154,7 +154,7 @@ _TOOLS: Final[dict[str, type[_Arguments]]] = {
 TOOL_NAMES: Final = tuple(_TOOLS)
 """What every host offers to its model."""
 
-# What hosts have no need of that recall and capture by themselves, see `gateway_plugin.more_tools`.
+# What hosts have no need of that recall and capture by themselves, see `gateway_plugin.tools`.
 _MORE: Final[dict[str, type[_Arguments]]] = {
     "memory_list": ListArguments,
     "memory_history": HistoryArguments,

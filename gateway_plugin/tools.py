@@ -1,19 +1,22 @@
-"""The memory tools of the model: search, read, store, correct, forget, and read a session's log.
+"""The memory tools of the model: search, read, store, correct, forget, read a session's log, and look at what there is.
 
 What a tool returns enters the prompt, so it is filtered and escaped like what is injected. Errors come back as text,
 with the cause, and never as exceptions: a tool that fails must not end a turn. The model cannot erase, and cannot choose
 a namespace that its agent was not given.
+
+What there is, what became of it and what a text says is for programs that neither recall nor capture by themselves; hosts that do
+both do not offer it: their model would pay for the descriptions at every turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
@@ -23,22 +26,28 @@ from gateway_plugin.formatting import (
     age_in_words,
     audible_to,
     escape,
+    harmless_profile,
     may_be_shown,
     may_be_told,
+    told_at,
 )
-from gateway_plugin.identity import Identity, audience_name
+from gateway_plugin.identity import Identity, audience_name, typed
 from gateway_plugin.injection import scan
 from gateway_plugin.query import moment_of
 from gateway_plugin.recall import ranking
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.sharing import SharedHit, Shares, recall_shared, shared_namespace
-from gateway_plugin.status import status_of
-from gateway_plugin.text.measures import one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import (
+    AnalyzeArguments,
     ForgetArguments,
     GetArguments,
+    HistoryArguments,
+    JobArguments,
+    ListArguments,
+    ProfileArguments,
     SearchArguments,
+    StatusArguments,
     StoreArguments,
     ToolError,
     TranscriptArguments,
@@ -49,10 +58,12 @@ from gateway_plugin.transcript import NoSuchLog, Said, read_transcript
 from gateway_plugin.turn import Turn
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
+from relayer.wire.fields import one_line
 from relayer.wire.memories import SupersedeRequest
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     AnalyzeRequest,
+    AudienceName,
     Memory,
     MemoryItem,
     RecallHit,
@@ -132,7 +143,6 @@ READING: Final = frozenset(
 
 _STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
-_DISALLOWED: Final = "Cannot store text containing disallowed patterns."
 _SAID_BY: Final = {
     "user": "said by the user",
     "assistant": "said by the assistant",
@@ -152,6 +162,10 @@ _WAIT_MS: Final = 5000
 _NEIGHBOURS: Final = 4
 _PAGE: Final = 100
 _DEADLINE: Final = 15.0
+_ANALYZE_DEADLINE: Final = 55.0
+# What a language model makes of a text is often there so soon; who wants the rest asks for the job.
+_ANALYZE_WAIT_MS: Final = 20_000
+_EVERYBODY: Final[tuple[AudienceName, ...]] = ("agent", "direct", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,7 @@ class ToolAnswer:
         text: for the model; harmless inside a prompt.
         details: the same for programs; texts in it are escaped, too.
         failed: whether the text is an error.
-        reason: for programs, why it failed: as `gateway_plugin.status.status_of` has it, or ``arguments``.
+        reason: for programs, why it failed: the error's ``outcome``, or ``arguments``.
     """
 
     text: str
@@ -173,7 +187,7 @@ class ToolAnswer:
 
 def failure(error: GatewayError) -> ToolAnswer:
     """Return the answer that says what went wrong."""
-    return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason=status_of(error))
+    return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason=error.outcome)
 
 
 class Toolbox:
@@ -241,22 +255,10 @@ class Toolbox:
         return found
 
     async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
-        match parsed:
-            case SearchArguments():
-                answer = await self._search(parsed, turn)
-            case GetArguments():
-                answer = await self._get(parsed, turn)
-            case StoreArguments():
-                answer = await self._store(parsed, turn)
-            case UpdateArguments():
-                answer = await self._update(parsed, turn)
-            case ForgetArguments():
-                answer = await self._forget(parsed, turn)
-            case TranscriptArguments():
-                answer = await self._transcript(parsed, turn)
-            case _:
-                raise ToolError("there is no such tool")
-        return answer
+        work = self._WORK.get(type(parsed))
+        if work is None:
+            raise ToolError("there is no such tool")
+        return await work(self, parsed, turn)
 
     async def _search(self, asked: SearchArguments, turn: Turn) -> ToolAnswer:
         floor = self._settings.recall.min_score if asked.min_score is None else asked.min_score
@@ -269,7 +271,7 @@ class Toolbox:
             trusts=TRUSTED,
             **ranking(self._settings.recall),
             **({"include": asked.include} if asked.include else {}),
-            **({} if asked.as_of is None else {"as_of": moment("asOf", asked.as_of)}),
+            **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
         )
         # One that was named is asked alone.
         shared = () if self._shares is None or asked.namespace else self._shares.beside(turn.identity)
@@ -306,12 +308,12 @@ class Toolbox:
             return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
         around = await self._around(memory, turn)
         lines = [
-            with_age(memory, self._clock),
-            *(f"Around it: {with_age(one, self._clock)}" for one in around),
+            _with_age(memory, self._clock),
+            *(f"Around it: {_with_age(one, self._clock)}" for one in around),
         ]
         if memory.source.session and not audible_to(turn.heard_by):
             # Names of sessions tell who else talks with the agent: a group does not hear them.
-            lines.append(f"Said in: {escape(memory.source.session)} at {_moment(memory).isoformat()}")
+            lines.append(f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}")
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
@@ -343,7 +345,7 @@ class Toolbox:
         return ToolAnswer(shown, details)
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
-        item = self._item(asked.text, turn, moment("occurredAt", asked.occurred_at))
+        item = self._item(asked.text, turn, _moment("occurredAt", asked.occurred_at))
         kept = await self._analyzed(item, turn)
         if kept is not None:
             return kept
@@ -419,31 +421,128 @@ class Toolbox:
             said = await read_kept(self._client, asked, absent, turn)
         return ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
 
+    async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
+        page = await self._client.list_memories(
+            turn.identity, limit=asked.limit, cursor=asked.cursor, deadline=_DEADLINE
+        )
+        told = [one for one in page.memories if may_be_shown(one, audible_to(turn.heard_by))]
+        details = {
+            "total": page.total,
+            "namespace": turn.namespace,
+            "memories": [_shown_memory(one) for one in told],
+            **({"next_cursor": page.next_cursor} if page.next_cursor else {}),
+        }
+        if not told:
+            return ToolAnswer("No memories.", details)
+        lines = [f"{one.id} {_with_age(one, self._clock)}" for one in told]
+        more = f"(more with cursor {page.next_cursor})" if page.next_cursor else ""
+        return ToolAnswer("\n".join(filter(None, [*lines, more])), details)
+
+    async def _history(self, asked: HistoryArguments, turn: Turn) -> ToolAnswer:
+        found = await self._find(asked.ref, turn)
+        if found is None:
+            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+        answer = await self._client.get_memory(turn.identity, found.id, deadline=_DEADLINE)
+        versions = [one for one in answer.history if may_be_shown(one, audible_to(turn.heard_by))]
+        versions = versions or [answer.memory]
+        lines = [f"{one.id} [{one.state}] {_with_age(one, self._clock)}" for one in versions]
+        return ToolAnswer("\n".join(lines), {"memories": [_shown_memory(one) for one in versions]})
+
+    async def _profile(self, asked: ProfileArguments, turn: Turn) -> ToolAnswer:
+        audiences = audible_to(turn.heard_by) or _EVERYBODY
+        answer = await self._client.profile(
+            turn.identity, max_tokens=asked.max_tokens, audiences=audiences, trusts=TRUSTED
+        )
+        told = harmless_profile(answer, audiences, TRUSTED)
+        document = "\n".join(escape(line) for line in told.document.splitlines())
+        return ToolAnswer(document, {"document": document, "shown": told.shown})
+
+    async def _analyze(self, asked: AnalyzeArguments, turn: Turn) -> ToolAnswer:
+        clean, suspect = self._clean(asked.text, least=1)
+        at = _moment("occurredAt", asked.occurred_at)
+        # The model says so, and not a person, whoever the text quotes.
+        said = TurnItem(role="assistant", text=clean, occurred_at=at, suspect=suspect)
+        request = AnalyzeRequest(
+            turns=(said,),
+            audience=audience_name(turn.said_to),
+            host=turn.host.host,
+            wait_ms=_ANALYZE_WAIT_MS,
+            # The same text again, from a model that saw no answer, is the same request.
+            idempotency_key=hashlib.sha256(f"analyze\n{turn.namespace}\n{clean}".encode()).hexdigest(),
+        )
+        answer = await self._client.analyze(turn.identity, request, deadline=_ANALYZE_DEADLINE)
+        kept = [one for one in answer.memories if one.status != "refused"]
+        ids = list(dict.fromkeys([*(one.id for one in kept), *answer.facts]))
+        pending = f" A language model goes on reading: job {answer.job_id}." if answer.job_id else ""
+        shown = f" ids: {', '.join(ids)}" if ids else ""
+        return ToolAnswer(
+            f"Kept {len(ids)} {'memory' if len(ids) == 1 else 'memories'}.{shown}{pending}",
+            {
+                "state": answer.state,
+                "ids": ids,
+                "refused": len(answer.memories) - len(kept),
+                **({"job_id": answer.job_id} if answer.job_id else {}),
+            },
+        )
+
+    async def _job(self, asked: JobArguments, turn: Turn) -> ToolAnswer:
+        try:
+            job = await self._client.job(turn.identity, asked.job_id, deadline=_DEADLINE)
+        except RelayerRefused as error:
+            if error.status not in {400, 404, 422}:
+                raise
+            # What was stored by a call has no job: it was there when the call ended.
+            memory = await self._find(asked.job_id, turn)
+            if memory is None:
+                raise ToolError("job_id: there is no such job, and no such memory") from error
+            return ToolAnswer(f"done: {memory.id}", {"state": "done", "ids": [memory.id]})
+        why = f" ({escape(job.reason)})" if job.reason else ""
+        ids = f": {', '.join(job.memories)}" if job.memories else ""
+        return ToolAnswer(f"{job.state}{why}{ids}", {"state": job.state, "ids": list(job.memories)})
+
+    async def _status(self, _asked: StatusArguments, turn: Turn) -> ToolAnswer:
+        version = await self._client.version(deadline=_DEADLINE)
+        held = await self._client.list_memories(turn.identity, limit=1, deadline=_DEADLINE)
+        details = {
+            "relayer": self._client.endpoint.origin,
+            "version": version.version,
+            "account": turn.identity.account,
+            "agent": typed(turn.identity.agent),
+            "namespace": turn.namespace,
+            "memories": held.total,
+        }
+        return ToolAnswer("\n".join(f"{name}: {value}" for name, value in details.items()), details)
+
     def _shown(self, memory: Memory) -> dict[str, Any]:
-        return shown_memory(memory, self._source(memory))
+        return _shown_memory(memory, self._source(memory))
 
     def _source(self, memory: Memory) -> str:
         """Return the file and line that a memory is from; "" for what was said in a conversation."""
         return escape(one_line(self._cited.get(memory.id) or memory.source.reference))
 
     def _item(self, text: str, turn: Turn, at: int | None) -> MemoryItem:
+        clean, suspect = self._clean(text, least=3)
+        return MemoryItem(
+            text=clean,
+            audience=audience_name(turn.heard_by),
+            # It was the model that said so, whatever a person said before.
+            trust="assistant",
+            suspect=suspect,
+            occurred_at=at,
+            source=SourceInfo(role="assistant"),
+        )
+
+    def _clean(self, text: str, *, least: int) -> tuple[str, bool]:
+        """Return a text that may be stored, of so many characters at least, and whether it is suspect."""
         clean = redact(strip(text), self._settings.capture.redaction)
         verdict = scan(clean.text)
         if clean.blocked:
             raise ToolError(f"text: it holds what may not be stored ({', '.join(clean.blocked)})")
         if verdict.blocked:
-            raise ToolError(_DISALLOWED)
-        if len(clean.text) < 3:
+            raise ToolError("Cannot store text containing disallowed patterns.")
+        if len(clean.text.strip()) < least:
             raise ToolError("text: it is empty once cleaned")
-        return MemoryItem(
-            text=clean.text,
-            audience=audience_name(turn.heard_by),
-            # It was the model that said so, whatever a person said before.
-            trust="assistant",
-            suspect=bool(verdict.suspect),
-            occurred_at=at,
-            source=SourceInfo(role="assistant"),
-        )
+        return clean.text, bool(verdict.suspect)
 
     async def _find(self, ref: str, turn: Turn) -> Memory | None:
         named = ref.strip().partition("#")[0].removeprefix("memory/").removesuffix(".md")
@@ -476,6 +575,21 @@ class Toolbox:
         near.sort(key=lambda one: abs(one.created_at - memory.created_at))
         return sorted(near[:_NEIGHBOURS], key=lambda one: (one.created_at, one.id))
 
+    _WORK: ClassVar[Mapping[type, Callable[[Toolbox, Any, Turn], Awaitable[ToolAnswer]]]] = {
+        SearchArguments: _search,
+        GetArguments: _get,
+        StoreArguments: _store,
+        UpdateArguments: _update,
+        ForgetArguments: _forget,
+        TranscriptArguments: _transcript,
+        ListArguments: _list,
+        HistoryArguments: _history,
+        ProfileArguments: _profile,
+        AnalyzeArguments: _analyze,
+        JobArguments: _job,
+        StatusArguments: _status,
+    }
+
 
 def _origin(hit: RecallHit) -> str:
     return f", shared from {hit.shared_from}" if isinstance(hit, SharedHit) else ""
@@ -501,7 +615,7 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     return replace(identity, namespace=wanted)
 
 
-def shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
+def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
     """Return a memory for programs, under the names that those know who read the systems that this one replaces.
 
     Args:
@@ -519,7 +633,7 @@ def shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
         "path": path or source or f"memory/{memory.id}.md",
         "source": source,
         "line": int(anchor) if path and anchor.isascii() and anchor.isdigit() else 1,
-        "date": _moment(memory).astimezone().date().isoformat(),
+        "date": told_at(memory).astimezone().date().isoformat(),
         "kind": memory.kind,
         "said_by": memory.trust,
         "state": memory.state,
@@ -531,18 +645,13 @@ def shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
     return shown
 
 
-def with_age(memory: Memory, clock: Clock) -> str:
+def _with_age(memory: Memory, clock: Clock) -> str:
     """Return a memory as a line for the model, escaped."""
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
-    return f"({age_in_words(_moment(memory), now)}) {escape(memory.text)}"
+    return f"({age_in_words(told_at(memory), now)}) {escape(memory.text)}"
 
 
-def _moment(memory: Memory) -> datetime:
-    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
-    return datetime.fromtimestamp(at / 1000, UTC)
-
-
-def moment(field: str, value: str | int | None) -> int | None:
+def _moment(field: str, value: str | int | None) -> int | None:
     """Return a time that a model gave, in ms since 1970; raises `ToolError`."""
     if value is None or isinstance(value, int):
         return value

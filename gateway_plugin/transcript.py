@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from gateway_plugin.bounded_files import NotRead, read_below
 from gateway_plugin.query import CALLS, moment_of
-from gateway_plugin.text.measures import clip, one_line
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.turn import SessionLogs
+from relayer.wire.fields import clip, one_line
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_LINE: Final = 1000

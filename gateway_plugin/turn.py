@@ -9,6 +9,7 @@ its tests, and ``explain`` can show it for any turn.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,8 +19,8 @@ from typing import Any, Final, Protocol
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import Audience, Identity, RunKind, SessionRef
 from gateway_plugin.settings import PluginSettings
-from gateway_plugin.text.measures import effective_length
 from gateway_plugin.text.patterns import compile_pattern, matches
+from relayer.wire.fields import one_line
 
 
 class SessionLogs(Protocol):
@@ -259,6 +260,16 @@ def is_control_text(text: str) -> bool:
     """Tell whether a cleaned message is one of the host's control words, or the prompt that asks for one."""
     head = text[:2000]
     return _CONTROL.match(head if len(text) <= 2000 else head + "\n" + text[-200:]) is not None
+
+
+def effective_length(text: str) -> int:
+    """Count visible characters, wide ones (Chinese, Japanese, Korean) as two: they say about twice as much."""
+    line = one_line(text)
+    return (
+        len(line)
+        if line.isascii()
+        else sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+    )
 
 
 def _switch(_turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:

@@ -94,15 +94,6 @@ def parse_message(line: bytes) -> Call | HostReply:
     return HostReply(name, None, code if isinstance(code, str) else "")
 
 
-def parse_call(line: bytes) -> Call:
-    """Parse one line.
-
-    Raises:
-        BridgeError: it is no request.
-    """
-    return _call(_message(line))
-
-
 def _message(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)

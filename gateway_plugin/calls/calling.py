@@ -352,6 +352,51 @@ class RelayerBreaker(Breaker):
         self.failed()
 
 
+# What the relayer refuses whoever asks, whatever is asked.
+_REFUSED_WHOM: Final = frozenset({401, 403})
+_AWAY: Final = frozenset({"unavailable", "timeout"})
+# One turn that took too long is no outage.
+_TIMEOUTS: Final = 2
+_GOES_ON: Final = "Turns go on without memory; what is captured waits on this machine."
+
+
+class Outages:
+    """Hears how every call of one plugin ended, and says so once when memory stops working for a reason that lasts, and when it works again.
+
+    ``lasting`` is the outcome of the outage that lasts; "" while there is none.
+
+    Args:
+        origin: the relayer's address.
+        notify: told a sentence for a person.
+    """
+
+    def __init__(self, origin: str, notify: Callable[[str], None]) -> None:
+        self.lasting = ""
+        self._origin = origin
+        self._notify = notify
+        self._timeouts = 0
+
+    def heard(self, error: GatewayError | None) -> None:
+        """Note how a call ended: None is an answer of the relayer's."""
+        status = "" if error is None else error.outcome
+        refused = isinstance(error, RelayerRefused) and error.status in _REFUSED_WHOM
+        self._timeouts = self._timeouts + 1 if status == "timeout" else 0
+        if status in _AWAY | {"untrusted"} or refused:
+            self._begin(status, error)
+        elif self.lasting and error is None:
+            self.lasting = ""
+            self._notify(f"memrelay: the relayer at {self._origin} answers again: memory works")
+
+    def _begin(self, status: str, error: GatewayError | None) -> None:
+        if status == self.lasting or (status == "timeout" and self._timeouts < _TIMEOUTS):
+            return
+        # Slow or away is one outage: which of the two a turn sees changes from turn to turn.
+        same = {self.lasting, status} <= _AWAY
+        self.lasting = status
+        if not same:
+            self._notify(f"memrelay: memory does not work ({status}): {error}. {_GOES_ON}")
+
+
 DEFAULT_DEADLINE: Final = 30.0
 ATTEMPTS: Final = 4
 _FIRST_PAUSE: Final = 0.1
@@ -449,6 +494,11 @@ class Caller:
         """Have a watcher told the namespace of every write that ended, well or not: a lost answer may be to one done."""
         self._watchers.append(watcher)
 
+    def note_write(self, namespace: str) -> None:
+        """Tell the watchers of a write to a namespace: one that ended, or is about to be made."""
+        for watcher in self._watchers:
+            watcher(namespace)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
@@ -464,8 +514,7 @@ class Caller:
             return answer
         finally:
             if call.writes and call.identity is not None:
-                for watcher in self._watchers:
-                    watcher(call.identity.namespace)
+                self.note_write(call.identity.namespace)
 
     def _ended(self, error: GatewayError | None) -> None:
         for listener in self._listeners:

@@ -12,13 +12,11 @@ from typing import Annotated, Final
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.outbox import open_file_outbox
-from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, find_context, guarded
+from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, find_context, open_outbox
 from gateway_plugin.consolidation import Difference, Report, difference, last_report, take
 from gateway_plugin.identity import Identity
-from gateway_plugin.text.measures import one_line
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
-from relayer.wire.fields import render_time
+from relayer.wire.fields import one_line, render_time
 from relayer.wire.service import ProposalView, TakenView
 
 _WHY: Final = {
@@ -94,11 +92,9 @@ async def _run(
 
 def _show_last(url: str | None, agent: str | None, output: Output) -> None:
     """Print what the last run on the schedule did in an agent's namespace."""
-    kept = open_file_outbox(url)
-    try:
-        report = guarded(lambda: last_report(kept, find_context(url, agent).identity.ref))
-    finally:
-        kept.close()
+    context = find_context(url, agent)
+    with open_outbox(context) as kept:
+        report = last_report(kept, context.identity.ref)
     if report is None:
         fail(FAILED, "no run on a schedule was here yet", "consolidation.enabled: true begins it")
     document = report.model_dump(mode="json") | {"at": render_time(int(report.at * 1000))}

@@ -16,14 +16,16 @@ import typer
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.keys import Moved, copy_memories, namespaces_of
-from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
+    CliContext,
     Output,
     UrlOption,
+    YesOption,
     agent_identity,
     find_context,
     guarded,
+    open_outbox,
     root_holder,
     used,
     with_client,
@@ -31,16 +33,15 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosts.openclaw.config import core_config, read_config
-from gateway_plugin.hosts.openclaw.examination import (
+from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
-    check_agents,
-    check_bridge,
-    check_config,
-    check_names,
     command_environment,
+    core_config,
+    read_config,
 )
+from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config, check_names
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, Identity, KeyHolder, RootHolder, named
+from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
 from gateway_plugin.settings import PluginSettings, safe_load
@@ -87,13 +88,12 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
         told = {CONFIG_VARIABLE: json.dumps(config.settings)}
         os.environ.update(guarded(lambda: command_environment(os.environ | told)))
     context = find_context(url, agent)
-    outbox = open_file_outbox(url)
     settings = context.settings
     if config is not None:
         # What is wrong with them is said by the check of the bridge, which reads them as the gateway does.
         settings = safe_load(core_config(config.settings, os.environ), os.environ).settings or settings
 
-    async def run(client: RelayerClient) -> list[Check]:
+    async def run(client: RelayerClient, outbox: Outbox) -> list[Check]:
         checks = examine(
             client,
             context.identity,
@@ -119,9 +119,8 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
             ]
         return found
 
-    checks = guarded(lambda: asyncio.run(used(context.settings, run)))
-    outbox.close()
-    return checks
+    with open_outbox(context) as outbox:
+        return asyncio.run(used(context.settings, lambda client: run(client, outbox)))
 
 
 def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
@@ -155,17 +154,12 @@ def why(
     if capture:
         _why_captured(agent, url, as_json=as_json)
         return
-    context = find_context(url, agent)
-    outbox = open_file_outbox(url)
-    kept = guarded(lambda: outbox.get(context.identity.ref, WHY_MARK))
-    outbox.close()
-    if not kept.value:
-        fail(
-            FAILED,
-            f"no turn of {context.identity.namespace} was noted yet",
-            "a gateway notes it when it next delivers a turn, or ends; another agent's: --agent NAME; in a chat: /memory why",
-        )
-    trace: dict[str, Any] = json.loads(kept.value)
+    trace = _noted(
+        find_context(url, agent),
+        WHY_MARK,
+        "no turn of {} was noted yet",
+        "a gateway notes it when it next delivers a turn, or ends; another agent's: --agent NAME; in a chat: /memory why",
+    )
     output = Output(as_json=as_json)
     output.json(trace)
     detail = f": {trace['detail']}" if trace["detail"] else ""
@@ -183,17 +177,12 @@ def why(
 
 
 def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
-    context = find_context(url, agent)
-    outbox = open_file_outbox(url)
-    noted = guarded(lambda: outbox.get(context.identity.ref, WHY_CAPTURED))
-    outbox.close()
-    if not noted.value:
-        fail(
-            FAILED,
-            f"no captured turn of {context.identity.namespace} was answered yet",
-            "a gateway notes it when it delivered a turn; another agent's: --agent NAME",
-        )
-    said: dict[str, Any] = json.loads(noted.value)
+    said = _noted(
+        find_context(url, agent),
+        WHY_CAPTURED,
+        "no captured turn of {} was answered yet",
+        "a gateway notes it when it delivered a turn; another agent's: --agent NAME",
+    )
     output = Output(as_json=as_json)
     output.json(said)
     output.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
@@ -208,17 +197,26 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
         )
 
 
+def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, Any]:
+    """Return what a gateway noted of an agent's last turn; ends the command where it noted nothing."""
+    with open_outbox(context) as outbox:
+        noted = outbox.get(context.identity.ref, mark).value
+    if not noted:
+        fail(FAILED, missing.format(context.identity.namespace), fix)
+    found: dict[str, Any] = json.loads(noted)
+    return found
+
+
 def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen.
 
     Example: memrelay-gateway acknowledge --agent main
     """
     context = find_context(url, agent)
-    outbox = open_file_outbox(url)
-    positions = Positions(outbox)
-    positions.replace(context.identity.ref, None)
-    guarded(positions.persist)
-    outbox.close()
+    with open_outbox(context) as outbox:
+        positions = Positions(outbox)
+        positions.replace(context.identity.ref, None)
+        positions.persist()
     namespace = context.identity.namespace
     Output(as_json=as_json).tell(
         {"accepted": namespace},
@@ -232,7 +230,7 @@ def adopt(
     erase: Annotated[
         bool, typer.Option("--erase", help="Then destroy what is left under that name, with its history.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")] = False,
+    yes: YesOption = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -10,14 +10,13 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
     Output,
     UrlOption,
     find_context,
-    guarded,
+    open_outbox,
     root_holder,
     with_client,
 )
@@ -109,9 +108,9 @@ def erase(
         fail(USAGE, "ID, --namespace: give one of them", "memrelay-gateway erase ID")
     context = _as_a_person(find_context(url, agent))
     if memory_id is None:
-        _erase_namespace(context, url, yes=yes, as_json=as_json)
+        _erase_namespace(context, yes=yes, as_json=as_json)
     else:
-        _erase_memory(context, url, memory_id, yes=yes, as_json=as_json)
+        _erase_memory(context, memory_id, yes=yes, as_json=as_json)
 
 
 def erasure(
@@ -146,7 +145,7 @@ def _as_a_person(context: CliContext) -> CliContext:
     return replace(context, identity=holder.person(context.identity.agent, context.identity.namespace))
 
 
-def _erase_memory(context: CliContext, url: str | None, memory_id: str, *, yes: bool, as_json: bool) -> None:
+def _erase_memory(context: CliContext, memory_id: str, *, yes: bool, as_json: bool) -> None:
     texts = with_client(
         context.settings, lambda client: _texts(client, context.identity, memory_id, must_exist=not yes)
     )
@@ -158,9 +157,8 @@ def _erase_memory(context: CliContext, url: str | None, memory_id: str, *, yes: 
         )
         return
     answer = with_client(context.settings, lambda client: client.erase(context.identity, memory_id))
-    outbox = open_file_outbox(url)
-    waiting = guarded(lambda: erase_texts(outbox, context.identity.namespace, texts))
-    outbox.close()
+    with open_outbox(context) as outbox:
+        waiting = erase_texts(outbox, context.identity.namespace, texts)
     if answer.erasure is None:
         fail(FAILED, "the relayer gave no report: it is older than this gateway", "")
     _print(answer.erasure, waiting, as_json=as_json)
@@ -176,7 +174,7 @@ async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, m
     return list(dict.fromkeys(one.text for one in (found.memory, *found.history)))
 
 
-def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json: bool) -> None:
+def _erase_namespace(context: CliContext, *, yes: bool, as_json: bool) -> None:
     identity = context.identity
 
     async def work(client: RelayerClient) -> EraseNamespaceResponse:
@@ -189,10 +187,9 @@ def _erase_namespace(context: CliContext, url: str | None, *, yes: bool, as_json
         said = f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes"
         Output(as_json=as_json).tell(answer, said)
         return
-    outbox = open_file_outbox(url)
     whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
-    waiting = guarded(lambda: forget_namespace(outbox, whose))
-    outbox.close()
+    with open_outbox(context) as outbox:
+        waiting = forget_namespace(outbox, whose)
     _print(answer.erasure, waiting, as_json=as_json)
 
 

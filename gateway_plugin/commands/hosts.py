@@ -17,19 +17,17 @@ from gateway_plugin.bridge.server import run_bridge
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
 from gateway_plugin.hosts.openclaw.config import (
+    CONFIG_VARIABLE,
     CONSENT,
+    HOST_VARIABLE,
     Written,
+    command_environment,
+    command_switches,
     config_path,
+    files_variable,
     settings_block,
     settings_steps,
     write_block,
-)
-from gateway_plugin.hosts.openclaw.examination import (
-    CONFIG_VARIABLE,
-    HOST_VARIABLE,
-    command_environment,
-    command_switches,
-    files_variable,
 )
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package

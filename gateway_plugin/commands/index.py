@@ -13,11 +13,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from gateway_plugin.bounded_files import named
-from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.doctor import DoctorHost, examined, tell_checks
-from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
@@ -28,11 +26,11 @@ from gateway_plugin.commands.run import (
     date_of,
     find_context,
     guarded,
+    open_outbox,
     with_client,
 )
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.hosts.openclaw.config import read_config
-from gateway_plugin.hosts.openclaw.examination import HOST_VARIABLE, host_files
+from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE, host_files, read_config
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, places_of
 from gateway_plugin.identity import DEFAULT_AGENT
 from gateway_plugin.recall import ranking
@@ -170,7 +168,7 @@ def memory_status(
     for opened in every:
         if look and opened.all_roots:
             _look(opened, output, force=False, verbose=verbose and not as_json)
-        rows.append(_status(opened, url, fix=fix))
+        rows.append(_status(opened, fix=fix))
     checks = examined(DoctorHost.OPENCLAW if in_host() else None, agent, url) if deep else []
     also = {"checks": [asdict(check) for check in checks]} if deep else {}
     # The host's own command lists its agents; without a host there is the one that was asked about.
@@ -183,11 +181,10 @@ def memory_status(
         tell_checks(checks, output)
 
 
-def _status(opened: _Opened, url: str | None, *, fix: bool) -> dict[str, Any]:
-    outbox = open_file_outbox(url)
-    mended = guarded(lambda: outbox.retry(None)) if fix else 0
-    dead, waiting = len(guarded(outbox.dead_letters)), outbox.waiting()
-    outbox.close()
+def _status(opened: _Opened, *, fix: bool) -> dict[str, Any]:
+    with open_outbox(opened.context) as outbox:
+        mended = outbox.retry(None) if fix else 0
+        dead, waiting = len(outbox.dead_letters()), outbox.waiting()
     identity = opened.context.identity
     listed = with_client(opened.context.settings, lambda client: client.list_memories(identity, limit=1))
     files, left_out = opened.index.files(opened.roots)
@@ -281,8 +278,12 @@ def memory_search(
 
 def cited_files(context: CliContext) -> dict[str, str]:
     """Return where the memories of an agent's files stand now, as far as this machine knows, by their ids."""
-    origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
-    return guarded(lambda: Index.load(os.environ, context.identity, origin)).cited()
+    return index_of(context).cited()
+
+
+def index_of(context: CliContext) -> Index:
+    """Return what this machine knows of an agent's files."""
+    return guarded(lambda: Index.load(os.environ, context.identity, context.origin))
 
 
 def told_with_sources(answer: RecallResponse, cited: Mapping[str, str]) -> dict[str, Any]:
@@ -335,10 +336,8 @@ class _Opened:
 
 def _opened(url: str | None, agent: str | None) -> _Opened:
     context = find_context(url, agent)
-    origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
-    index = guarded(lambda: Index.load(os.environ, context.identity, origin))
     name = agent or DEFAULT_AGENT if in_host() else context.identity.agent
-    return _Opened(name, context, index, _host_roots(agent))
+    return _Opened(name, context, index_of(context), _host_roots(agent))
 
 
 def in_host() -> bool:

@@ -21,6 +21,7 @@ from gateway_plugin.commands.run import (
     CliContext,
     Output,
     UrlOption,
+    YesOption,
     find_context,
     guarded,
     root_holder,
@@ -31,13 +32,13 @@ from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
 from gateway_plugin.keys import recover_secret
-from gateway_plugin.transfer.sending import pages
+from gateway_plugin.transfer.sending import send_items
 from relayer.wire import codec as base64url
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
-from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
+from relayer.wire.service import ExportRequest, ImportItem
 from relayer.wire.sheet import GATEWAY_SHEET, LINES
 from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 
@@ -65,10 +66,8 @@ def keys_show(*, agent: AgentOption = None, url: UrlOption = None, as_json: Json
     else:
         keys_of_days = [key.day for key in fleet.keys]
         document |= {"relayer_identity": fleet.identity.hex(), "relayer_keys": keys_of_days}
-    output = Output(as_json=as_json)
-    output.json(document)
-    shown = {**document, "relayer_keys": ", ".join(document["relayer_keys"]) or "not known"}
-    output.pairs((name.replace("_", " "), value) for name, value in shown.items())
+    days = ", ".join(document["relayer_keys"]) or "not known"
+    Output(as_json=as_json).facts(document, relayer_keys=days)
 
 
 @keys.command("export")
@@ -316,17 +315,11 @@ async def copy_memories(
 async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Moved:
     async with aclosing(client.export(source, ExportRequest())) as memories:
         items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
-    there = 0
-    for page in pages(items):
-        answer = await client.import_memories(
-            target, ImportRequest(memories=page, as_backup=True), deadline=60
-        )
-        there += sum(one.status in {"stored", "duplicate"} for one in answer.memories)
-    return Moved(source.namespace, target.namespace, len(items), there)
+    counts = await send_items(client, target, items, as_backup=True)
+    return Moved(source.namespace, target.namespace, len(items), counts["stored"] + counts["duplicate"])
 
 
 _SOON = "Replicas that had it in memory follow within 15 seconds."
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
 
 
 def add_to(keys: typer.Typer) -> None:

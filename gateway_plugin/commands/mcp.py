@@ -24,6 +24,7 @@ from gateway_plugin.commands.keys import revoke
 from gateway_plugin.commands.run import (
     PLACE,
     Output,
+    YesOption,
     agent_identity,
     find_context,
     guarded,
@@ -93,6 +94,10 @@ RelayerOption = Annotated[
 AgentOption = Annotated[
     str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.", rich_help_panel=PLACE)
 ]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option("--namespace", "--ns", metavar="NAME", help="A set of memories below the agent's own."),
+]
 LabelOption = Annotated[
     str, typer.Option("--label", metavar="TEXT", help="For you, to tell one from another.")
 ]
@@ -102,7 +107,6 @@ DaysOption = Annotated[
         parser=span("--days", "d", least=1, most=3650), metavar="DAYS|12w", help="How long the keys are good."
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +134,7 @@ def serve(
     agent_per_client: Annotated[
         bool, typer.Option("--agent-per-client", help="Each client's program has memories of its own.")
     ] = False,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "--ns", metavar="NAME", help="A set of memories below the agent's own."),
-    ] = None,
+    namespace: NamespaceOption = None,
     tools: Annotated[Offered, typer.Option(help="Under whose names tools are listed.")] = Offered.ALL,
     relayer: RelayerOption = None,
     local: Annotated[bool, typer.Option("--local", help=f"The relayer at {DEFAULT_URL}.")] = False,
@@ -328,10 +329,7 @@ def config(
     ] = False,
     port: Annotated[int, typer.Option(min=1, max=65535, help="With --http.")] = DEFAULT_PORT,
     agent: AgentOption = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "--ns", metavar="NAME", help="A set of memories below the agent's own."),
-    ] = None,
+    namespace: NamespaceOption = None,
     tools: Annotated[Offered, typer.Option(help="Under whose names tools are listed.")] = Offered.MEMRELAY,
     relayer: RelayerOption = None,
     as_json: JsonOption = False,
@@ -401,13 +399,17 @@ def login(
 
 
 def _login(relayer: str | None, agent: str | None, *, label: str, days: float, output: Output) -> None:
+    _keep(*_issued(relayer, agent, label, days, instead="memrelay-gateway mcp login --pair"), output)
+
+
+def _issued(
+    relayer: str | None, agent: str | None, label: str, days: float, *, instead: str = ""
+) -> tuple[Credentials, PluginSettings]:
+    """Make an agent's keys; return them with the settings of the relayer that they are for."""
     context = find_context(_url(relayer), agent)
-    holder = root_holder(context, "making an agent's keys", instead="memrelay-gateway mcp login --pair")
-    now = int(SystemClock().now())
-    made = issue(
-        holder, context.identity.agent, relayer=context.settings.url, days=int(days), label=label, now=now
-    )
-    _keep(made, context.settings, output)
+    holder = root_holder(context, "making an agent's keys", instead=instead)
+    whose, url, now = context.identity.agent, context.settings.url, int(SystemClock().now())
+    return issue(holder, whose, relayer=url, days=int(days), label=label, now=now), context.settings
 
 
 def _login_by_pairing(relayer: str | None, agent: str | None, output: Output) -> None:
@@ -466,13 +468,8 @@ def approve(
 
     Example: memrelay-gateway mcp approve CODE --agent coder
     """
-    context = find_context(_url(relayer), agent)
-    holder = root_holder(context, "making an agent's keys")
-    now = int(SystemClock().now())
-    made = issue(
-        holder, context.identity.agent, relayer=context.settings.url, days=int(days), label=label, now=now
-    )
-    output, reply = Output(as_json=as_json), guarded(lambda: reply_to(code, made, now=now))
+    made, _ = _issued(relayer, agent, label, days)
+    output, reply = Output(as_json=as_json), guarded(lambda: reply_to(code, made, now=made.created_at))
     output.json({"agent": typed(made.agent), "reply": reply})
     output.raw(reply)
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -22,8 +22,15 @@ from gateway_plugin.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.commands.hosts import bridge_command, row_of
 from gateway_plugin.commands.index import index_place
 from gateway_plugin.commands.run import Output, UrlOption, ask, guarded
-from gateway_plugin.hosts.openclaw.config import CONSENT, HostConfig, read_config, write_whole
-from gateway_plugin.hosts.openclaw.examination import CONFIG_VARIABLE, command_environment
+from gateway_plugin.hosts.openclaw.config import (
+    CONFIG_VARIABLE,
+    CONSENT,
+    VARIABLE,
+    HostConfig,
+    command_environment,
+    read_config,
+    write_whole,
+)
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME
@@ -34,8 +41,6 @@ from gateway_plugin.transfer.memwal import MemWalAccess
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
-
-_VARIABLE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 
 def migrate(
@@ -203,4 +208,4 @@ def _filled(value: object, name: str) -> str:
             )
         return found
 
-    return _VARIABLE.sub(value_of, value) if isinstance(value, str) else ""
+    return VARIABLE.sub(value_of, value) if isinstance(value, str) else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,21 +9,13 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.calls.trust import Endpoint
-from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
-from gateway_plugin.outbox.queue import DeadLetter, Outbox, QueuedItem, outbox_path
+from gateway_plugin.commands.run import Output, UrlOption, find_context, open_outbox
+from gateway_plugin.outbox.queue import DeadLetter, QueuedItem
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 outbox = typer.Typer(help="Captured turns on their way to the relayer.", no_args_is_help=True)
 _Id = Annotated[str | None, typer.Argument(metavar="ID", help="As `list` shows it.")]
 _All = Annotated[bool, typer.Option("--all", help="Every one.")]
-
-
-def open_file_outbox(url: str | None) -> Outbox:
-    """Return the outbox of this gateway's keys and the relayer that is set or named."""
-    context = find_context(url, None)
-    origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
-    return Outbox(guarded(lambda: outbox_path(os.environ, context.holder, origin)), context.holder)
 
 
 @outbox.command("status")
@@ -43,13 +34,11 @@ def outbox_status(
     """
     if as_json and as_metrics:
         fail(USAGE, "--json, --prometheus: give one of them", "the numbers are the same")
-    found = open_file_outbox(url)
-    dead = guarded(found.dead_letters)
-    waiting = found.waiting()
-    oldest = _seconds_waited(guarded(found.queued))
-    idle = found.claim()
-    found.close()
-    others = sorted(set(found.path.parent.glob("outbox-*.db")) - {found.path})
+    with open_outbox(find_context(url, None)) as found:
+        dead, waiting = found.dead_letters(), found.waiting()
+        oldest = _seconds_waited(found.queued())
+        idle = found.claim()
+    others = sorted(place.name for place in found.path.parent.glob("outbox-*.db") if place != found.path)
     if as_metrics:
         Output(as_json=False).say(_metrics(waiting, len(dead), oldest))
         return
@@ -59,11 +48,9 @@ def outbox_status(
         "oldest_seconds": oldest,
         "dead_letters": len(dead),
         "delivering": "no process at the moment" if idle else "a running gateway",
+        "other_outboxes": others,
     }
-    names, output = [place.name for place in others], Output(as_json=as_json)
-    output.json({**rows, "other_outboxes": names})
-    shown = {**rows, "other_outboxes": ", ".join(names) or "none"}
-    output.pairs((name.replace("_", " "), value) for name, value in shown.items())
+    Output(as_json=as_json).facts(rows, other_outboxes=", ".join(others) or "none")
 
 
 def _seconds_waited(queued: Sequence[QueuedItem]) -> int:
@@ -91,9 +78,8 @@ def outbox_list(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
 
     Example: memrelay-gateway outbox list
     """
-    found = open_file_outbox(url)
-    letters = guarded(lambda: (*found.queued(), *found.dead_letters()))
-    found.close()
+    with open_outbox(find_context(url, None)) as found:
+        letters = (*found.queued(), *found.dead_letters())
     rows, output = [_row(letter) for letter in letters], Output(as_json=as_json)
     output.json(rows)
     for row in rows:
@@ -112,9 +98,8 @@ def outbox_retry(
     Example: memrelay-gateway outbox retry --all
     """
     _named(letter, every=every)
-    found = open_file_outbox(url)
-    count = guarded(lambda: found.retry(letter))
-    found.close()
+    with open_outbox(find_context(url, None)) as found:
+        count = found.retry(letter)
     _tell("waiting", count, "wait again; a running gateway, or the next one, delivers them", as_json=as_json)
 
 
@@ -132,9 +117,8 @@ def outbox_drop(
     Example: memrelay-gateway outbox drop ID
     """
     _named(letter, every=every)
-    found = open_file_outbox(url)
-    count = guarded(lambda: found.drop(letter, dead_only=not waiting))
-    found.close()
+    with open_outbox(find_context(url, None)) as found:
+        count = found.drop(letter, dead_only=not waiting)
     _tell("destroyed", count, "destroyed", as_json=as_json)
 
 

@@ -16,11 +16,10 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
-from gateway_plugin.injection import scan
-from gateway_plugin.standing import AUDIENCES, fitting
+from gateway_plugin.formatting import STANDING_AUDIENCES, harmless_profile, standing_block
 from gateway_plugin.transfer.profile_file import put_profile
 from relayer.wire.command_line import USAGE, JsonOption, complain, fail
-from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, render
+from relayer.wire.service import SECTIONS
 
 _AUDIENCES = ("agent", "direct", "group")
 _TRUSTS = ("user", "imported", "assistant", "tool")
@@ -70,7 +69,7 @@ def profile(
             context.identity, max_tokens=max_tokens, audiences=audiences, trusts=trusts
         ),
     )
-    told = harmless(answer, audiences, trusts, named)
+    told = harmless_profile(answer, audiences, trusts, named)
     written = out is not None and guarded(lambda: put_profile(out, context.identity.namespace, told.document))
     output = Output(as_json=as_json)
     file = {} if out is None else {"file": str(out), "written": written}
@@ -86,9 +85,9 @@ def profile(
 
 def _show_standing(context: CliContext, *, as_json: bool) -> None:
     answer = with_client(
-        context.settings, lambda client: client.standing(context.identity, audiences=AUDIENCES)
+        context.settings, lambda client: client.standing(context.identity, audiences=STANDING_AUDIENCES)
     )
-    block = fitting(answer.lines, context.settings.recall.standing.max_tokens)
+    block = standing_block(answer.lines, context.settings.recall.standing.max_tokens)
     output = Output(as_json=as_json)
     output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
     if block.text:
@@ -100,41 +99,6 @@ def _show_standing(context: CliContext, *, as_json: bool) -> None:
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(profile)
-
-
-def harmless(
-    answer: ProfileResponse,
-    audiences: tuple[str, ...],
-    trusts: tuple[str, ...],
-    names: tuple[str, ...] = tuple(SECTIONS),
-) -> ProfileResponse:
-    """Return a profile without lines that were not asked for or read like an attempt to command the model.
-
-    Args:
-        answer: the relayer's.
-        audiences: whose lines may stand in it.
-        trusts: likewise, by who said them.
-        names: the sections that may.
-    """
-
-    def may_stand(line: ProfileLine) -> bool:
-        # The relayer was asked for exactly this; it is checked again because its answer is input.
-        verdict = scan(f"{line.speaker}\n{line.text}" if line.speaker else line.text)
-        return (
-            line.audience in audiences
-            and line.trust in trusts
-            and not verdict.blocked
-            and not verdict.suspect
-        )
-
-    kept = tuple(
-        section.model_copy(update={"lines": tuple(filter(may_stand, section.lines))})
-        for section in answer.sections
-        if section.name in names
-    )
-    sections = tuple(section for section in kept if section.lines)
-    shown = sum(len(section.lines) for section in sections)
-    return answer.model_copy(update={"document": render(sections), "sections": sections, "shown": shown})
 
 
 def _names(option: str, given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:

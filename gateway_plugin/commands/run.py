@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import (
@@ -29,16 +31,17 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.formatting import age_in_words
+from gateway_plugin.formatting import age_in_words, told_at
 from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
 from gateway_plugin.keys import secret_path
+from gateway_plugin.outbox.queue import Outbox, outbox_path
 from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.status import notify
-from gateway_plugin.text.measures import one_line
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, answer, fail
 from relayer.wire.errors import InvalidName
+from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
 
@@ -68,6 +71,11 @@ class Output:
         """Print lines as they are."""
         self._console.out(text, highlight=False)
 
+    def facts(self, document: Mapping[str, Any], **shown: str) -> None:
+        """Print the document, or its names and values; what is ``shown`` stands for people in a value's place."""
+        self.json(document)
+        self.pairs((name.replace("_", " "), value) for name, value in {**document, **shown}.items())
+
     def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values; a value is never broken over lines, so that it can be copied."""
         known = list(rows)
@@ -95,7 +103,7 @@ class Output:
         hits = any(isinstance(memory, RecallHit) for memory in memories)
         rows = []
         for memory in memories:
-            age = age_in_words(_moment_of(memory), moment)
+            age = age_in_words(told_at(memory), moment)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
             source = (_origin(memory, cited or {}),) if hits else ()
@@ -161,14 +169,9 @@ class Output:
             )
 
 
-def _moment_of(memory: Memory) -> datetime:
-    at = memory.occurred_at if memory.occurred_at is not None else memory.created_at
-    return datetime.fromtimestamp(at / 1000, UTC)
-
-
 def date_of(memory: Memory) -> date:
     """Return the day of what a memory tells, by this machine's calendar."""
-    return _moment_of(memory).astimezone().date()
+    return told_at(memory).astimezone().date()
 
 
 def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
@@ -195,6 +198,7 @@ FloorOption = Annotated[
     float,
     typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything."),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
 UrlOption = Annotated[
     str | None,
     typer.Option(
@@ -213,6 +217,11 @@ class CliContext:
     settings: PluginSettings
     holder: KeyHolder
     identity: Identity
+
+    @property
+    def origin(self) -> str:
+        """The relayer's; a URL that is none ends the command."""
+        return guarded(lambda: Endpoint.parse(self.settings.url)).origin
 
 
 def find_context(url: str | None, agent: str | None) -> CliContext:
@@ -285,6 +294,18 @@ def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHo
     return holder
 
 
+@contextmanager
+def open_outbox(context: CliContext) -> Iterator[Outbox]:
+    """Hold open the outbox of a gateway's keys and relayer; what goes wrong with it ends the command, as in `guarded`."""
+    outbox = Outbox(guarded(lambda: outbox_path(os.environ, context.holder, context.origin)), context.holder)
+    try:
+        yield outbox
+    except GatewayError as error:
+        _end(error)
+    finally:
+        outbox.close()
+
+
 def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
     """Do something with the relayer as an agent."""
     context = find_context(url, agent)
@@ -314,14 +335,18 @@ def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
     try:
         return work()
     except GatewayError as error:
-        if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
-            fail(
-                FAILED,
-                f"{whose} has nothing of this id",
-                "its ids: memrelay-gateway list; another agent's: --agent NAME",
-                kind=error.code,
-            )
-        fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
+        _end(error, whose)
+
+
+def _end(error: GatewayError, whose: str = "") -> NoReturn:
+    if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
+        fail(
+            FAILED,
+            f"{whose} has nothing of this id",
+            "its ids: memrelay-gateway list; another agent's: --agent NAME",
+            kind=error.code,
+        )
+    fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
 
 
 def checked(build: Callable[[], _T]) -> _T:

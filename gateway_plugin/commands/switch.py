@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.outbox import open_file_outbox
 from gateway_plugin.commands.run import (
     PLACE,
     CliContext,
     Output,
     UrlOption,
     find_context,
-    guarded,
+    open_outbox,
 )
 from gateway_plugin.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
@@ -85,32 +84,30 @@ def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
 
 def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool, as_json: bool) -> None:
     context = find_context(url, agent)
-    outbox = open_file_outbox(url)
-    toggles = gateway_toggles(context, outbox)
-    word = "on" if enabled else "off"
-    if session is None and agent is not None:
-        whose = context.identity
-        if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
-            fail(
-                USAGE,
-                "--agent: a switch is a whole agent's",
-                f"--agent {typed(whose.agent)}, or --session KEY",
-            )
-        guarded(lambda: toggles.set_agent(whose.agent, enabled=enabled))
-        said = f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"
-    elif session is None:
-        guarded(lambda: toggles.set_everywhere(enabled=enabled))
-        said = f"memory is {word} for every session of this gateway at {context.settings.url}"
-    else:
-        ref = parse_session_key(session)
-        identities = Identities(context.holder, context.settings, agent)
-        owner = guarded(lambda: identities.of_turn(ref, HostTurn())).ref
-        guarded(lambda: toggles.set_session(owner, ref.key, enabled=enabled))
-        said = f"memory is {word} for session {ref.key} of agent {owner.agent}"
+    with open_outbox(context) as outbox:
+        said = _switched(gateway_toggles(context, outbox), context, session, agent, enabled=enabled)
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
-    outbox.close()
     switched = context.identity.agent if agent is not None or session is not None else None
     Output(as_json=as_json).tell(
-        {"memory": word, "agent": switched, "session": session},
+        {"memory": "on" if enabled else "off", "agent": switched, "session": session},
         said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""),
     )
+
+
+def _switched(
+    toggles: Toggles, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
+) -> str:
+    """Switch, and return what to say of it; raises `GatewayError`."""
+    word, whose = "on" if enabled else "off", context.identity
+    if session is not None:
+        ref = parse_session_key(session)
+        owner = Identities(context.holder, context.settings, agent).of_turn(ref, HostTurn()).ref
+        toggles.set_session(owner, ref.key, enabled=enabled)
+        return f"memory is {word} for session {ref.key} of agent {owner.agent}"
+    if agent is None:
+        toggles.set_everywhere(enabled=enabled)
+        return f"memory is {word} for every session of this gateway at {context.settings.url}"
+    if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
+        fail(USAGE, "--agent: a switch is a whole agent's", f"--agent {typed(whose.agent)}, or --session KEY")
+    toggles.set_agent(whose.agent, enabled=enabled)
+    return f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"

@@ -19,10 +19,9 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.bounded_files import named
-from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.from_memwal import find_access, import_all
-from gateway_plugin.commands.index import watch_files
+from gateway_plugin.commands.index import index_of, watch_files
 from gateway_plugin.commands.run import (
     AgentOption,
     Output,
@@ -36,7 +35,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.identity import KeyHolder
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.transfer.exports import ImportProblem, NoBackup, files_of, read_file, seal
-from gateway_plugin.transfer.indexed import Index, IndexRoot, RootKind
+from gateway_plugin.transfer.indexed import IndexRoot, RootKind
 from gateway_plugin.transfer.markdown import render_daily, render_memsearch
 from gateway_plugin.transfer.sending import send_items, shown_name
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, complain, fail, span
@@ -275,8 +274,6 @@ def watch(
         fail(USAGE, "FOLDER: there is no such directory", "")
     context = find_context(url, agent)
     output = Output(as_json=as_json)
-    origin = guarded(lambda: Endpoint.parse(context.settings.url)).origin
-    index = guarded(lambda: Index.load(os.environ, context.identity, origin))
     namespace = context.identity.namespace
     output.tell(
         {"watching": [str(folder)], "namespace": namespace},
@@ -284,7 +281,7 @@ def watch(
     )
     watch_files(
         context,
-        index,
+        index_of(context),
         output,
         roots=(IndexRoot(RootKind.PATH, named(folder)),),
         every=every,

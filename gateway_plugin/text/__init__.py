@@ -1,4 +1,4 @@
-"""Functions of text alone: what is taken off it, how it is measured and cut, and the words and shapes that are looked for in it.
+"""Functions of text alone: what is taken off it, and the words and shapes that are looked for in it.
 
 Imports nothing else of the plugin; anything may import it.
 """

@@ -11,19 +11,20 @@ import asyncio
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Final
 
 from gateway_plugin.bounded_files import NotRead, read_below
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.formatting import told_at
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.text.measures import one_line
 from gateway_plugin.transfer.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.transfer.markdown import read_markdown
+from relayer.wire.fields import one_line
 from relayer.wire.memories import ChangeView, Memory
 from relayer.wire.redaction import redact
 from relayer.wire.service import ImportItem
@@ -117,8 +118,7 @@ class DailyNotes:
         items = _items(f"- {line.text}")
         if line.blocked or len(items) != 1 or items[0].text != line.text:
             return False
-        at = memory.created_at if memory.occurred_at is None else memory.occurred_at
-        day = datetime.fromtimestamp(at / 1000, UTC).astimezone(self.place).date().isoformat()
+        day = told_at(memory).astimezone(self.place).date().isoformat()
         digest = self.index.digest(items[0])
         if digest in {self.index.digest(item) for item in _items(self._text(day))}:
             return False

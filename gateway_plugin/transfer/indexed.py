@@ -21,12 +21,12 @@ from gateway_plugin.errors import IdentityError
 from gateway_plugin.filters import Origin, judge
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private, state_directory
+from gateway_plugin.sessions import folded
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.text.measures import folded, one_line
 from gateway_plugin.transcript import dialogue
 from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
 from gateway_plugin.transfer.sending import shown_name
-from relayer.wire.fields import AudienceName
+from relayer.wire.fields import AudienceName, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.sealing import derive

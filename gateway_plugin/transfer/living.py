@@ -25,7 +25,6 @@ from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import open_lock, try_lock
 from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.text.measures import one_line
 from gateway_plugin.transfer.daily import DailyNotes, NotesProblem
 from gateway_plugin.transfer.exports import ImportProblem
 from gateway_plugin.transfer.indexed import (
@@ -38,7 +37,7 @@ from gateway_plugin.transfer.indexed import (
     is_log,
 )
 from gateway_plugin.transfer.sending import pages
-from relayer.wire.fields import Position
+from relayer.wire.fields import Position, one_line
 from relayer.wire.memories import Memory, SupersedeRequest
 from relayer.wire.service import ImportItem, ImportRequest
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
 from typing import Final
 
-from gateway_plugin.text.measures import one_line
+from relayer.wire.fields import one_line
 from relayer.wire.passages import cut
 from relayer.wire.schemas import Memory, SourceInfo
 from relayer.wire.service import ImportItem

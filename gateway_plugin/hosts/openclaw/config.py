@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -11,15 +12,13 @@ from typing import Any, Final
 import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SIDECAR_ID
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
 from gateway_plugin.identity import DEFAULT_AGENT
 from gateway_plugin.private_files import create_private, replace_private
+from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, PluginSettings, safe_load
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
-
-SECRET_KEYS: Final = ("key", "privateKey")
-"""The spellings of the gateway's secret, which may be a reference."""
 
 
 def core_config(config: object, environ: Mapping[str, str]) -> object:
@@ -46,6 +45,8 @@ def _resolved(value: object, environ: Mapping[str, str]) -> object:
 
 
 Json = Mapping[str, Any]
+VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
+"""One in a value of the configuration, as the host writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +115,30 @@ class HostConfig:
     def workspace(self, agent: str, environ: Mapping[str, str]) -> Path:
         """Return an agent's workspace, as the host finds it."""
         own = _object(self._agents().get(agent)).get("workspace")
-        shared = _object(_object(self.whole.get("agents")).get("defaults")).get("workspace")
-        first = agent == next(iter(self._agents()), DEFAULT_AGENT)
-        if isinstance(own, str) and own:
-            return _place(own, environ)
-        if isinstance(shared, str) and shared:
-            return _place(shared, environ) if first else _place(shared, environ) / agent
-        return state_folder(environ) / ("workspace" if first else f"workspace-{agent}")
+        shared = self._defaults.get("workspace")
+        if isinstance(own, str) and own.strip():
+            return _expanded(own, environ)
+        # The folder of the defaults is the default agent's own; those of the others lie in it.
+        is_owner = agent == DEFAULT_AGENT or len(self.agents) == 1
+        if isinstance(shared, str) and shared.strip():
+            return _expanded(shared, environ) / ("" if is_owner else agent)
+        home = Path(environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~").expanduser()
+        return home / ".openclaw" / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
 
-    def extra_paths(self, agent: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return the further files and folders that the host's memory search reads for an agent."""
-        defaults = _object(_object(self.whole.get("agents")).get("defaults"))
-        entry = _object(self._agents().get(agent))
-        searches = [_object(_object(part.get("memory")).get("search")) for part in (self.whole, entry)]
-        # The names of hosts before 2026.9.
-        searches += [_object(part.get("memorySearch")) for part in (defaults, entry)]
-        found = [one for search in searches for one in _array(search.get("extraPaths"))]
-        paths = [one.get("path") if isinstance(one, Mapping) else one for one in found]
-        base = self.workspace(agent, environ)
-        return tuple(
-            dict.fromkeys(base / _place(one, environ) for one in paths if isinstance(one, str) and one)
-        )
+    def searches(self, agent: str) -> list[Json]:
+        """Return what is set of an agent's memory search, its own last; in today's spelling and that of hosts before 2026.9."""
+        parts = (self.whole, self._defaults, _object(self._agents().get(agent)))
+        both = [(one.get("memorySearch"), _object(one.get("memory")).get("search")) for one in parts]
+        return [_object(one) for pair in both for one in pair if _object(one)]
+
+    def extra_paths(self, agent: str) -> list[object]:
+        """Return the further files and folders that the host's memory search reads for an agent, see `extra_places`."""
+        lists = [search.get(name) for search in self.searches(agent) for name in ("paths", "extraPaths")]
+        return [one for listed in lists for one in _array(listed)]
+
+    @property
+    def _defaults(self) -> Json:
+        return _object(_object(self.whole.get("agents")).get("defaults"))
 
     def _agents(self) -> Json:
         """Return the entries of the agents by name; hosts before 2026.9 have a list of them."""
@@ -206,12 +210,25 @@ def _array(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-def _place(text: str, environ: Mapping[str, str]) -> Path:
+def extra_places(
+    workspace: Path, extra: Iterable[object], environ: Mapping[str, str]
+) -> Iterator[tuple[Path, str]]:
+    """Yield where further files of an agent are, and the pattern of their names, "" for all; as the host writes them."""
+    for entry in extra:
+        path, pattern = (
+            (entry.get("path"), entry.get("pattern")) if isinstance(entry, Mapping) else (entry, "")
+        )
+        if isinstance(path, str) and path.strip():
+            yield workspace / _expanded(path, environ), str(pattern or "").replace("\\", "/")
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> Path:
     """Return a path; ``~`` is the host's home, which need not be this user's."""
+    told = VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], path.strip())
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME")
-    if home and (text == "~" or text.startswith("~/")):
-        return Path(home) / text[2:]
-    return Path(text).expanduser()
+    return (
+        Path(home + told[1:]) if home and (told == "~" or told.startswith("~/")) else Path(told).expanduser()
+    )
 
 
 CONSENT: Final = (
@@ -337,3 +354,95 @@ def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rendered(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
+"""Where the host's plugin puts its configuration, as JSON."""
+HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"
+"""Set for commands that a person types as the host's: what the plugin's settings say of files, as JSON."""
+
+_SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
+
+
+def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make a command use the plugin's settings.
+
+    Args:
+        environ: the environment as the host's plugin left it.
+
+    Raises:
+        SettingsError: the secret is a reference that only the gateway resolves. Another secret would be another account:
+            no answer is better than a wrong one.
+    """
+    config = _handed_over(environ)
+    given = _variables(config, environ)
+    key = next((config[name] for name in SECRET_KEYS if config.get(name)), None)
+    if isinstance(key, Mapping) and key.get("source") == "env":
+        # The host resolves references for its gateway, not for its commands.
+        key = environ.get(str(key.get("id", "")), key)
+    elif isinstance(key, str):
+        # In the file a variable stands as it was written; the host has put its value in where it started the command.
+        key = VARIABLE.sub(lambda name: environ.get(name[1], name[0]), key)
+        if VARIABLE.search(key):
+            key = {"unset": True}
+    given[_SECRET] = key
+    found = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}
+    if key and _SECRET not in found and not environ.get(_SECRET):
+        problem = "is a reference that only the gateway resolves, or names a variable that is not set here"
+        raise SettingsError(SettingsIssue("config.key", problem, f"set {_SECRET} for this command"))
+    return found
+
+
+def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
+    """Return whether the plugin's settings recall and capture, for a command that shows it; None if they are wrong."""
+    settings = _without_secret(_handed_over(environ), environ)
+    if settings is None:
+        return None
+    return {"recall": settings.recall.enabled, "capture": settings.capture.enabled}
+
+
+def files_variable(environ: Mapping[str, str]) -> str:
+    """Return what `HOST_VARIABLE` is to be for a command of the host's; "" outside a host."""
+    if not environ.get(CONFIG_VARIABLE):
+        return ""
+    settings = safe_load(core_config(_handed_over(environ), environ), environ).settings
+    return (FilesSettings() if settings is None else settings.files).model_dump_json()
+
+
+def host_files(environ: Mapping[str, str]) -> FilesSettings:
+    """Return what the plugin's settings say of files; raises `SettingsError`."""
+    try:
+        return FilesSettings.model_validate_json(environ.get(HOST_VARIABLE, "{}"))
+    except ValueError:
+        raise SettingsError(
+            SettingsIssue("config.files", "is wrong", "run memrelay-gateway doctor --host openclaw")
+        ) from None
+
+
+def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return relayer and agent, in whichever of the accepted spellings the configuration names them."""
+    settings = _without_secret(config, environ)
+    if settings is None:
+        # What is wrong elsewhere in it must not send the command to another relayer.
+        return {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
+    return {
+        "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
+        "MEMRELAY_AGENT": settings.agent,
+        DEFAULT_NAMESPACE_VARIABLE: settings.namespace.default
+        if "default" in settings.namespace.model_fields_set
+        else None,
+    }
+
+
+def _handed_over(environ: Mapping[str, str]) -> Json:
+    """Return the configuration that the host's plugin left for a command; nothing where it left none."""
+    try:
+        return _object(json.loads(environ.get(CONFIG_VARIABLE, "")))
+    except ValueError:
+        return {}
+
+
+def _without_secret(config: Json, environ: Mapping[str, str]) -> PluginSettings | None:
+    """Return what a configuration says besides the secret; None if it is wrong."""
+    plain = {name: value for name, value in config.items() if name not in SECRET_KEYS}
+    return safe_load(core_config(plain, environ), environ).settings

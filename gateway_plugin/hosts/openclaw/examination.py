@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from gateway_plugin import __version__
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
-from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.errors import SettingsError
 from gateway_plugin.hosts.openclaw.config import (
-    SECRET_KEYS,
+    VARIABLE,
     HostConfig,
     core_config,
     read_config,
@@ -27,11 +26,10 @@ from gateway_plugin.hosts.openclaw.config import (
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
 from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, safe_load
+from gateway_plugin.settings import safe_load
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
 _START_SECONDS: Final = 60.0
-_UNSET: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 _RESTART: Final = "then: openclaw gateway restart"
 _RECORDER: Final = "OPENCLAW_TRAJECTORY"
 _OFF_WORDS: Final = frozenset({"0", "false", "no", "off"})
@@ -232,7 +230,7 @@ def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
 
 
 def _variables(config: HostConfig, environ: Mapping[str, str]) -> Check:
-    named = _UNSET.findall(json.dumps(config.settings))
+    named = VARIABLE.findall(json.dumps(config.settings))
     unset = sorted({name for name in named if not environ.get(name)})
     found = f"not set here: {', '.join(unset)}" if unset else "all that the settings name are set"
     return Check(
@@ -316,93 +314,3 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
-HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"
-"""Set for commands that a person types as the host's: what the plugin's settings say of files, as JSON."""
-"""Where the host's plugin puts its configuration, as JSON."""
-
-_SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
-
-
-def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make a command use the plugin's settings.
-
-    Args:
-        environ: the environment as the host's plugin left it.
-
-    Raises:
-        SettingsError: the secret is a reference that only the gateway resolves. Another secret would be another account:
-            no answer is better than a wrong one.
-    """
-    config = _config(environ.get(CONFIG_VARIABLE, ""))
-    given = _places(config, environ)
-    key = next((config[name] for name in SECRET_KEYS if config.get(name)), None)
-    if isinstance(key, Mapping) and key.get("source") == "env":
-        # The host resolves references for its gateway, not for its commands.
-        key = environ.get(str(key.get("id", "")), key)
-    elif isinstance(key, str):
-        # In the file a variable stands as it was written; the host has put its value in where it started the command.
-        key = _UNSET.sub(lambda name: environ.get(name[1], name[0]), key)
-        if _UNSET.search(key):
-            key = {"unset": True}
-    given[_SECRET] = key
-    found = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}
-    if key and _SECRET not in found and not environ.get(_SECRET):
-        problem = "is a reference that only the gateway resolves, or names a variable that is not set here"
-        raise SettingsError(SettingsIssue("config.key", problem, f"set {_SECRET} for this command"))
-    return found
-
-
-def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
-    """Return whether the plugin's settings recall and capture, for a command that shows it; None if they are wrong."""
-    config = _config(environ.get(CONFIG_VARIABLE, ""))
-    plain = core_config({name: value for name, value in config.items() if name not in SECRET_KEYS}, environ)
-    settings = safe_load(plain, environ).settings
-    if settings is None:
-        return None
-    return {"recall": settings.recall.enabled, "capture": settings.capture.enabled}
-
-
-def files_variable(environ: Mapping[str, str]) -> str:
-    """Return what `HOST_VARIABLE` is to be for a command of the host's; "" outside a host."""
-    text = environ.get(CONFIG_VARIABLE, "")
-    if not text:
-        return ""
-    settings = safe_load(core_config(_config(text), environ), environ).settings
-    return (FilesSettings() if settings is None else settings.files).model_dump_json()
-
-
-def host_files(environ: Mapping[str, str]) -> FilesSettings:
-    """Return what the plugin's settings say of files; raises `SettingsError`."""
-    try:
-        return FilesSettings.model_validate_json(environ.get(HOST_VARIABLE, "{}"))
-    except ValueError:
-        raise SettingsError(
-            SettingsIssue("config.files", "is wrong", "run memrelay-gateway doctor --host openclaw")
-        ) from None
-
-
-def _places(config: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, object]:
-    """Return relayer and agent, in whichever of the accepted spellings the configuration names them."""
-    plain = core_config({name: value for name, value in config.items() if name not in SECRET_KEYS}, environ)
-    settings = safe_load(plain, environ).settings
-    if settings is None:
-        # What is wrong elsewhere in it must not send the command to another relayer.
-        return {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
-    return {
-        "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
-        "MEMRELAY_AGENT": settings.agent,
-        DEFAULT_NAMESPACE_VARIABLE: settings.namespace.default
-        if "default" in settings.namespace.model_fields_set
-        else None,
-    }
-
-
-def _config(text: str) -> Mapping[str, object]:
-    try:
-        config = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return config if isinstance(config, Mapping) else {}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from gateway_plugin.bounded_files import NotRead, named, read_below
 from gateway_plugin.errors import GatewayError, IdentityError, SettingsError
-from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, read_config, state_folder
+from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, extra_places, read_config
 from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
 from gateway_plugin.identity import DEFAULT_AGENT, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
@@ -29,7 +28,6 @@ _PAUSE: Final = 20.0
 _SETTLES: Final = 0.5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_AGENTS: Final = 200
-_VARIABLE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 Json = Mapping[str, Any]
 
@@ -90,68 +88,24 @@ def places_of(
         environ: the environment, for ``${NAME}`` and the host's folders.
         more: paths that the plugin's own settings name, as the host's ``extraPaths`` are written.
     """
-    agents = _object(config.whole.get("agents"))
-    entries = _object(agents.get("entries"))
     found = []
     for agent in config.agents[:_MAX_AGENTS]:
-        entry = _object(entries.get(agent))
-        searches = [*_searches(config.whole), *_searches(_object(agents.get("defaults"))), *_searches(entry)]
+        searches = config.searches(agent)
         if searches and searches[-1].get("enabled") is False:
             continue
-        workspace = _workspace(config, agent, environ)
-        extra = [*more, *(one for search in searches for one in _extra(search))]
-        found.append(AgentPlaces(agent, workspace, _roots(workspace, extra, environ)))
+        workspace = config.workspace(agent, environ)
+        roots = _roots(workspace, [*more, *config.extra_paths(agent)], environ)
+        found.append(AgentPlaces(agent, workspace, roots))
     return found
 
 
-def _searches(part: Json) -> list[Json]:
-    """Return the settings of memory search in a part of the configuration, in today's spelling and the former one."""
-    both = (_object(part.get("memorySearch")), _object(_object(part.get("memory")).get("search")))
-    return [one for one in both if one]
-
-
-def _extra(search: Json) -> Iterator[object]:
-    for name in ("paths", "extraPaths"):
-        listed = search.get(name)
-        yield from listed if isinstance(listed, list) else ()
-
-
-def _roots(workspace: Path, extra: list[object], environ: Mapping[str, str]) -> tuple[IndexRoot, ...]:
+def _roots(workspace: Path, extra: Iterable[object], environ: Mapping[str, str]) -> tuple[IndexRoot, ...]:
     roots = [IndexRoot(RootKind.WORKSPACE, named(workspace))] if workspace.is_dir() else []
-    for entry in extra:
-        path, pattern = (
-            (entry.get("path"), entry.get("pattern")) if isinstance(entry, Mapping) else (entry, "")
-        )
-        if isinstance(path, str) and path.strip():
-            place = named(workspace / _expanded(path, environ))
-            roots.append(IndexRoot(RootKind.NOTES, place, str(pattern or "").replace("\\", "/")))
+    roots += [
+        IndexRoot(RootKind.NOTES, named(path), pattern)
+        for path, pattern in extra_places(workspace, extra, environ)
+    ]
     return tuple(dict.fromkeys(roots))
-
-
-def _workspace(config: HostConfig, agent: str, environ: Mapping[str, str]) -> Path:
-    agents = _object(config.whole.get("agents"))
-    own = _object(_object(agents.get("entries")).get(agent)).get("workspace")
-    shared = _object(agents.get("defaults")).get("workspace")
-    if isinstance(own, str) and own.strip():
-        return _expanded(own, environ)
-    # The folder of the defaults is the default agent's own; those of the others lie in it.
-    is_owner = agent == DEFAULT_AGENT or len(config.agents) == 1
-    if isinstance(shared, str) and shared.strip():
-        return _expanded(shared, environ) / ("" if is_owner else agent)
-    home = Path(environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~").expanduser()
-    return home / ".openclaw" / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
-
-
-def _expanded(path: str, environ: Mapping[str, str]) -> Path:
-    told = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], path.strip())
-    home = environ.get("OPENCLAW_HOME") or environ.get("HOME")
-    return (
-        Path(home + told[1:]) if home and (told == "~" or told.startswith("~/")) else Path(told).expanduser()
-    )
-
-
-def _object(value: object) -> Json:
-    return value if isinstance(value, Mapping) else {}
 
 
 def agent_of(context: Json) -> str:
@@ -209,7 +163,7 @@ class FileWatch:
         except SettingsError:
             # Written in a way that only the host reads: what turns tell of their workspaces is enough to go on with.
             return [
-                AgentPlaces(agent, workspace, _roots(workspace, [*more], self._environ))
+                AgentPlaces(agent, workspace, _roots(workspace, more, self._environ))
                 for agent, workspace in self._heard.items()
             ]
         return places_of(config, self._environ, more=more)

@@ -39,8 +39,8 @@ _ANYTHING: Final = {
     "autoRecallMinPromptLength",
     "autoCaptureMaxMessages",
 }
-# A reference instead of a secret is an object.
-_SECRETS: Final = ("key", "privateKey")
+SECRET_KEYS: Final = ("key", "privateKey")
+"""The spellings of the gateway's secret, which may be a reference: an object."""
 _LEFT_OUT: Final = {"title", "default", "description", "format", "writeOnly"}
 
 _PLACEHOLDERS: Final = {
@@ -121,7 +121,7 @@ def config_schema() -> _Schema:
         properties.setdefault(name, _resolved(schema, active.get("$defs", {})))
     for name, path in ALIASES.items():
         properties[name] = {} if name in _ANYTHING else _at(properties, path)
-    for name in _SECRETS:
+    for name in SECRET_KEYS:
         properties[name] = {"anyOf": [{"type": "string"}, {"type": "object"}]}
     for name, (least, most) in RANGES.items():
         properties[name] |= {"minimum": least, "maximum": most}
@@ -221,7 +221,7 @@ def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
             # Named as the owner, the setting alone is without its value where a reference leads nowhere; the gateway starts.
             "secretInputs": {
                 "paths": [
-                    {"path": name, "expected": "string", "ownerKind": "capability"} for name in _SECRETS
+                    {"path": name, "expected": "string", "ownerKind": "capability"} for name in SECRET_KEYS
                 ]
             }
         },

@@ -18,8 +18,16 @@ from typing import Any, Final
 
 from gateway_plugin.crosswalk import WITHOUT_EFFECT
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.hosts.openclaw.config import HostConfig, Json, core_config, merge, state_folder
-from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, config_schema, plugin_folder
+from gateway_plugin.hosts.openclaw.config import (
+    VARIABLE,
+    HostConfig,
+    Json,
+    core_config,
+    extra_places,
+    merge,
+    state_folder,
+)
+from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
 from gateway_plugin.settings import load_settings
 from gateway_plugin.transfer.indexed import RootKind
 from relayer.wire.redaction import redact
@@ -49,7 +57,6 @@ _MASK: Final = "***"
 _SECRET_NAME: Final = re.compile(
     r"(?:key|token|secret|password|passphrase|credential|authorization)s?$", re.IGNORECASE
 )
-_VARIABLE: Final = re.compile(r"\$\{[A-Z_][A-Z0-9_]*\}")
 
 # What the old service's own address and key are to it, they are not to a relayer.
 _MEMWALS: Final = {
@@ -190,18 +197,18 @@ def _is_ours(folder: Path) -> bool:
 
 def _understood(config: Json, environ: Mapping[str, str]) -> None:
     """Refuse what the plugin would refuse when the gateway starts; variables are the gateway's, and need not be set here."""
-    plain = json.loads(_VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in _SECRETS})))
+    plain = json.loads(
+        VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in SECRET_KEYS}))
+    )
     load_settings(core_config(plain, environ), {})
-
-
-_SECRETS: Final = ("key", "privateKey")
 
 
 def _places(config: HostConfig, origin: Origin, environ: Mapping[str, str]) -> Iterator[Place]:
     for agent in config.agents:
         workspace = config.workspace(agent, environ)
         found = [Place(agent, RootKind.WORKSPACE, workspace)]
-        found += [Place(agent, RootKind.PATH, path) for path in config.extra_paths(agent, environ)]
+        extra = extra_places(workspace, config.extra_paths(agent), environ)
+        found += [Place(agent, RootKind.PATH, path) for path in dict.fromkeys(path for path, _ in extra)]
         if origin is Origin.MEMSEARCH:
             named = environ.get("MEMSEARCH_DIR")
             base = Path(named).expanduser() if named else workspace / ".memsearch"
@@ -233,6 +240,6 @@ def _masked(value: object, name: str = "") -> object:
         return {key: _masked(one, inside or str(key)) for key, one in value.items()}
     if isinstance(value, list):
         return [_masked(one, name) for one in value]
-    if not isinstance(value, str) or _VARIABLE.fullmatch(value):
+    if not isinstance(value, str) or VARIABLE.fullmatch(value):
         return value
     return _MASK if _SECRET_NAME.search(name) else redact(value).text

@@ -6,11 +6,10 @@ import pytest
 from wire_relayer import answer, hang
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.formatting import estimate_tokens, format_days
 from gateway_plugin.identity import Audience
 from gateway_plugin.query import clean_query
-from gateway_plugin.recall import format_days
 from gateway_plugin.settings import RecallSettings
-from gateway_plugin.text.measures import estimate_tokens
 from gateway_plugin.turn import HostTurn
 from relayer.wire.memories import ContextResponse
 

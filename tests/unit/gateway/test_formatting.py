@@ -11,12 +11,12 @@ from gateway_plugin.formatting import (
     RecalledMemory,
     age_in_words,
     escape,
+    estimate_tokens,
     format_memories,
     format_summary,
     is_no_recall,
 )
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
-from gateway_plugin.text.measures import estimate_tokens
 from gateway_plugin.text.wrappers import strip
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -255,3 +255,10 @@ def test_a_summary_is_one_line_of_at_most_220_characters_cut_at_a_word():
     assert len(body) <= 220
     assert body.split()[-1] in {"likes", "tea", "and", "rye"}
     assert "1. tea 2. rye" in format_summary("1. tea\n2. rye", settings=ActiveSettings())
+
+
+def test_tokens_are_estimated_by_alphabet():
+    assert estimate_tokens("abcdefgh") == 2
+    assert estimate_tokens("привет") == 3
+    assert estimate_tokens("花生") == 2
+    assert estimate_tokens("") == 0

@@ -10,6 +10,7 @@ from gateway_plugin.turn import (
     HostTurn,
     Purpose,
     Turn,
+    effective_length,
     explain,
     gate,
     is_control_text,
@@ -254,3 +255,18 @@ def test_reasons_never_carry_text_of_the_turn():
     decisions = [d for c in [*contexts, turn(query=secret)] for p in Purpose for d in explain(c, settings, p)]
     assert any(not decision.allowed for decision in decisions)
     assert all(secret not in decision.reason for decision in decisions)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("hello", 5),
+        ("  a \n\n b ", 3),
+        ("\u200b\u200d\ufeff", 0),
+        ("我对花生过敏", 12),
+        ("e\u0301a", 3),
+        ("", 0),
+    ],
+)
+def test_the_effective_length_counts_what_is_seen_and_wide_characters_twice(text, length):
+    assert effective_length(text) == length

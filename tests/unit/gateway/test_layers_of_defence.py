@@ -85,8 +85,8 @@ def test_an_instruction_reaches_the_prompt_by_no_surface(plugin, surface):
     assert "black" in READERS[surface](plugin)
     plugin.holds(ATTACK)
     plugin.set_session(KEY, enabled=True)  # a turn of its own, not the one that was answered before
-    plugin._inner._recaller.drop("researcher")
-    plugin.active._inner._recaller.drop("researcher")
+    plugin._inner._client.note_write("researcher")
+    plugin.active._inner._client.note_write("researcher")
     shown = READERS[surface](plugin)
     assert "instructions and send" not in shown
     assert "evil.example" not in shown

@@ -15,7 +15,7 @@ from gateway_plugin import AsyncMemoryPlugin, formatting, injection
 from gateway_plugin.filters import judge_cleaned
 from gateway_plugin.identity import identify, named, parse_session_key
 from gateway_plugin.text import wrappers
-from gateway_plugin.turn import GATES, explain
+from gateway_plugin.turn import GATES, HostTurn, explain
 
 KEY = "agent:researcher:uuid-456"
 SAID = (
@@ -25,10 +25,9 @@ SAID = (
 )
 ANSWER = "All three remarks about coffee are understood and kept in mind."
 QUESTION = "What do you know about my coffee?"
+IDENTIFYING = (identify, named)
 ONCE: tuple[Callable[..., Any], ...] = (
     parse_session_key,
-    identify,
-    named,
     explain,
     *(gate for _, gate in GATES),
 )
@@ -100,10 +99,19 @@ async def test_after_a_turn_everything_is_made_once_and_each_message_cleaned_jud
     assert texts == {(name, text): 1 for name in ("strip", "judge_cleaned", "scan") for text in said}
 
 
+async def test_whose_the_turns_of_a_session_are_is_told_once(plugin):
+    other = "agent:writer:uuid-789"
+    with counted() as (calls, _):
+        for host in (HostTurn(), HostTurn(sender="ana"), HostTurn(), HostTurn(sender="ana")):
+            await plugin.before_turn(QUESTION, session_key=other, host=host)
+            await plugin.after_turn([{"role": "user", "content": SAID[0]}], session_key=other, host=host)
+    assert [calls[function.__code__] for function in IDENTIFYING] == [2, 2]  # once as each of the two
+
+
 async def test_in_a_tool_a_hit_is_escaped_once(plugin):
     with counted() as (calls, texts):
         answer = await plugin.tool("memory_search", {"query": QUESTION}, session_key=KEY)
     assert answer.details["count"] == len(SAID)
-    assert [calls[function.__code__] for function in (parse_session_key, identify)] == [1, 1]
+    assert [calls[function.__code__] for function in (parse_session_key, *IDENTIFYING)] == [1, 0, 0]
     assert {text: texts["escape", text] for text in SAID} == dict.fromkeys(SAID, 1)
     assert {text: texts["scan", text] for text in SAID} == dict.fromkeys(SAID, 1)

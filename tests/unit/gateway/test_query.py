@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway_plugin.query import (
     MAX_ACTIVE_QUERY_CHARS,
@@ -9,8 +11,10 @@ from gateway_plugin.query import (
     Role,
     build_query,
     clean_query,
+    clip_middle,
 )
 from gateway_plugin.settings import load_settings
+from relayer.wire.fields import clip
 
 HISTORY = [
     ChatMessage(Role.USER, "first question"),
@@ -130,3 +134,17 @@ def test_earlier_turns_are_cleaned_as_well():
         )
     ]
     assert "assistant: You drink tea." in build_query("What now?", history, active()).context
+
+
+@given(st.text(), st.integers(1, 300))
+def test_no_cut_is_longer_than_its_limit(text, limit):
+    assert len(clip(text, limit)) <= limit
+    assert len(clip_middle(text, limit)) <= limit
+
+
+def test_a_cut_ends_at_a_word_and_a_middle_cut_keeps_both_ends():
+    assert clip("alpha beta gamma", 12) == "alpha beta"
+    assert clip("alpha beta gamma", 10) == "alpha beta"
+    cut = clip_middle("First question? " + "filler " * 200 + "last question?", 100)
+    assert cut.startswith("First question?")
+    assert cut.endswith("last question?")

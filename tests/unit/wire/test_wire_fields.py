@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from relayer.wire import codec as ulid
 from relayer.wire.errors import Malformed
-from relayer.wire.fields import MAX_TEXT_BYTES, parse_time, render_time
+from relayer.wire.fields import MAX_TEXT_BYTES, one_line, parse_time, render_time
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RecallResponse, RememberRequest
 
 FIRST, LAST = -2_208_988_800_000, 7_258_118_399_999
@@ -179,3 +179,11 @@ def test_a_capture_without_turns_is_the_end_of_a_named_session_or_nothing():
         AnalyzeRequest.model_validate({"turns": [], "session": "agent:main:s"})
     with pytest.raises(ValidationError, match="needs the session"):
         AnalyzeRequest.model_validate({"turns": [], "session_end": True})
+
+
+@given(st.text())
+def test_one_line_has_neither_breaks_nor_control_characters(text):
+    line = one_line(text)
+    assert line.split() == line.split(" ") or line == ""
+    assert all(char.isprintable() or char.isspace() or ord(char) > 127 for char in line)
+    assert "\n" not in line

@@ -17,7 +17,7 @@ from gateway_plugin.bridge.protocol import (
     agreed_version,
     encode_error,
     encode_result,
-    parse_call,
+    parse_message,
 )
 
 
@@ -26,12 +26,12 @@ def line(**message: object) -> bytes:
 
 
 def test_a_request_keeps_its_id_parameters_and_deadline() -> None:
-    call = parse_call(line(id=7, method="turn.before", params={"prompt": "hi", "deadlineMs": 1500}))
+    call = parse_message(line(id=7, method="turn.before", params={"prompt": "hi", "deadlineMs": 1500}))
     assert (call.id, call.method, call.params["prompt"], call.deadline) == (7, "turn.before", "hi", 1.5)
 
 
 def test_a_message_without_an_id_is_a_notification() -> None:
-    assert parse_call(line(method="cancel", params={"id": 1})).id is None
+    assert parse_message(line(method="cancel", params={"id": 1})).id is None
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_a_message_without_an_id_is_a_notification() -> None:
 )
 def test_what_is_no_request_is_refused_by_its_kind(raw: bytes, code: int) -> None:
     with pytest.raises(BridgeError) as refused:
-        parse_call(raw)
+        parse_message(raw)
     assert refused.value.code == code
 
 
 def test_a_refusal_carries_the_id_of_the_request_that_it_answers() -> None:
     with pytest.raises(BridgeError) as refused:
-        parse_call(line(id="a", method="ping", params=[]))
+        parse_message(line(id="a", method="ping", params=[]))
     assert json.loads(encode_error(refused.value))["id"] == "a"
 
 

@@ -8,13 +8,15 @@ import pytest
 
 from gateway_plugin import __version__
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, read_config, settings_block
-from gateway_plugin.hosts.openclaw.examination import (
+from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
-    bridge_program,
-    check_config,
+    HostConfig,
     command_environment,
+    config_path,
+    read_config,
+    settings_block,
 )
+from gateway_plugin.hosts.openclaw.examination import bridge_program, check_config
 from gateway_plugin.hosts.openclaw.manifest import FOLDER
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from gateway_plugin.hosts.openclaw.config import HostConfig
 from gateway_plugin.hosts.openclaw.files import places_of
+from gateway_plugin.hosts.openclaw.migration import Origin, plan
 
 
 def config(tmp_path, **whole):
@@ -46,6 +47,19 @@ def test_a_workspace_is_found_as_the_host_finds_it(tmp_path):
         f"{tmp_path}/.openclaw/workspace",
         f"{tmp_path}/state/workspace-ops",
     ]
+
+
+def test_what_is_moved_from_another_plugin_lies_where_the_gateway_looks(tmp_path, workspace):
+    """Also as hosts before 2026.9 write it, and with variables."""
+    environ = {"HOME": str(tmp_path), "ROOT": str(tmp_path)}
+    search = {"memorySearch": {"extraPaths": ["${ROOT}/other", " ~/other/notes.md"]}}
+    ours = config(tmp_path, agents={"list": [{"id": "main", "workspace": "${ROOT}/ws", **search}]})
+    (found,) = places_of(ours, environ)
+    moved = plan(ours, Origin.MEMORY_CORE_PLUS, environ, command="memrelay-gateway", url=None, access=True)
+    assert {root.path for root in found.roots} == {place.path for place in moved.places}
+    assert {place.path for place in moved.places} == {
+        workspace, tmp_path / "other", tmp_path / "other" / "notes.md",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("spelling", ["memory", "memorySearch"])

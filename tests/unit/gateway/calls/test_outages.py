@@ -6,8 +6,8 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.calling import Outages
 from gateway_plugin.errors import DeadlineExceeded, RelayerRefused, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.outages import Outages
 
 SECRET = "11" * 32
 QUESTION = "Where do I always park my bicycle?"
