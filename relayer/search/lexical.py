@@ -269,9 +269,10 @@ class LexicalIndex:
     def speakers(self, query: str) -> list[str]:
         """The runs of words in a query that name speakers, as they stand there, each once."""
         runs: list[list[str]] = [[]]
+        stems = Stems()
         for match in WORD.finditer(query):
             word = re.split("['\u2019]", match.group())[0]
-            if any(SPEAKER + term in self._postings for term in terms(word)):
+            if any(SPEAKER + term in self._postings for term in terms(word, stems=stems)):
                 runs[-1].append(word)
             elif runs[-1]:
                 runs.append([])
