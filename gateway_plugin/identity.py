@@ -546,10 +546,14 @@ class RootHolder:
         self.account = root.account
         self.local_key = derive(root.root, "memrelay/v1/local")
         self._credentials: dict[str, Credential] = {}
+        self._agents: dict[str, AgentKeys] = {}
 
     def agent(self, agent: str) -> AgentKeys:
-        """Return an agent's keys, by its normal name."""
-        return self.root.agent(agent)
+        """Return an agent's keys, by its normal name; every turn asks for them."""
+        known = self._agents.get(agent)
+        if known is None:
+            known = self._agents[agent] = self.root.agent(agent)
+        return known
 
     def credential(self, agent: str) -> Credential:
         """Return an agent's certificate source."""

@@ -256,17 +256,26 @@ class EchoFilter:
 
     def __init__(self) -> None:
         self._injected: LRUCache[tuple[str, ...], None] = LRUCache(_MAX_MEMORIES)
+        # What was injected since a turn was captured: nobody waits for an answer while it is read then.
+        self._unread: dict[str, None] = {}
 
     def injected(self, texts: Iterable[str]) -> None:
         """Note memories that entered the prompt."""
-        for text in texts:
+        self._unread.update(dict.fromkeys(texts))
+        if len(self._unread) > _MAX_MEMORIES:
+            self._read()
+
+    def _read(self) -> None:
+        for text in self._unread:
             for part in (text, *text.splitlines()):
                 gist = _gist(part)
                 if len(gist) >= _MIN_WORDS:
                     self._injected[gist] = None
+        self._unread.clear()
 
     def without_echoes(self, text: str) -> str:
         """Return a text without the lines that are echoes; "" when all of it is."""
+        self._read()
         if not self._injected:
             return text
         if self._is_echo(text):

@@ -222,7 +222,7 @@ async def _namespaces(
 
 def load_readers() -> None:
     """Read the weights and word lists of what reads texts: the first request would hold the loop for 25 ms by it."""
-    read_prompt("")
+    read_prompt("").reading()
     read_message("", Role.USER)
     essentials.load()
     statement_of("")

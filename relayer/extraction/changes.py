@@ -169,13 +169,21 @@ def _place(
 CUES = ("now", "ended", "changed", "fixed", "other")
 
 
+@cache
+def _of_cues_and_topics() -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+    """What the features of each cue and of each topic are called: a recall asks for them thirty times."""
+    topics = _lists()["topics"]
+    return tuple((f"cue {cue}", cue) for cue in CUES), tuple((f"cued {topic}", topic) for topic in topics)
+
+
 def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
     """What of a pair the classifier weighs, by name; all between -1 and 1."""
     shared = old.words & new.words
     topics = old.about & new.about
     cued = not new.cues.isdisjoint(CUES[:-1])
     near = max(cosine, 0.0)
-    found = {f"cue {cue}": float(cue in new.cues) for cue in CUES}
+    of_cues, of_topics = _of_cues_and_topics()
+    found = {name: float(cue in new.cues) for name, cue in of_cues}
     numbers = bool(old.numbers and new.numbers and old.numbers != new.numbers)
     found |= {
         "cues": min(len(new.cues - {"other"}), 3) / 3,
@@ -202,7 +210,7 @@ def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
         "plain, both more": float(not cued and bool(old.words - shared) and bool(new.words - shared)),
         "long": min(len(old.words), 20) / 20,
     }
-    found |= {f"cued {topic}": float(cued and topic in topics) for topic in _lists()["topics"]}
+    found |= {name: float(cued and topic in topics) for name, topic in of_topics}
     return found
 
 
@@ -236,11 +244,13 @@ class Reader(NamedTuple):
     """What was learnt for the vectors of one model.
 
     Attributes:
-        weights: of each of the `features`, and a bias.
+        weights: of each of the `features`, in their order.
+        bias: in logits.
         direction: in which a newer statement's vector tells a change.
     """
 
-    weights: NDArray[np.float32]
+    weights: tuple[float, ...]
+    bias: float
     direction: NDArray[np.float32]
 
 
@@ -251,9 +261,15 @@ def _readers() -> dict[str, Reader]:
     with np.load(BytesIO(data), allow_pickle=False) as stored:
         models = {name.split("_")[1] for name in stored.files}
         return {
-            model: Reader(stored[f"model_{model}_weights"], stored[f"model_{model}_direction"])
+            model: _reader(stored[f"model_{model}_weights"], stored[f"model_{model}_direction"])
             for model in models
         }
+
+
+def _reader(weights: NDArray[np.float32], direction: NDArray[np.float32]) -> Reader:
+    """Return the reader of a model's weights, the bias last."""
+    *of_features, bias = weights.tolist()
+    return Reader(tuple(of_features), bias, direction)
 
 
 class Told(NamedTuple):
@@ -309,9 +325,8 @@ def may_follow(old: Statement, new: Statement, cosine: float, told: Told | None 
     if not is_comparable(old, new):
         return False
     if told is not None and told.logit >= _TELLS:
-        *weights, bias = told.reader.weights.tolist()
-        found = zip(weights, features(old, new, cosine).values(), strict=True)
-        if _chance(told.logit + bias + sum(weight * value for weight, value in found)) >= _TOLD:
+        found = zip(told.reader.weights, features(old, new, cosine).values(), strict=True)
+        if _chance(told.logit + told.reader.bias + sum(weight * value for weight, value in found)) >= _TOLD:
             return True
     on_topic = not old.about.isdisjoint(new.about)
     return on_topic and tells_a_change(old, new) and likelihood(old, new, cosine) >= _POSSIBLE

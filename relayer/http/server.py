@@ -126,7 +126,8 @@ class RequestHandler:
             response = self.refuse(request, error, request_id, trail, started)
             await self._send(request, response)
             return response
-        self._note(request, trail, reply.status, None, started)
+        # In the next turn of the loop: at the end of this one the answer leaves.
+        asyncio.get_running_loop().call_soon(self._note, request, trail, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         prover = trail.prover
         if reply.chunks is not None:

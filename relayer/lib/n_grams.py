@@ -174,25 +174,41 @@ def _network(stored: Mapping[str, NDArray[Any]], name: str) -> Network:
     return Network(inner * stored[f"{name}_scale"], outer, stored[f"{name}_bias"])
 
 
-def read_prompt(text: str, query: NDArray[np.float32] | None = None, model: str = "") -> PromptReading:
-    """Read a prompt; never fails, whatever the text is.
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptForm:
+    """What n-grams alone say of a prompt, which can be read before there is a vector of it.
 
-    Args:
-        text: the prompt.
-        query: its vector, if there is one: a model that knows languages knows better what is asked than n-grams do.
-        model: the SHA-256 of that model; of most nothing has been learnt, and then the n-grams decide.
+    Attributes:
+        language: the likeliest of `LANGUAGES`.
+        purpose: how likely each of `PURPOSES` is, in logits.
     """
+
+    language: str
+    purpose: NDArray[np.float32]
+
+    def reading(self, query: NDArray[np.float32] | None = None, model: str = "") -> PromptReading:
+        """Return what was read of the prompt.
+
+        Args:
+            query: its vector, if there is one: a model that knows languages knows better what is asked than n-grams do.
+            model: the SHA-256 of that model; of most nothing has been learnt, and then the n-grams decide.
+        """
+        purpose, learnt = self.purpose, _by_model().get(model)
+        if learnt is not None and query is not None:
+            purpose = learnt.logits(np.concatenate([purpose, query, [1.0]], dtype=np.float32))
+        none, plan, ask = purpose.tolist()
+        return PromptReading(
+            language=self.language,
+            asks=ask - float(np.logaddexp(none, plan)),
+            concerns=float(np.logaddexp(ask, plan)) - none,
+        )
+
+
+def read_prompt(text: str) -> PromptForm:
+    """Read a prompt; never fails, whatever the text is."""
     heads, grams = heads_of(PROMPT_READER), vector(text, PROMPT_BUCKETS)
-    purpose = heads["purpose"].logits(grams)
-    learnt = _by_model().get(model)
-    if learnt is not None and query is not None:
-        purpose = learnt.logits(np.concatenate([purpose, query, [1.0]], dtype=np.float32))
-    none, plan, ask = purpose.tolist()
-    return PromptReading(
-        language=LANGUAGES[int(heads["language"].logits(grams).argmax())],
-        asks=ask - float(np.logaddexp(none, plan)),
-        concerns=float(np.logaddexp(ask, plan)) - none,
-    )
+    language = LANGUAGES[int(heads["language"].logits(grams).argmax())]
+    return PromptForm(language, heads["purpose"].logits(grams))
 
 
 # Two linear classifiers, one for what people say and one for what assistants answer.

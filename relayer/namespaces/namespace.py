@@ -56,6 +56,7 @@ from relayer.namespaces.records import Memory, Shown, ids_of
 from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
+from relayer.search.index import QueryWords
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -396,7 +397,7 @@ class OpenNamespace:
     def search(
         self,
         vector: Vector | None,
-        text: str | None,
+        query: str | QueryWords | None,
         count: int,
         *,
         allowed: AbstractSet[int] | None = None,
@@ -407,7 +408,7 @@ class OpenNamespace:
     ) -> SearchResult:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
-        return index.search(vector, text, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
+        return index.search(vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
 
     def speakers(self, query: str) -> list[str]:
         """Return the names of speakers in a query, as they stand there."""

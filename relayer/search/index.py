@@ -87,6 +87,18 @@ class Asked(NamedTuple):
         return max(said, key=lambda start: (said[start], -start)) if said else None
 
 
+class QueryWords(NamedTuple):
+    """What a query says in words, whatever is searched: the terms it is put by, and its names."""
+
+    terms: list[str]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, query: str) -> QueryWords:
+        """Read a query."""
+        return cls(asked_terms(query), names(query))
+
+
 class Candidates(NamedTuple):
     """Memories by rising key; every array has one number for each of them.
 
@@ -462,7 +474,7 @@ class MemoryIndex:
     def search(
         self,
         query_vector: NDArray[np.float32] | None,
-        query_text: str | None,
+        query: str | QueryWords | None,
         k: int,
         *,
         allowed: AbstractSet[int] | None = None,
@@ -474,7 +486,7 @@ class MemoryIndex:
 
         Args:
             query_vector: of the query; what is judged by, and ranked by without a ``topic``.
-            query_text: the query.
+            query: the query, or what was read of its words already.
             k: at least 1.
             allowed: keys that count.
             floor: 0..1, see `relayer.search.ranking.gate`.
@@ -488,15 +500,16 @@ class MemoryIndex:
             raise ValueError("k is at least 1")
         keys = None if allowed is None else self._lexical.keys() & allowed
         considered = len(self) if keys is None else len(keys)
-        if query_text is None and topic is None and reading is None and not self._links:
+        words = QueryWords.of(query) if isinstance(query, str) else query
+        if words is None and topic is None and reading is None and not self._links:
             dense = None if query_vector is None else self._dense.ask(query_vector)
             if isinstance(dense, DenseQuery):
                 return self._by_meaning(dense, k, keys, considered, floor)
         language = ENGLISH if reading is None else reading.language
         weight = term_weight(self.calibration.model, english=language == ENGLISH)
-        asked = self._asked(query_vector, topic, query_text)._replace(weight=weight)
+        asked = self._asked(query_vector, topic, words)._replace(weight=weight)
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
-        strange = query_text is not None and self._lacks(names(query_text))
+        strange = words is not None and self._lacks(words.names)
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
         # Chance has as many tries as there are rows, or texts to have a word in common with.
         passages = max(self._dense.passages(keys), self._passages.passages(keys))
@@ -577,12 +590,12 @@ class MemoryIndex:
         """Whether one of the names occurs neither in a text's beginning nor in a passage."""
         return any(self._lexical.lacks([name]) and self._passages.lacks([name]) for name in known)
 
-    def _asked(self, vector: Vector | None, topic: Vector | None, text: str | None) -> Asked:
+    def _asked(self, vector: Vector | None, topic: Vector | None, words: QueryWords | None) -> Asked:
         dense = None if vector is None else self._dense.ask(vector)
         about = dense if dense is None or topic is None else self._dense.ask(topic)
-        if text is None:
+        if words is None:
             return Asked(dense, about, None)
-        asked = asked_terms(text)
+        asked = words.terms
         reader = worth_reader(self.calibration.model)
         worth = None if reader is None else partial(self._worths.of, reader=reader, along=self._along)
         return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)

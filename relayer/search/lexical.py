@@ -149,6 +149,8 @@ class LexicalIndex:
         self._opened = 0
         self._free: list[int] = []
         self._total = 0.0
+        # What each text's length takes from its scores, until a text comes or goes.
+        self._norms: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -206,6 +208,7 @@ class LexicalIndex:
         """Index what was weighed, in place of the text that ``key`` has."""
         self.remove(key)
         slot = self._take_slot(key)
+        self._norms = None
         self._lengths[slot] = weighed.length
         # As it is kept, so that what is added here and taken away later is the same number.
         self._total += float(self._lengths.values[slot])
@@ -236,6 +239,7 @@ class LexicalIndex:
                     self._stored.forget(posting.number)
         # Words of the text may be among them, and of what else nobody knows.
         self._stems.clear()
+        self._norms = None
         self._entries -= len(document)
         self._total -= float(self._lengths.values[slot])
         self._documents[slot] = ()
@@ -269,9 +273,10 @@ class LexicalIndex:
     def speakers(self, query: str) -> list[str]:
         """The runs of words in a query that name speakers, as they stand there, each once."""
         runs: list[list[str]] = [[]]
+        stems = Stems()
         for match in WORD.finditer(query):
             word = re.split("['\u2019]", match.group())[0]
-            if any(SPEAKER + term in self._postings for term in terms(word)):
+            if any(SPEAKER + term in self._postings for term in terms(word, stems=stems)):
                 runs[-1].append(word)
             elif runs[-1]:
                 runs.append([])
@@ -351,14 +356,15 @@ class LexicalIndex:
         scores = np.zeros(len(self._keys), dtype=np.float32)
         if not self._slots:
             return scores
-        mean = max(self._total / len(self._slots), 1e-9)
-        lengths = self._lengths.values
+        if self._norms is None:
+            mean = max(self._total / len(self._slots), 1e-9)
+            self._norms = (K1 * (1 - B + B * self._lengths.values / mean)).astype(np.float32, copy=False)
+        norms = self._norms
         for term in query:
             found = self._found(term)
             if found is not None:
                 slots, weights = found
-                norms = K1 * (1 - B + B * lengths[slots] / mean)
-                scores[slots] += self._idf(len(slots)) * weights * (K1 + 1) / (weights + norms)
+                scores[slots] += self._idf(len(slots)) * weights * (K1 + 1) / (weights + norms[slots])
         return scores
 
     def _spoken(self, query: Sequence[str]) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache, partial
 
@@ -18,12 +18,13 @@ from relayer.access.accounts import Access
 from relayer.domain.operations import Trust
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
 from relayer.extraction.changes import may_follow, told_by
-from relayer.lib.n_grams import read_prompt
+from relayer.lib.n_grams import PromptForm, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Origin, Shown
 from relayer.ports import EmbeddingModel
+from relayer.search.index import QueryWords
 from relayer.search.passages import passage_at
 from relayer.search.ranking import (
     ABOUT,
@@ -137,6 +138,8 @@ def _names(origin: Origin) -> list[str]:
 # Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
 _QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
+# Seconds in which a model's thread takes a text up. It needs the interpreter for that, and after it no more until it is done.
+_TAKEN_UP_SECONDS = 0.001
 _NO_BUDGET = PAGE_BYTES
 # Of the best hits so many are compared with each other where a prompt asks for a memory: which is the later one.
 _COMPARED = 8
@@ -172,19 +175,36 @@ async def recall_encoded(
         if opened is None:
             return _counted(ctx, _Answer(gone=request.standing))
         with ctx.texts.queries:
-            model, vector = await _read_and_embed(ctx, opened, request, given, deadline, asked_at=asked_at)
-            topic = await _topic(ctx, opened, request.query, vector, deadline)
+            question, model, vector = await _read_and_embed(
+                ctx, opened, request, given, deadline, asked_at=asked_at
+            )
+            topic = await _topic(ctx, opened, question, vector, deadline)
             # The log may have moved while the query was embedded; log and view must say the same when they are searched.
             await opened.wait_indexed()
-            if model != opened.model and request.query is not None:
+            if model != opened.model and question is not None:
                 # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
                 model = opened.model
-                vector = await _embed_query(ctx, opened, model, request.query, deadline)
-                topic = await _topic(ctx, opened, request.query, vector, deadline)
+                vector = await _embed_query(ctx, opened, model, question.text, deadline)
+                topic = await _topic(ctx, opened, question, vector, deadline)
                 await opened.wait_indexed()
             if model != opened.model:
                 vector = topic = None
-            return _counted(ctx, _search(ctx, opened, request, vector, topic))
+            return _counted(ctx, _search(ctx, opened, request, question, vector=vector, topic=topic))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    """A query, and all that can be read of it without its vector; ``named`` are the speakers in it."""
+
+    text: str
+    words: QueryWords
+    form: PromptForm
+    named: Sequence[str]
+
+    @classmethod
+    def of(cls, opened: OpenNamespace, query: str) -> _Question:
+        """Read a query of this namespace."""
+        return cls(query, QueryWords.of(query), read_prompt(query), opened.speakers(query)[:_MOST_NAMED])
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -213,16 +233,22 @@ async def _read_and_embed(
     deadline: Deadline,
     *,
     asked_at: float,
-) -> tuple[EmbeddingModel, NDArray[np.float32] | None]:
-    """Bring the view up to date and embed the query, side by side; returns a model, and a vector of it if there is one."""
-    if given is not None or request.query is None:
+) -> tuple[_Question | None, EmbeddingModel, NDArray[np.float32] | None]:
+    """Bring the view up to date, read the query and embed it, side by side; the vector is of the model, None without one."""
+    query = request.query
+    if given is not None or query is None:
         await _read(ctx, opened, request, deadline, asked_at)
-        return (ctx.embedder.model if given is not None else opened.model), given
+        question = None if query is None else _Question.of(opened, query)
+        return question, (ctx.embedder.model if given is not None else opened.model), given
     model = opened.model
-    embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, request.query, deadline))
+    embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, query, deadline))
     try:
+        # The model takes longest: everything else waits until it has the text.
+        await asyncio.sleep(0)
         await _read(ctx, opened, request, deadline, asked_at)
-        return model, await embedding
+        if not embedding.done():
+            await asyncio.wait([embedding], timeout=_TAKEN_UP_SECONDS)
+        return _Question.of(opened, query), model, await embedding
     finally:
         embedding.cancel()
 
@@ -257,17 +283,16 @@ async def _embed_query(
 async def _topic(
     ctx: Context,
     opened: OpenNamespace,
-    query: str | None,
+    question: _Question | None,
     vector: NDArray[np.float32] | None,
     deadline: Deadline,
 ) -> NDArray[np.float32] | None:
     """Return the query's vector without the speakers it names; None when it names none, or for want of a vector."""
-    named = [] if query is None or vector is None else opened.speakers(query)[:_MOST_NAMED]
-    if vector is None or not named:
+    if question is None or vector is None or not question.named:
         return None
     model = opened.model
     about: list[NDArray[np.float32]] = []
-    for name in (*named, ONESELF):
+    for name in (*question.named, ONESELF):
         # One at a time: what is embedded alone is kept with the namespace, and names come again with every question.
         found = await _embed_query(ctx, opened, model, ABOUT.format(name), deadline)
         if found is None or found.shape != vector.shape:
@@ -280,18 +305,18 @@ def _search(
     ctx: Context,
     opened: OpenNamespace,
     request: schemas.RecallRequest,
+    question: _Question | None,
+    *,
     vector: NDArray[np.float32] | None,
     topic: NDArray[np.float32] | None,
 ) -> _Answer:
     now = ctx.clock.now_ms()
     allowed = opened.allowed(request, now)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
-    reading = None
-    if request.query is not None:
-        reading = read_prompt(request.query, vector, opened.model.sha256)
-    search = partial(
-        opened.search, vector, request.query, count, floor=request.floor, topic=topic, reading=reading
-    )
+    words = reading = None
+    if question is not None:
+        words, reading = question.words, question.form.reading(vector, opened.model.sha256)
+    search = partial(opened.search, vector, words, count, floor=request.floor, topic=topic, reading=reading)
     found = search(allowed=allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:

@@ -57,6 +57,8 @@ def remove_invisible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Turn a text into one visible line: white space runs become one space, invisible and control characters go."""
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()  # as most are
     return _SPACE.sub(" ", _CONTROL.sub(" ", remove_invisible(text))).strip()
 
 

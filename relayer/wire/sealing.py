@@ -32,7 +32,7 @@ import hmac
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -100,16 +100,16 @@ def is_account_id(text: str) -> bool:
     return bool(_ACCOUNT_ID.match(text))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AgentKeys:
     """All keys of one agent; holds nothing of the account above it."""
 
     agent: str
     secret: bytes = field(repr=False)
 
-    @property
+    @cached_property
     def identity(self) -> SigningKey:
-        """The key that signs this agent's requests."""
+        """The key that signs this agent's requests, each of them: it is made once."""
         return SigningKey(derive(self.secret, "identity"))
 
     @property

@@ -31,21 +31,21 @@ DOES_NOT = (
 
 @pytest.mark.parametrize(("language", "prompt"), ASKS)
 def test_a_prompt_that_asks_for_memory_is_read_so(language, prompt):
-    reading = read_prompt(prompt)
+    reading = read_prompt(prompt).reading()
     assert reading.language == language
     assert reading.asks > 0
 
 
 @pytest.mark.parametrize(("language", "prompt"), DOES_NOT)
 def test_a_prompt_that_memory_cannot_help_is_read_so(language, prompt):
-    reading = read_prompt(prompt)
+    reading = read_prompt(prompt).reading()
     assert reading.language == language
     assert reading.asks < -1
 
 
 @given(st.text(max_size=800))
 def test_any_text_has_a_reading(text):
-    reading = read_prompt(text)
+    reading = read_prompt(text).reading()
     assert reading.language in LANGUAGES
     assert np.isfinite([reading.asks, reading.concerns]).all()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from relayer.domain.namespace import Custody
 from relayer.errors import DeadlineExceeded, Refused, WrongCustody, WrongNamespaceKey
 from relayer.maintenance.open_namespaces import maintain
+from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.testing.recording_store import RecordingStore
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
@@ -167,6 +170,32 @@ async def test_nan_in_base64_is_refused(house):
     request = RememberRequest(items=[{"text": COFFEE, "vector": np.full(64, np.nan, "<f4").tobytes()}])
     with pytest.raises(Refused, match="finite"):
         await remember(house.ctx, house.access(), request, house.deadline())
+
+
+@dataclass
+class _Watched:
+    """An embedder that notes how many reads the store had answered when it was given a text."""
+
+    inner: HashingEmbedder
+    store: RecordingStore
+    reads: list[int] = field(default_factory=list)
+
+    @property
+    def model(self):
+        return self.inner.model
+
+    async def embed(self, texts, *, query=False):
+        self.reads.append(self.store.count("get"))
+        return await self.inner.embed(texts, query=query)
+
+
+async def test_the_model_has_a_query_before_the_log_is_looked_at(house):
+    await remember(house.ctx, house.access(), items(COFFEE), house.deadline())
+    watched = _Watched(house.embedder, house.store)
+    house.store.clear()
+    found = await ask(replace(house, ctx=replace(house.ctx, embedder=watched)))
+    assert [hit.text for hit in found.memories] == [COFFEE]
+    assert (watched.reads, house.store.count("get")) == ([0], 1)
 
 
 @pytest.mark.row("CP-22")
