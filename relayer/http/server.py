@@ -126,17 +126,22 @@ class RequestHandler:
             response = self.refuse(request, error, request_id, trail, started)
             await self._send(request, response)
             return response
-        self._note(request, trail, reply.status, None, started)
+        seconds = perf_counter() - started
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         prover = trail.prover
         if reply.chunks is not None:
+            self._note(request, trail, reply.status, None, seconds)
             assert prover is not None  # streams are answers to signed requests
             return await self._send_chunks(request, (call, reply, reply.chunks), headers, prover)
         if call.signer is not None and prover is not None:
             headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
         answer = web.Response(body=reply.body, status=reply.status, headers=headers)
-        with self.unread.counted(call.account, len(reply.body)):
-            await self._send(request, answer)
+        try:
+            with self.unread.counted(call.account, len(reply.body)):
+                await self._send(request, answer)
+        finally:
+            # Behind the answer: whoever waits for it need not wait for a line about it.
+            self._note(request, trail, reply.status, None, seconds)
         return answer
 
     async def _respond_to_other(
@@ -152,7 +157,7 @@ class RequestHandler:
             answered.status,
             code=answered.code,
             rule=answered.rule,
-            started=started,
+            seconds=perf_counter() - started,
         )
         headers = {**_common(request_id), **answered.headers}
         if answered.events is not None:
@@ -289,7 +294,7 @@ class RequestHandler:
         problem = problem_of(error)
         if problem.status == _SERVER_ERROR:
             self._log.error("request_failed", **describe(error))
-        self._note(request, trail, problem.status, problem, started)
+        self._note(request, trail, problem.status, problem, perf_counter() - started)
         headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
         body = problem.body(request_id)
         prover = trail.prover
@@ -307,11 +312,11 @@ class RequestHandler:
         trail: Trail,
         status: int,
         problem: HttpProblem | None,
-        started: float,
+        seconds: float,
     ) -> None:
         template = trail.route.path if trail.route is not None else "-"
         code, rule = ("ok", "") if problem is None else (problem.code, problem.rule or "")
-        self._write_down(request, trail.request_id, template, status, code=code, rule=rule, started=started)
+        self._write_down(request, trail.request_id, template, status, code=code, rule=rule, seconds=seconds)
 
     def _write_down(
         self,
@@ -322,9 +327,8 @@ class RequestHandler:
         *,
         code: str,
         rule: str,
-        started: float,
+        seconds: float,
     ) -> None:
-        seconds = perf_counter() - started
         # Whoever calls may invent methods.
         method = request.method if request.method in _METHODS else "other"
         self._metrics.observe(template, method, status, code, seconds)
