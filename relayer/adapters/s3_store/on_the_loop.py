@@ -29,6 +29,7 @@ _MOST_HEAD = 64 * 1024
 _MOST_LINE = 1024
 _NO_BODY = frozenset({204, 304})
 _FIRST_FINAL = 200
+_LARGE = 1024 * 1024
 
 
 def trusting(route: Route) -> ssl.SSLContext | None:
@@ -83,7 +84,7 @@ class LoopClient:
             self._idle.append(connection)
         else:
             connection.transport.abort()
-        return answer_of(reader.status, reader.headers, b"".join(reader.body))
+        return answer_of(reader.status, reader.headers, await _joined(reader.body))
 
     def close(self) -> None:
         """Give back the connections."""
@@ -111,6 +112,12 @@ class LoopClient:
         except OSError as error:
             raise NotConnected(str(error)) from error
         return connection
+
+
+async def _joined(pieces: list[bytes]) -> bytes:
+    """Put a body together: a large one beside the loop, which copying does not need."""
+    large = sum(map(len, pieces)) > _LARGE
+    return await asyncio.to_thread(b"".join, pieces) if large else b"".join(pieces)
 
 
 class _Connection(asyncio.Protocol):

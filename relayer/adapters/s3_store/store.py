@@ -1,4 +1,4 @@
-"""The `ObjectStore` over a bucket: worker threads, time limits, and second tries of what may be tried again."""
+"""The `ObjectStore` over a bucket: loop or threads, time limits, and second tries of what may be tried again."""
 
 from __future__ import annotations
 

@@ -268,6 +268,18 @@ async def test_settings_that_make_no_client_are_named() -> None:
         await S3Store.open("memories", clock=SystemClock(), endpoint_url="http://a b")
 
 
+@pytest.mark.parametrize(("size", "in_a_thread"), [(128 * 1024, False), (128 * 1024 + 1, True)])
+async def test_what_takes_long_to_hash_is_left_to_a_thread(
+    server: ScriptedS3, store: S3Store, kind: Kind, size: int, *, in_a_thread: bool
+) -> None:
+    server.will_answer(stored())
+    assert isinstance(await store.create(KEY, bytes(size)), Created)
+    [request] = server.requests
+    assert len(request.body) == size
+    # Only the libraries that block say by themselves how an answer may be encoded.
+    assert ("accept-encoding" in request.headers) is (in_a_thread or kind != "direct")
+
+
 class TestReads:
     async def test_absent_is_no_such_key_and_nothing_else(self, server: ScriptedS3, store: S3Store) -> None:
         server.will_answer(refusal(404, "NoSuchKey"))
