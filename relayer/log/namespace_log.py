@@ -12,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TypeAlias, cast
 
 import msgspec
@@ -123,8 +122,8 @@ class SubmissionQueue:
             Refused: ``too_large``, an operation or record is beyond the limits or all together never fit the queue.
             QueueFull: come back later.
         """
-        encoded = list(map(encode_operation, operations))
-        size = sum(map(len, encoded))
+        encoded = [encode_operation(operation) for operation in operations]
+        size = len(encoded[0]) if len(encoded) == 1 else sum(map(len, encoded))
         # What is small as a whole is so in every part; most submissions are.
         if size > self._small or len(encoded) > self._limits.queue_operations:
             self._check_sizes(operations, encoded, size)
@@ -135,7 +134,8 @@ class SubmissionQueue:
             raise QueueFull("too many writes wait for this namespace", self._limits.retry_after)
         answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         submission = Submission(deadline, answer, [None] * len(encoded), len(encoded))
-        self._items.extend(map(Pending, operations, encoded, repeat(submission), range(len(encoded))))
+        for index, raw in enumerate(encoded):
+            self._items.append(Pending(operations[index], raw, submission, index))
         self._bytes += size
         return submission
 
@@ -291,7 +291,8 @@ class Committer:
         if not operations:
             return []
         submission = self._queue.add(operations, self._clock.monotonic() + self._limits.give_up_after)
-        self._work.set()
+        if not self._work.is_set():
+            self._work.set()
         return await submission.answer
 
     async def close(self, grace: float) -> None:

@@ -5,7 +5,6 @@ To add a store, write a factory that yields an empty one and enter it in `STORES
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -13,13 +12,13 @@ from typing import Any
 
 import pytest
 from memwal_calls import MemWalCaller
-from s3_servers import BUCKET, CREDENTIALS, S3Server
+from s3_servers import BUCKET, CREDENTIALS, KeptClient, S3Server
 from store_processes import two_processes
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import S3Client, S3Store, Timeouts
-from relayer.adapters.s3_store.client import Client
+from relayer.adapters.s3_store.client import Client, Requester
 from relayer.adapters.s3_store.store import THREADS, DirectClient
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
@@ -52,26 +51,26 @@ async def directory_of_two(request: pytest.FixtureRequest) -> AsyncIterator[Obje
 
 
 @pytest.fixture(scope="session")
-def in_seaweedfs(seaweed: S3Server) -> Iterator[S3Store]:
-    yield from _opened(seaweed, "direct")
+def in_seaweedfs(seaweed: S3Server) -> Iterator[Requester]:
+    yield from _client(seaweed, "direct")
 
 
 @pytest.fixture(scope="session")
-def in_seaweedfs_by_boto3(seaweed: S3Server) -> Iterator[S3Store]:
-    yield from _opened(seaweed, "boto3")
+def in_seaweedfs_by_boto3(seaweed: S3Server) -> Iterator[Requester]:
+    yield from _client(seaweed, "boto3")
 
 
 @pytest.fixture(scope="session")
-def in_moto(moto_server: S3Server) -> Iterator[S3Store]:
-    yield from _opened(moto_server, "direct")
+def in_moto(moto_server: S3Server) -> Iterator[Requester]:
+    yield from _client(moto_server, "direct")
 
 
 @pytest.fixture(scope="session")
-def in_moto_by_boto3(moto_server: S3Server) -> Iterator[S3Store]:
-    yield from _opened(moto_server, "boto3")
+def in_moto_by_boto3(moto_server: S3Server) -> Iterator[Requester]:
+    yield from _client(moto_server, "boto3")
 
 
-def _opened(server: S3Server, kind: S3Client) -> Iterator[S3Store]:
+def _client(server: S3Server, kind: S3Client) -> Iterator[Requester]:
     """One client for all tests, because making one takes longer than most of them."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
@@ -79,16 +78,19 @@ def _opened(server: S3Server, kind: S3Client) -> Iterator[S3Store]:
         boto = Client(BUCKET, server.url, None, THREADS, Timeouts())
         boto.credentials()  # found now, and kept when the environment is the developer's again
     client = boto if kind == "boto3" else DirectClient(boto, THREADS, Timeouts())
-    store = S3Store(client, BUCKET, SystemClock(), Timeouts())
-    yield store
-    asyncio.run(store.close())
+    yield client
+    client.close()
 
 
-def _emptied(server: str, opened: str) -> StoreFactory:
+def _emptied(server: str, client: str) -> StoreFactory:
     @asynccontextmanager
     async def emptied(request: pytest.FixtureRequest) -> AsyncIterator[ObjectStore]:
         request.getfixturevalue(server).empty()
-        yield request.getfixturevalue(opened)
+        store = S3Store(KeptClient(request.getfixturevalue(client)), BUCKET, SystemClock(), Timeouts())
+        try:
+            yield store
+        finally:
+            await store.close()
 
     return emptied
 

@@ -1,8 +1,8 @@
-"""Objects in a bucket of an S3-compatible server, over requests in threads of its own.
+"""Objects in a bucket of an S3-compatible server, over requests on the event loop and in threads.
 
-`client` speaks to the server through boto3; neither it nor the `DirectClient` of `store` beside it tries again by itself.
-`failures` says what an answer that is no success means, `store` holds both halves of the port: the blocking one, and the
-asynchronous one with threads, time limits and second tries of reads. Which answer leads to which outcome, and why, is written in
+`client` speaks to the server through boto3, `on_the_loop` asks for what is small; neither they nor the `DirectClient` of `store` try
+again by themselves. `failures` says what an answer that is no success means, `store` holds both halves of the port: what is asked
+and what it means, and the time limits, threads and second tries of reads. Which answer leads to which outcome, and why, is written in
 docs/adr/0008-s3-outcomes.md; which client makes a request, in docs/adr/0009-object-client.md.
 """
 

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.credentials import Credentials as LastingCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParserError
@@ -141,6 +142,79 @@ class Route:
     authorities: str | None
 
 
+_METHODS = {"get_object": "GET", "put_object": "PUT"}
+_HEADERS = {
+    "ContentMD5": "content-md5",
+    "IfNoneMatch": "if-none-match",
+    "IfMatch": "if-match",
+    "Range": "range",
+}
+_KNOWN = {"Key", "Body", *_HEADERS}
+# An error's body is a few hundred bytes, and its code stands near the beginning.
+_CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
+_LOOKED_AT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A signed request."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def is_plain(operation: str, parameters: Mapping[str, Any]) -> bool:
+    """Whether a request is a read or write of one object, for which `request_of` is made."""
+    return operation in _METHODS and parameters.keys() <= _KNOWN
+
+
+def request_of(
+    route: Route, credentials: Credentials, operation: str, parameters: Mapping[str, Any], now: float
+) -> Request:
+    """Sign a request that `is_plain`, named as boto3 names it, at a time in seconds since the epoch."""
+    method, path = _METHODS[operation], route.path + parameters["Key"]
+    body: bytes = parameters.get("Body", b"")
+    headers = signed_headers(
+        method,
+        route.authority,
+        path,
+        body,
+        {_HEADERS[name]: text for name, text in parameters.items() if name in _HEADERS},
+        credentials=credentials,
+        region=route.region,
+        now=now,
+    )
+    headers["user-agent"] = "memrelay"
+    return Request(method, path, headers, body)
+
+
+def answer_of(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
+    """Return an answer, its headers by lower-case name; raises `NoSuccess` if it is none."""
+    if 200 <= status < 300:
+        return Answer(status, headers, {}, body)
+    code = _CODE.search(body[:_LOOKED_AT])
+    word = str(status) if code is None else code.group(1).decode()
+    raise NoSuccess(Failure(status, word, sent=True, headers=headers))
+
+
+Ask = Callable[..., Awaitable[Answer]]
+"""Makes one request, as `Requester.ask`."""
+
+
+class LoopRequester(Protocol):
+    """Makes the requests for single objects of one bucket on one event loop."""
+
+    async def ask(self, operation: str, **parameters: Any) -> Answer:
+        """Make one request; cancelled, it is broken off, and may have been answered. Raises `NoSuccess`."""
+        ...
+
+    def close(self) -> None:
+        """Give back the connections."""
+        ...
+
+
 class Requester(Protocol):
     """Makes the requests for one bucket; may be used by any number of threads at once."""
 
@@ -151,6 +225,10 @@ class Requester(Protocol):
 
     def ask(self, operation: str, **parameters: Any) -> Answer:
         """Make one request, named as boto3 names it, or none; raises `NoSuccess`."""
+        ...
+
+    def for_loop(self) -> LoopRequester | None:
+        """Return what asks for single objects on the running event loop; None, perhaps for now, where only threads can ask."""
         ...
 
     def close(self) -> None:
@@ -211,6 +289,9 @@ class Client:
         about = answer.pop("ResponseMetadata")
         return Answer(int(about["HTTPStatusCode"]), about["HTTPHeaders"], answer, body)
 
+    def for_loop(self) -> None:
+        """Return None: boto3 blocks."""
+
     def close(self) -> None:
         """Give back the connections."""
         self._s3.close()
@@ -222,6 +303,11 @@ class Client:
             raise NoCredentialsError
         frozen = found.get_frozen_credentials()
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+
+    def lasting_credentials(self) -> Credentials | None:
+        """Return credentials that nobody needs to renew; None where there are others."""
+        is_lasting = type(self._core.get_credentials()) is LastingCredentials
+        return self.credentials() if is_lasting else None
 
     def route(self) -> Route | None:
         """Say where boto3 would send a read of an object; None when it takes more than a signature to do the same.

@@ -142,7 +142,13 @@ _THROTTLING = frozenset(
 _QUOTA = frozenset({"QuotaExceeded", "QuotaExceededException"})
 # The server waited in vain for the rest of a request: somebody between us may have cut it, so it says nothing certain.
 _CUT = frozenset({"RequestTimeout", "IncompleteBody", "BadDigest"})
-# What boto3 and urllib3 raise before the first byte of a request has left.
+
+
+class NotConnected(ConnectionError):
+    """Raised inside this adapter when there is no connection for a request."""
+
+
+# What boto3, urllib3 and we ourselves raise before the first byte of a request has left.
 _NEVER_SENT = (
     boto.ConnectTimeoutError,
     boto.EndpointConnectionError,
@@ -155,6 +161,7 @@ _NEVER_SENT = (
     boto.ParamValidationError,
     urllib3.ConnectTimeoutError,
     urllib3.NewConnectionError,
+    NotConnected,
 )
 # What OpenSSL says when the first bytes that it gets are no TLS.
 _SPEAKS_PLAINLY = frozenset(

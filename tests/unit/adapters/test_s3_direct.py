@@ -187,6 +187,8 @@ def test_the_token_of_a_role_is_sent_and_signed(server: ScriptedS3) -> None:
     server.will_answer(Reply(200, given.encode()), stored(), stored())
     for _ in range(2):
         direct.ask("put_object", Key=KEY, Body=b"", IfNoneMatch="*")
+    # They are renewed over the network, for which no event loop may wait.
+    assert direct.for_loop() is None
     asked_for_role, *written = server.requests
     assert asked_for_role.method == "POST"
     assert [request.headers["x-amz-security-token"] for request in written] == ["the-token"] * 2

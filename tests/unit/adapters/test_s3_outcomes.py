@@ -6,20 +6,21 @@ import asyncio
 import base64
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal, get_args
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from s3_servers import ACCESS_KEY, CREDENTIALS, SECRET_KEY, free_ports
+from s3_servers import ACCESS_KEY, CREDENTIALS, SECRET_KEY, KeptClient, free_ports
 from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, listing, refusal, serving, stored
 
-from relayer.adapters.s3_store import S3Client, S3Store, Timeouts
+from relayer.adapters.s3_store import S3Store, Timeouts
 from relayer.adapters.s3_store.client import Client, Requester
 from relayer.adapters.s3_store.store import DirectClient
 from relayer.adapters.system import SystemClock
@@ -64,14 +65,24 @@ def server() -> Iterator[ScriptedS3]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["boto3", "direct"])
-def kind(request: pytest.FixtureRequest) -> S3Client:
-    """Which client makes the requests; what an answer means does not depend on it."""
+Kind = Literal["boto3", "direct", "threads"]
+
+
+@pytest.fixture(scope="module", params=get_args(Kind))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Which client makes the requests, and where; what an answer means does not depend on it."""
     return request.param
 
 
+class InThreads(DirectClient):
+    """Makes all of its requests where it makes those for large objects, or with credentials that end."""
+
+    def for_loop(self) -> None:
+        return None
+
+
 @pytest.fixture(scope="module")
-def client(server: ScriptedS3, kind: S3Client) -> Iterator[Requester]:
+def client(server: ScriptedS3, kind: Kind) -> Iterator[Requester]:
     client = _client(server.url, kind)
     yield client
     client.close()
@@ -83,11 +94,13 @@ def clock() -> HurriedClock:
 
 
 @pytest.fixture
-def store(client: Requester, clock: HurriedClock) -> S3Store:
-    return S3Store(client, "memories", clock, QUICK)
+async def store(client: Requester, clock: HurriedClock) -> AsyncIterator[S3Store]:
+    store = S3Store(KeptClient(client), "memories", clock, QUICK)
+    yield store
+    await store.close()
 
 
-def _client(url: str, kind: S3Client, patience: Timeouts = QUICK) -> Requester:
+def _client(url: str, kind: Kind, patience: Timeouts = QUICK) -> Requester:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
@@ -96,7 +109,12 @@ def _client(url: str, kind: S3Client, patience: Timeouts = QUICK) -> Requester:
             return boto
         # Credentials are looked for at the first request, when the environment is the developer's again.
         boto.credentials()
-        return DirectClient(boto, 8, patience)
+        if kind == "threads":
+            return InThreads(boto, 8, patience)
+        direct = DirectClient(boto, 8, patience)
+        # The first request finds the way, in a thread; what is tested is those after it.
+        direct.find_route()
+        return direct
 
 
 async def _write(store: S3Store, operation: str) -> object:
@@ -214,7 +232,7 @@ async def test_the_server_says_how_long_to_wait_within_reason(server: ScriptedS3
         assert await store.create(KEY, b"") == Throttled(meant)
 
 
-async def test_a_server_that_is_not_there_has_written_nothing(kind: S3Client) -> None:
+async def test_a_server_that_is_not_there_has_written_nothing(kind: Kind) -> None:
     [port] = free_ports(1)
     store = S3Store(_client(f"http://127.0.0.1:{port}", kind), "memories", HurriedClock(), QUICK)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -225,13 +243,18 @@ async def test_a_server_that_is_not_there_has_written_nothing(kind: S3Client) ->
 
 
 async def test_without_credentials_nothing_is_sent(
-    server: ScriptedS3, monkeypatch: pytest.MonkeyPatch, kind: S3Client
+    server: ScriptedS3, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    store = await S3Store.open("memories", clock=SystemClock(), endpoint_url=server.url, client=kind)
+    store = await S3Store.open(
+        "memories",
+        clock=SystemClock(),
+        endpoint_url=server.url,
+        client="boto3" if kind == "boto3" else "direct",
+    )
     server.will_answer()
     for call in (store.create(KEY, b""), store.get(KEY)):
         with pytest.raises(StoreMisconfigured, match="no credentials"):
@@ -243,6 +266,18 @@ async def test_without_credentials_nothing_is_sent(
 async def test_settings_that_make_no_client_are_named() -> None:
     with pytest.raises(StoreMisconfigured, match="--endpoint-url"):
         await S3Store.open("memories", clock=SystemClock(), endpoint_url="http://a b")
+
+
+@pytest.mark.parametrize(("size", "in_a_thread"), [(128 * 1024, False), (128 * 1024 + 1, True)])
+async def test_what_takes_long_to_hash_is_left_to_a_thread(
+    server: ScriptedS3, store: S3Store, kind: Kind, size: int, *, in_a_thread: bool
+) -> None:
+    server.will_answer(stored())
+    assert isinstance(await store.create(KEY, bytes(size)), Created)
+    [request] = server.requests
+    assert len(request.body) == size
+    # Only the libraries that block say by themselves how an answer may be encoded.
+    assert ("accept-encoding" in request.headers) is (in_a_thread or kind != "direct")
 
 
 class TestReads:
@@ -397,9 +432,7 @@ class TestDeletionsAndListings:
 class TestTime:
     """Every call ends, and what had not begun when it ended never happens."""
 
-    async def test_a_call_ends_in_time_though_the_server_drips(
-        self, server: ScriptedS3, kind: S3Client
-    ) -> None:
+    async def test_a_call_ends_in_time_though_the_server_drips(self, server: ScriptedS3, kind: Kind) -> None:
         patience = Timeouts(connect=2.0, silence=5.0, call=0.3)
         store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience)
         server.will_answer(Reply(how=How.HELD), Reply(how=How.HELD))
@@ -413,7 +446,7 @@ class TestTime:
         server.over.clear()
 
     async def test_a_write_that_found_no_connection_has_not_happened(
-        self, server: ScriptedS3, kind: S3Client
+        self, server: ScriptedS3, kind: Kind
     ) -> None:
         patience = Timeouts(connect=2.0, silence=5.0, call=0.5)
         store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
@@ -428,7 +461,7 @@ class TestTime:
         assert [request.path for request in server.requests] == ["/memories/first"]
 
     async def test_a_cancelled_write_that_has_not_begun_never_happens(
-        self, server: ScriptedS3, kind: S3Client
+        self, server: ScriptedS3, kind: Kind
     ) -> None:
         patience = Timeouts(connect=2.0, silence=0.5, call=5.0)
         store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
@@ -450,14 +483,16 @@ class TestTime:
                 self.looks = getattr(self, "looks", 0) + 1
                 return super().monotonic() + 3600 * (self.looks - 1)
 
-        store = S3Store(client, "memories", Leaping(), QUICK)
+        leaping, steady = (
+            S3Store(KeptClient(client), "memories", clock, QUICK) for clock in (Leaping(), SystemClock())
+        )
         server.will_answer(stored(), stored())
-        assert isinstance(await store.create(KEY, b""), Unknown)
-        assert isinstance(await S3Store(client, "memories", SystemClock(), QUICK).create(KEY, b""), Created)
+        assert isinstance(await leaping.create(KEY, b""), Unknown)
+        assert isinstance(await steady.create(KEY, b""), Created)
+        for store in (leaping, steady):
+            await store.close()
 
-    async def test_a_closed_store_says_so_and_leaves_no_thread(
-        self, server: ScriptedS3, kind: S3Client
-    ) -> None:
+    async def test_a_closed_store_says_so_and_leaves_no_thread(self, server: ScriptedS3, kind: Kind) -> None:
         store = S3Store(_client(server.url, kind), "memories", SystemClock(), QUICK)
         server.will_answer(found())
         await store.get(KEY)
@@ -493,9 +528,7 @@ class TestCertificates:
         file.write_bytes(text + made.public_bytes(serialization.Encoding.PEM))
         return file
 
-    async def test_one_that_is_not_trusted_is_told_with_the_fix(
-        self, certificate: Path, kind: S3Client
-    ) -> None:
+    async def test_one_that_is_not_trusted_is_told_with_the_fix(self, certificate: Path, kind: Kind) -> None:
         with serving(ScriptedS3, certificate) as server:
             store = S3Store(_client(server.url, kind), "memories", HurriedClock(), QUICK)
             for call in (store.get(KEY), store.create(KEY, b"")):
@@ -505,7 +538,7 @@ class TestCertificates:
             assert not server.requests
 
     async def test_one_of_an_authority_of_one_s_own_is_trusted_when_told(
-        self, certificate: Path, monkeypatch: pytest.MonkeyPatch, kind: S3Client
+        self, certificate: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
     ) -> None:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
         with serving(ScriptedS3, certificate) as server:
@@ -514,7 +547,7 @@ class TestCertificates:
             assert isinstance(await store.create(KEY, b""), Created)
             await store.close()
 
-    async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3, kind: S3Client) -> None:
+    async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3, kind: Kind) -> None:
         store = S3Store(
             _client(server.url.replace("http:", "https:"), kind), "memories", HurriedClock(), QUICK
         )
