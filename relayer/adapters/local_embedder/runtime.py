@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ Vectors = NDArray[np.float32]
 MAX_TOKENS = 256
 # Far beyond 256 tokens of real text, which are about 1,200: what nobody reads must not be tokenised first.
 MAX_CHARACTERS = 4_096
+# MADV_DONTNEED
+_DONTNEED = 4
 
 
 class LocalModel(Protocol):
@@ -86,6 +89,18 @@ def give_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+def give_back_pages(file: int) -> None:
+    """Have the pages of a mapped file leave memory (Linux); who reads one has it read from the file again."""
+    if sys.platform != "linux":
+        return
+    inode = str(os.fstat(file).st_ino)
+    for line in Path("/proc/self/maps").read_text("ascii", "replace").splitlines():
+        addresses, _, _, _, of = line.split(maxsplit=5)[:5]
+        if of == inode:
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DONTNEED)
 
 
 def clean(text: str) -> str:

@@ -7,6 +7,7 @@ with the runtime; their attributes have its names.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -97,13 +98,18 @@ class Graph:
 
     def model(self, output: int) -> bytes:
         """The whole, with the tensor that is asked for."""
+        # Weights come last: pages of a mapped file are read with their neighbours, and those of other constants with each run.
+        sizes = [0, *(len(buffer.data) for buffer in self._buffers[1:])]
+        order = sorted(range(len(sizes)), key=sizes.__getitem__)
+        for tensor in self._graph.tensors:
+            tensor.buffer = order.index(tensor.buffer)
         model = self._schema.ModelT()
-        model.version, model.subgraphs, model.buffers = _VERSION, [self._graph], self._buffers
+        model.version, model.subgraphs = _VERSION, [self._graph]
+        model.buffers = [self._buffers[index] for index in order]
         model.operatorCodes = [self._code(operator) for operator in self._operators]
         self._graph.outputs = [output]
         # As large as the weights from the start: a builder grows by copying.
-        size = sum(len(buffer.data) for buffer in self._buffers[1:])
-        builder = self._builder(size + size // 8)
+        builder = self._builder(sum(sizes) + sum(sizes) // 8)
         builder.Finish(model.Pack(builder), _IDENTIFIER)
         return bytes(builder.Output())
 
@@ -137,7 +143,11 @@ class Runner:
 
     def __init__(self, content: bytes, threads: int, install: str) -> None:
         self._interpreter = runtime.library("ai_edge_litert.interpreter", install).Interpreter
-        self._content, self._threads = content, threads
+        self._threads = threads
+        # An interpreter packs the weights anew and hardly reads the model again: of a file it keeps no page in memory.
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this, for further interpreters
+        self._file.write(content)
+        self._file.flush()
         with _without_notice():
             self._free = [self._made()]
         self._input = self._free[0].get_input_details()[0]["index"]
@@ -169,8 +179,10 @@ class Runner:
             return self._made()
 
     def _made(self) -> Any:
-        interpreter = self._interpreter(model_content=self._content, num_threads=self._threads)
+        source = f"/dev/fd/{self._file.fileno()}"
+        interpreter = self._interpreter(model_path=source, num_threads=self._threads)
         interpreter.allocate_tensors()
+        runtime.give_back_pages(self._file.fileno())
         return interpreter
 
 
