@@ -12,6 +12,7 @@ SERVER_LIBRARIES = (
     "boto3",
     "structlog",
     "onnxruntime",
+    "ai_edge_litert",
     "prometheus_client",
     "mcp",
     "starlette",
