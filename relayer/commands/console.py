@@ -20,7 +20,6 @@ Tell = Callable[..., None]
 EXTRA = "pip install '.[relayer]' in a clone of memrelay"
 _EXTRA_PACKAGES = frozenset(
     {
-        "ai_edge_litert",
         "aiohttp",
         "boto3",
         "botocore",

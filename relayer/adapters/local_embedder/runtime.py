@@ -1,4 +1,4 @@
-"""What the local models have in common: libraries that may be missing, files that are checked, pooled rows.
+"""What the local models have in common: onnxruntime without telemetry or arena, files that are checked, pooled rows.
 
 A text is run alone, so its vector depends on nothing but its tokens.
 """
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.errors import ConfigurationError
+from relayer.errors import ConfigurationError, EmbedderUnavailable
 from relayer.ports import EmbeddingModel
 
 Vectors = NDArray[np.float32]
@@ -26,8 +26,6 @@ Vectors = NDArray[np.float32]
 MAX_TOKENS = 256
 # Far beyond 256 tokens of real text, which are about 1,200: what nobody reads must not be tokenised first.
 MAX_CHARACTERS = 4_096
-# MADV_DONTNEED
-_DONTNEED = 4
 
 
 class LocalModel(Protocol):
@@ -57,6 +55,8 @@ def library(name: str, install: str) -> Any:
     Raises:
         ConfigurationError: it is not installed.
     """
+    # onnxruntime's telemetry starts with the import, before `disable_telemetry_events` can be called.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -80,6 +80,30 @@ def verify(path: Path, sha256: str, install: str) -> None:
         )
 
 
+def session(content: bytes, threads: int, install: str, *, as_written: bool = False) -> Any:
+    """Load a model into onnxruntime; ``as_written`` has it fuse nothing that the graph gives as single operations.
+
+    Raises:
+        ConfigurationError: onnxruntime is not installed.
+    """
+    runtime = library("onnxruntime", install)
+    runtime.disable_telemetry_events()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # The arena keeps the memory of the largest run for ever.
+    options.enable_cpu_mem_arena = False
+    if as_written:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    # Waiting threads of the pool must not burn the cores that the event loop and the store use.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    loaded = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    # It keeps the file for a change of providers, which never comes here: 21 MB.
+    loaded._model_bytes = None  # noqa: SLF001 - there is no other way to have it let go
+    return loaded
+
+
 def give_back() -> None:
     """Hand memory that was freed back to the system, as far as the C library can (glibc): what loading took, some 40 MB.
 
@@ -91,21 +115,23 @@ def give_back() -> None:
             trim(0)
 
 
-def give_back_pages(file: int) -> None:
-    """Have the pages of a mapped file leave memory (Linux); who reads one has it read from the file again."""
-    if sys.platform != "linux":
-        return
-    inode = str(os.fstat(file).st_ino)
-    for line in Path("/proc/self/maps").read_text("ascii", "replace").splitlines():
-        addresses, _, _, _, of = line.split(maxsplit=5)[:5]
-        if of == inode:
-            start, end = (int(address, 16) for address in addresses.split("-"))
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DONTNEED)
-
-
 def clean(text: str) -> str:
     """The part of a text that is read, as Unicode; a tokenizer refuses lone surrogates."""
     return text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+
+
+def hidden_states(loaded: Any, inputs: dict[str, NDArray[Any]]) -> Vectors:
+    """The first output of a run over one text, a row for each token.
+
+    Raises:
+        EmbedderUnavailable: the runtime failed.
+    """
+    try:
+        hidden: Vectors = loaded.run(None, inputs)[0][0]
+    except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
+        # Its messages can quote what it was given, so neither they nor the chain travel on.
+        raise EmbedderUnavailable(f"the embedding model failed ({type(error).__name__})") from None
+    return hidden
 
 
 def mean_row(hidden: Vectors) -> Vectors:

@@ -1,17 +1,13 @@
 import asyncio
 import importlib.util
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from relayer.adapters.local_embedder import Kind, LocalEmbedder, e5, tflite_model
+from relayer.adapters.local_embedder import Kind, LocalEmbedder, e5
 from relayer.errors import ConfigurationError, EmbedderUnavailable
 
 # Of the model as it was run before, with weights in 4 bits and activations in int8 block by block.
@@ -173,7 +169,7 @@ needs_weights = pytest.mark.skipif(
 
 @needs_weights
 async def test_memories_embedded_by_the_4_bit_products_are_found_by_those_of_int8():
-    """Both write the same identity into a store, so both must mean the same (docs/adr/0028, 0032)."""
+    """Both write the same identity into a store, so both must mean the same (docs/adr/0028)."""
     kept = np.load(FORMER_VECTORS)
     embedder = LocalEmbedder("multilingual")
     cosines = []
@@ -181,51 +177,36 @@ async def test_memories_embedded_by_the_4_bit_products_are_found_by_those_of_int
         (vector,) = await embedder.embed([str(text)], query=bool(query))
         cosines.append(vector @ former.astype(np.float32))
     await embedder.close()
-    assert min(cosines) > 0.995
+    assert min(cosines) > 0.99
 
 
 @needs_weights
-def test_texts_that_are_run_at_once_have_the_vectors_of_those_that_are_run_alone():
-    texts = [f"note {number}: " + "the garden needs water " * (number % 9) for number in range(24)]
-    model, other = e5.E5(), e5.E5(threads=2)
-    ids = [model.encode(text, query=False) for text in texts]
-    alone = [other.vector(some, query=False) for some in ids]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(partial(model.vector, query=False), ids))
-    np.testing.assert_array_equal(together, alone)
+def test_a_processor_that_cannot_add_signed_products_exactly_computes_the_same_vectors(monkeypatch):
+    texts = ["I only drink oat milk coffee before 9", "Meine Schwester zog im März nach Lissabon. " * 5]
+    models = [e5.E5()]
+    monkeypatch.setattr(e5, "adds_exactly", lambda: False)
+    models.append(e5.E5())
+    signed, unsigned = (
+        [model.vector(model.encode(text, query=False), query=False) for text in texts] for model in models
+    )
+    np.testing.assert_array_equal(signed, unsigned)
 
 
 @needs_weights
-def test_a_run_that_fails_is_told_without_the_text_and_leaves_the_next_one_alone():
-    model = e5.E5()
-    rows = model.rows(model.encode("a secret", query=False))
-    before = model._runner.run(rows)
-    with pytest.raises(EmbedderUnavailable) as failed:
-        model._runner.run(rows[..., :5])
-    assert "secret" not in str(failed.value)
-    np.testing.assert_array_equal(model._runner.run(rows), before)
+def test_products_that_are_cut_off_at_16_bits_are_noticed(monkeypatch):
+    exact = e5.runtime.hidden_states
+
+    def cut_off(session, inputs):
+        return np.minimum(exact(session, inputs), 32 * 32_767 / (255 * 127))
+
+    monkeypatch.setattr(e5.runtime, "hidden_states", cut_off)
+    assert not e5.adds_exactly()
 
 
 @needs_weights
-def test_loading_writes_nothing_to_standard_error():
-    script = "from relayer.adapters.local_embedder import e5; e5.E5()"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60)
-    assert (done.stdout, done.stderr) == (b"", b"")
-
-
-def test_what_others_write_to_standard_error_while_the_model_is_loaded_stays(capfd):
-    with tflite_model._without_notice():
-        os.write(2, b"before\nINFO: Created TensorFlow Lite XNNPACK delegate for CPU.\nafter\n")
-    assert capfd.readouterr().err == "before\nafter\n"
-
-
-@needs_weights
-@pytest.mark.parametrize(
-    "missing", ["ai_edge_litert.interpreter", "ai_edge_litert.schema_py_generated", "flatbuffers"]
-)
-def test_a_missing_package_of_the_default_model_is_named_with_the_command_that_installs_it(
-    monkeypatch, missing
-):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ConfigurationError, match=rf"{missing} is not installed: pip install"):
+def test_divisors_that_are_not_the_expected_ones_are_refused(tmp_path, monkeypatch):
+    other = tmp_path / "multilingual_divisors.npy"
+    np.save(other, np.ones((12, 2304), np.float16))
+    monkeypatch.setattr(e5, "divisors_file", lambda: other)
+    with pytest.raises(ConfigurationError, match=r"multilingual_divisors\.npy .* pip install"):
         e5.E5()

@@ -12,7 +12,6 @@ SERVER_LIBRARIES = (
     "boto3",
     "structlog",
     "onnxruntime",
-    "ai_edge_litert",
     "prometheus_client",
     "mcp",
     "starlette",
