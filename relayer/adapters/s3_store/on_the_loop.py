@@ -27,6 +27,7 @@ _HEAD_END = b"\r\n\r\n"
 _LINE_END = b"\r\n"
 _MOST_HEAD = 64 * 1024
 _MOST_LINE = 1024
+_HEXADECIMAL = b"0123456789abcdefABCDEF"
 _NO_BODY = frozenset({204, 304})
 _FIRST_FINAL = 200
 _LARGE = 1024 * 1024
@@ -74,7 +75,8 @@ class LoopClient:
         if request.method == "PUT":
             lines.append(f"content-length: {len(request.body)}")
         lines += [f"{name}: {text}" for name, text in request.headers.items()]
-        head = "\r\n".join((*lines, "", "")).encode("ascii")
+        # What a server said, as an ETag, is said again to it as it came.
+        head = "\r\n".join((*lines, "", "")).encode("latin-1")
         try:
             connection = self._unused() or await self._connected()
             reader = await connection.exchange(head, request.body)
@@ -245,6 +247,8 @@ class AnswerReader:
 
     def _begin(self, head: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
+        if any(mark in line for line in lines for mark in "\r\n\0"):
+            raise ValueError("a header ends where no line does")
         version, _, rest = first.partition(" ")
         if version not in {"HTTP/1.1", "HTTP/1.0"} or not (rest[:3].isascii() and rest[:3].isdigit()):
             raise ValueError("its first line is no status")
@@ -301,9 +305,11 @@ class AnswerReader:
                     self.reusable = self.reusable and not data
                     return True
                 continue
-            size = int(line.partition(b";")[0], 16)
-            if size < 0:
-                raise ValueError("a chunk has a length below zero")
+            told = line.partition(b";")[0].strip()
+            # Python takes signs, prefixes and underscores for a part of a number, too.
+            if not told or told.strip(_HEXADECIMAL):
+                raise ValueError("the length of a chunk is no number")
+            size = int(told, 16)
             self._in_trailer = not size
             if size:
                 self._left = size + len(_LINE_END)
