@@ -119,6 +119,7 @@ class Transport:
         self.endpoint = endpoint
         self._own: aiohttp.ClientSession | None = None
         self._given = http
+        self._closed = False
 
     async def send(
         self, method: str, target: str, *, body: bytes = b"", headers: Mapping[str, str], patience: float
@@ -135,6 +136,7 @@ class Transport:
         Raises:
             RelayerUntrusted: the TLS certificate does not verify.
             RelayerUnreachable: no complete HTTP answer came, or one longer than any relayer's.
+            GatewayError: it is closed.
         """
         async with self._sent(method, target, body, headers, patience) as response:
             content = bytearray()
@@ -191,6 +193,9 @@ class Transport:
     def _session(self) -> aiohttp.ClientSession:
         if self._given is not None:
             return self._given
+        if self._closed:
+            # A turn that was under way tries again: a new session would be left open.
+            raise GatewayError("the connections to the relayer are closed")
         if self._own is None:
             connector = aiohttp.TCPConnector(
                 ssl=_authorities() if self.endpoint.scheme == "https" else True,
@@ -203,7 +208,8 @@ class Transport:
         return self._own
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, for good."""
+        self._closed = True
         own, self._own = self._own, None
         if own is not None:
             await own.close()

@@ -12,7 +12,7 @@ from certificates import self_signed
 
 from gateway_plugin.calls.calling import Transport
 from gateway_plugin.calls.trust import Endpoint
-from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
+from gateway_plugin.errors import GatewayError, RelayerUnreachable, RelayerUntrusted
 
 
 @pytest.fixture
@@ -97,6 +97,13 @@ async def test_a_proxy_that_is_away_is_named_as_the_cause(monkeypatch, unused_tc
     with pytest.raises(RelayerUnreachable, match="proxy") as raised:
         await get("https://relayer.example.org")
     assert "password" not in str(raised.value)
+
+
+async def test_who_tries_again_when_the_connections_are_closed_opens_none(unused_tcp_port):
+    transport = Transport(Endpoint.parse(f"http://127.0.0.1:{unused_tcp_port}"))
+    await transport.aclose()
+    with pytest.raises(GatewayError, match="closed"):
+        await transport.send("GET", "/health", headers={}, patience=1)
 
 
 async def test_a_name_that_nobody_looks_up_is_not_waited_for():
