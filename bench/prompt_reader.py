@@ -93,7 +93,7 @@ def learn(
     texts: Sequence[str], labels: Sequence[str], classes: Sequence[str], strength: float
 ) -> tuple[Any, Any]:
     """Weights (buckets by classes) and biases of a small classifier."""
-    head = Head(matrix(texts, BUCKETS), [classes.index(label) for label in labels], strength)
+    head = Learnt(matrix(texts, BUCKETS), [classes.index(label) for label in labels], strength)
     return head.weights, head.bias
 
 
@@ -107,7 +107,7 @@ def hash_of(text: str) -> int:
     return sum(text.encode())
 
 
-class Head:
+class Learnt:
     """A multinomial logistic regression."""
 
     def __init__(self, rows: Any, labels: Sequence[int], strength: float) -> None:
@@ -164,7 +164,7 @@ def held_out(cases: Sequence[Case]) -> Numbers:
     )
     found = np.zeros((len(cases), len(PURPOSES)), np.float32)
     for number in range(FOLDS):
-        head = Head(rows[fold != number], labels[fold != number], _STRENGTH["purpose"])
+        head = Learnt(rows[fold != number], labels[fold != number], _STRENGTH["purpose"])
         found[fold == number] = head.logits(rows[fold == number])
     return found
 
@@ -222,10 +222,10 @@ async def _main(*, write: bool) -> None:
     if not write:
         report(console, f"{FOLDS} folds of the prompts to learn from", cases, learnt)
     rows = matrix([text for *_, text in both])
-    head = Head(rows, purposes(both), _STRENGTH["purpose"])
+    head = Learnt(rows, purposes(both), _STRENGTH["purpose"])
     in_day = head.logits(matrix([text for *_, text in day]))
     spoken = [(case[0], case[2]) for case in both] + (said("seen") if write else [])
-    language = Head(
+    language = Learnt(
         matrix([text for _, text in spoken], LANGUAGE_BUCKETS),
         [LANGUAGES.index(name) for name, _ in spoken],
         _STRENGTH["language"],
@@ -261,7 +261,7 @@ def _network_bytes(name: str, learnt: Network) -> dict[str, Any]:
     }
 
 
-def _bytes(name: str, head: Head) -> dict[str, Any]:
+def _bytes(name: str, head: Learnt) -> dict[str, Any]:
     scale = np.abs(head.weights).max(axis=0) / 127
     return {
         name: np.round(head.weights / scale).astype(np.int8),

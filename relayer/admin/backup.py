@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from relayer.admin.backup_store import FORMAT, BackupStore, Erased, Head, Row
+from relayer.admin.backup_store import FORMAT, BackupHead, BackupStore, Erased, Row
 from relayer.admin.catalogue import (
     RESTORE,
     UNREADABLE,
@@ -298,7 +298,7 @@ class _Worker:
         backup, now = self._backup, await self._now()
         erased = sorted(self._erased.values(), key=lambda item: item.incarnation)
         rows = list(self._rows.values())
-        ledger = Head(FORMAT, backup.run, began, now, len(erased), 0, 0, ())
+        ledger = BackupHead(FORMAT, backup.run, began, now, len(erased), 0, 0, ())
         run = msgspec.structs.replace(
             ledger, rows=len(rows), size=backup.bytes, namespaces=backup.namespaces, whole=not backup.findings
         )

@@ -49,7 +49,7 @@ class Erased(msgspec.Struct, frozen=True, array_like=True):
     records: tuple[bytes, ...] = ()
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
+class BackupHead(msgspec.Struct, frozen=True, array_like=True):
     """What a run or ledger says of itself. Times are the store's, in ms; ``pages`` are digests."""
 
     format: int
@@ -154,7 +154,7 @@ class BackupStore:
         """Return the newest number of ``runs`` or ``ledger``; 0 if there is none."""
         return max(map(seq_of, await self.names(stream)), default=0)
 
-    async def write(self, stream: str, head: Head, rows: Sequence[T]) -> bool:
+    async def write(self, stream: str, head: BackupHead, rows: Sequence[T]) -> bool:
         """Write a run or a ledger, pages first; False if its number is taken."""
         pages = []
         for start in range(0, len(rows), _ROWS_PER_PAGE):
@@ -167,7 +167,7 @@ class BackupStore:
         plain = msgspec.msgpack.encode(msgspec.structs.replace(head, pages=tuple(pages)))
         return await self._create(name, self._sealer.seal(_place(name), plain))
 
-    async def read(self, stream: str, number: int, kind: type[T]) -> tuple[Head, list[T]]:
+    async def read(self, stream: str, number: int, kind: type[T]) -> tuple[BackupHead, list[T]]:
         """Return a run or a ledger.
 
         Raises:
@@ -176,7 +176,7 @@ class BackupStore:
         """
         name = f"{stream}/{number:020d}"
         try:
-            head = msgspec.msgpack.decode(await self._open(name), type=Head)
+            head = msgspec.msgpack.decode(await self._open(name), type=BackupHead)
             if head.format != FORMAT:
                 raise UpgradeRequired(f"{name} has format {head.format}; this version knows {FORMAT}")
             rows: list[T] = []

@@ -10,7 +10,7 @@ import msgspec
 
 from relayer.access.accounts import account_at
 from relayer.access.relayer_check import begin_restore, begun_restore, end_restore
-from relayer.admin.backup_store import BackupStore, Erased, Head, Row, create
+from relayer.admin.backup_store import BackupHead, BackupStore, Erased, Row, create
 from relayer.admin.catalogue import (
     UNREADABLE,
     Finding,
@@ -107,8 +107,8 @@ class Restoration:
         findings: namespaces that could not be restored, and are not there.
     """
 
-    run: Head
-    ledger: Head
+    run: BackupHead
+    ledger: BackupHead
     namespaces: int = 0
     objects: int = 0
     bytes: int = 0
@@ -178,7 +178,7 @@ async def _with_newest_accounts(
     return list(wanted.values())
 
 
-async def _newest_ledger(place: BackupStore, run: int) -> tuple[Head, list[Erased]]:
+async def _newest_ledger(place: BackupStore, run: int) -> tuple[BackupHead, list[Erased]]:
     newest = await place.newest("ledger")
     if newest < run:
         raise ConfigurationError(

@@ -98,7 +98,7 @@ def vector(text: str, count: int = BUCKETS) -> Vector:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Head:
+class Classifier:
     """One linear classifier: weights of each bucket (rows) for each class (columns), and a bias for each class."""
 
     weights: NDArray[np.float32]
@@ -115,12 +115,12 @@ def _stored(name: str) -> bytes:
 
 
 @cache
-def heads_of(reader: str) -> dict[str, Head]:
+def heads_of(reader: str) -> dict[str, Classifier]:
     """Classifiers by name out of a reader's file: weights as bytes with one scale a class, biases as they are."""
     stored = np.load(BytesIO(_stored(reader)), allow_pickle=False)
     names = [name for name in stored.files if f"{name}_scale" in stored.files]
     return {
-        name: Head(stored[name].astype(np.float32) * stored[f"{name}_scale"], stored[f"{name}_bias"])
+        name: Classifier(stored[name].astype(np.float32) * stored[f"{name}_scale"], stored[f"{name}_bias"])
         for name in names
     }
 

@@ -38,7 +38,7 @@ OF_INDEXES = (
 MOVED = {
     "relayer.access.accounts._Stored": "relayer.services.accounts._Stored",
     "relayer.admin.backup_store.Erased": "relayer.operator.backup_store.Erased",
-    "relayer.admin.backup_store.Head": "relayer.operator.backup_store.Head",
+    "relayer.admin.backup_store.BackupHead": "relayer.operator.backup_store.Head",
     "relayer.admin.backup_store.Row": "relayer.operator.backup_store.Row",
     "relayer.admin.probe._Record": "relayer.services.probe_record._Record",
     "relayer.domain.operations.Entry": "relayer.domain.entry.Entry",

@@ -66,7 +66,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class McpAnswer:
     """What a client is told.
 
     Attributes:
@@ -121,17 +121,17 @@ class ClientMemory:
 
     async def call(
         self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
-    ) -> Answer:
+    ) -> McpAnswer:
         """Do what a tool of `gateway_plugin.hosts.mcp.definitions.NAMES` says; every failure is an answer."""
 
-        async def done() -> Answer:
+        async def done() -> McpAnswer:
             if name in MEMWAL_NAMES:
                 return await self._memwal(name, arguments, caller, progress)
             return self._shown(name, await self._tool(name, arguments, caller))
 
         return await _bounded(done, ANALYZE_SECONDS if name in _SLOW else LIMIT_SECONDS)
 
-    async def read(self, uri: str, caller: Caller) -> Answer | None:
+    async def read(self, uri: str, caller: Caller) -> McpAnswer | None:
         """Read a resource; None where there is none of this name."""
         one = next((one for one in RESOURCES if one.uri == uri), None)
         prefix = TEMPLATE.partition("{")[0]
@@ -140,10 +140,10 @@ class ClientMemory:
             return None
         tool, arguments = (one.tool, dict(one.arguments)) if one else ("memory_get", {"ref": ref})
 
-        async def done() -> Answer:
+        async def done() -> McpAnswer:
             answer = await self._tool(tool, arguments, caller)
             # An unknown reference reads as an empty text.
-            return self._shown(tool, answer) if answer.text else Answer("")
+            return self._shown(tool, answer) if answer.text else McpAnswer("")
 
         answer = await _bounded(done, LIMIT_SECONDS)
         return answer if answer.text else None
@@ -176,21 +176,21 @@ class ClientMemory:
             f"Memory error: {why}\n{_FIXES['skipped:identity']}, then memwal_login", failed=True
         )
 
-    def _shown(self, name: str, answer: ToolAnswer) -> Answer:
+    def _shown(self, name: str, answer: ToolAnswer) -> McpAnswer:
         if answer.failed:
-            return Answer(answer.text, failed=True)
+            return McpAnswer(answer.text, failed=True)
         details = dict(answer.details)
         if name == "memory_transcript":
             details["text"] = answer.text
         if name not in _QUOTING:
-            return Answer(answer.text, details)
+            return McpAnswer(answer.text, details)
         quoted = bool(details.get("memories") or details.get("text") or details.get("document"))
         text = framed(answer.text, settings=self._settings.recall) if quoted else answer.text
-        return Answer(text or "Nothing is known by that name.", {**details, "notice": NOTICE})
+        return McpAnswer(text or "Nothing is known by that name.", {**details, "notice": NOTICE})
 
     async def _memwal(
         self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
-    ) -> Answer:
+    ) -> McpAnswer:
         """Answer a call under MemWal's name, in MemWal's words."""
         if name == "memwal_login":
             return await self._login(caller)
@@ -210,11 +210,13 @@ class ClientMemory:
         text, structured = _in_their_words(name, told.structured, namespace or DEFAULT_NAME)
         if name == "memwal_recall" and structured["memories"]:
             text = framed(text, settings=self._settings.recall)
-        return Answer(text or told.text, structured)
+        return McpAnswer(text or told.text, structured)
 
-    async def _bulk(self, items: object, caller: Caller, progress: Progress) -> Answer:
+    async def _bulk(self, items: object, caller: Caller, progress: Progress) -> McpAnswer:
         if not isinstance(items, list) or not 1 <= len(items) <= MAX_BULK:
-            return Answer(f"Memory error: items: give 1 to {MAX_BULK} of them, each with a text", failed=True)
+            return McpAnswer(
+                f"Memory error: items: give 1 to {MAX_BULK} of them, each with a text", failed=True
+            )
         ids: list[str] = []
         for place, item in enumerate(items):
             given = item if isinstance(item, Mapping) else {"text": item}
@@ -225,15 +227,15 @@ class ClientMemory:
             if answer.failed:
                 # The rest would most likely fail, too, each after a deadline of its own.
                 before = f"; the {place} before it are saved" if place else ""
-                return Answer(f"{answer.text}\n(items[{place}]{before})", failed=True)
+                return McpAnswer(f"{answer.text}\n(items[{place}]{before})", failed=True)
             # A courtesy or a question is nothing to remember, and has no id.
             ids.append(str(answer.details.get("id", "")))
         await progress(len(items), len(items), f"{len(items)} of {len(items)} saved")
-        return Answer(
+        return McpAnswer(
             f"Saved {len(ids)} to MemWal. blob_ids={','.join(ids)}", {"total": len(ids), "blob_ids": ids}
         )
 
-    async def _login(self, caller: Caller) -> Answer:
+    async def _login(self, caller: Caller) -> McpAnswer:
         self._logged_out.discard(caller)
         answer = await self._tool("memory_status", {}, caller)
         # What works is left alone: over HTTP, others work with it, too.
@@ -243,19 +245,19 @@ class ClientMemory:
                 await self.open()
             answer = await self._tool("memory_status", {}, caller)
         if answer.failed:
-            return Answer(answer.text, failed=True)
-        return Answer(f"Logged in.\n{answer.text}", {"status": "logged_in"})
+            return McpAnswer(answer.text, failed=True)
+        return McpAnswer(f"Logged in.\n{answer.text}", {"status": "logged_in"})
 
-    def _logout(self, caller: Caller) -> Answer:
+    def _logout(self, caller: Caller) -> McpAnswer:
         self._logged_out.add(caller)
         text = (
             "Logged out in this program; memwal_login takes it back. The saved keys stay good: "
             "a person takes them back with memrelay-gateway mcp logout"
         )
-        return Answer(text, {"status": "logged_out"})
+        return McpAnswer(text, {"status": "logged_out"})
 
 
-async def _bounded(work: Callable[[], Awaitable[Answer]], seconds: float) -> Answer:
+async def _bounded(work: Callable[[], Awaitable[McpAnswer]], seconds: float) -> McpAnswer:
     """Do something in time; what keeps it from being done is an answer, too."""
     try:
         async with asyncio.timeout(seconds):
@@ -264,7 +266,7 @@ async def _bounded(work: Callable[[], Awaitable[Answer]], seconds: float) -> Ans
         why = f"it took longer than {seconds:.0f} seconds. {_FIXES['timeout']}"
     except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
         why = f"it failed inside the plugin ({type(error).__name__})"
-    return Answer(f"Memory error: {why}", failed=True)
+    return McpAnswer(f"Memory error: {why}", failed=True)
 
 
 async def _untold(_done: float, _total: float | None, _message: str) -> None:

@@ -30,7 +30,7 @@ from gateway_plugin.hosts.mcp.definitions import (
     ToolDefinition,
     tool_definitions,
 )
-from gateway_plugin.hosts.mcp.memory import Answer, Caller, ClientMemory
+from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory, McpAnswer
 
 NAME: Final = "memrelay"
 _BEAT_SECONDS: Final = 5.0
@@ -93,7 +93,7 @@ class MemoryServer:
         async def progress(done: float, total: float | None, message: str) -> None:
             await ctx.session.report_progress(done, total, message)
 
-        async def call() -> Answer:
+        async def call() -> McpAnswer:
             return await self._memory.call(
                 params.name, params.arguments or {}, self._caller_of(ctx), progress
             )

@@ -112,7 +112,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoreAnswer:
     """A success: the HTTP status, headers by lower-case name, boto3's fields, and the body of a read."""
 
     status: int
@@ -190,23 +190,23 @@ def request_of(
     return Request(method, path, headers, body)
 
 
-def answer_of(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
+def answer_of(status: int, headers: Mapping[str, str], body: bytes) -> StoreAnswer:
     """Return an answer, its headers by lower-case name; raises `NoSuccess` if it is none."""
     if 200 <= status < 300:
-        return Answer(status, headers, {}, body)
+        return StoreAnswer(status, headers, {}, body)
     code = _CODE.search(body[:_LOOKED_AT])
     word = str(status) if code is None else code.group(1).decode()
     raise NoSuccess(Failure(status, word, sent=True, headers=headers))
 
 
-Ask = Callable[..., Awaitable[Answer]]
+Ask = Callable[..., Awaitable[StoreAnswer]]
 """Makes one request, as `Requester.ask`."""
 
 
 class LoopRequester(Protocol):
     """Makes the requests for single objects of one bucket on one event loop."""
 
-    async def ask(self, operation: str, **parameters: Any) -> Answer:
+    async def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
         """Make one request; cancelled, it is broken off, and may have been answered. Raises `NoSuccess`."""
         ...
 
@@ -223,7 +223,7 @@ class Requester(Protocol):
         """The URL that is asked, without credentials."""
         ...
 
-    def ask(self, operation: str, **parameters: Any) -> Answer:
+    def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
         """Make one request, named as boto3 names it, or none; raises `NoSuccess`."""
         ...
 
@@ -274,7 +274,7 @@ class Client:
         """The URL that is asked, without credentials."""
         return str(self._s3.meta.endpoint_url)
 
-    def ask(self, operation: str, **parameters: Any) -> Answer:
+    def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
         """Make one request, named as boto3 names it; raises `NoSuccess`."""
         try:
             answer: dict[str, Any] = getattr(self._s3, operation)(Bucket=self._bucket, **parameters)
@@ -287,7 +287,7 @@ class Client:
         except ResponseParserError as error:
             raise NoSuccess(Failure(status=200, code="NotS3", sent=True)) from error
         about = answer.pop("ResponseMetadata")
-        return Answer(int(about["HTTPStatusCode"]), about["HTTPHeaders"], answer, body)
+        return StoreAnswer(int(about["HTTPStatusCode"]), about["HTTPHeaders"], answer, body)
 
     def for_loop(self) -> None:
         """Return None: boto3 blocks."""

@@ -14,9 +14,9 @@ from typing import Any
 from urllib3.util.wait import wait_for_read
 
 from relayer.adapters.s3_store.client import (
-    Answer,
     Credentials,
     Route,
+    StoreAnswer,
     Timeouts,
     answer_of,
     request_of,
@@ -64,7 +64,7 @@ class LoopClient:
         self._patience = patience
         self._idle: list[_Connection] = []
 
-    async def ask(self, operation: str, **parameters: Any) -> Answer:
+    async def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
         """Make one request, named as boto3 names it; cancelled, it is broken off, and may have been answered.
 
         Raises:

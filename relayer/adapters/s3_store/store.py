@@ -20,13 +20,13 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.exceptions import HTTPError
 
 from relayer.adapters.s3_store.client import (
-    Answer,
     Ask,
     Client,
     LoopRequester,
     Request,
     Requester,
     Route,
+    StoreAnswer,
     Timeouts,
     answer_of,
     is_plain,
@@ -199,12 +199,12 @@ class Bucket:
         except NoSuccess as refusal:
             return "x-amz-version-id" in refusal.failure.headers
 
-    def _refuse_other_than_listing(self, answer: Answer, operation: str) -> None:
+    def _refuse_other_than_listing(self, answer: StoreAnswer, operation: str) -> None:
         """Any XML without rows would read like an empty listing; a listing says whether it is the whole."""
         if "IsTruncated" not in answer.fields:
             raise judge_read(Failure(status=200, code="NotS3", sent=True), operation, self._where)
 
-    def _checked(self, found: Found, answer: Answer, byte_range: tuple[int, int]) -> Found:
+    def _checked(self, found: Found, answer: StoreAnswer, byte_range: tuple[int, int]) -> Found:
         start, end = byte_range
         if not answer.headers.get("content-range", "").startswith(f"bytes {start}-"):
             raise StoreUnavailable(
@@ -212,13 +212,13 @@ class Bucket:
             )
         return found if len(found.data) <= end - start else _cut_bytes(found, 0, end - start)
 
-    def _etag(self, answer: Answer) -> str:
+    def _etag(self, answer: StoreAnswer) -> str:
         etag = answer.headers.get("etag")
         if not etag:
             raise StoreMisconfigured(f"{self._where} sends no ETag: it cannot hold the log")
         return etag
 
-    def _time(self, answer: Answer | Failure) -> int:
+    def _time(self, answer: StoreAnswer | Failure) -> int:
         told = _time(answer)
         if told is None:
             raise StoreMisconfigured(
@@ -239,7 +239,7 @@ def _cut_bytes(found: Found, start: int, end: int) -> Found:
     return Found(found.data[start:end], found.etag, found.store_time)
 
 
-def _time(answer: Answer | Failure) -> int | None:
+def _time(answer: StoreAnswer | Failure) -> int | None:
     """Return the ``Date`` header in ms since the epoch; None if there is none that can be read."""
     try:
         return _ms(parsedate_to_datetime(answer.headers.get("date", "")))
@@ -273,7 +273,7 @@ _Request = Callable[[Bucket], Coroutine[Any, Any, T]]
 
 
 def _blocking(client: Requester) -> Ask:
-    async def ask(operation: str, **parameters: Any) -> Answer:
+    async def ask(operation: str, **parameters: Any) -> StoreAnswer:
         return client.ask(operation, **parameters)
 
     return ask
@@ -314,7 +314,7 @@ class DirectClient:
         """Return a client for an event loop; None before the first request, and where only threads can ask."""
         return None if self._for_loops is None else self._for_loops()
 
-    def ask(self, operation: str, **parameters: Any) -> Answer:
+    def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
         """Make one request, named as boto3 names it; raises `NoSuccess`."""
         try:
             route = self.find_route() if is_plain(operation, parameters) else None
@@ -370,7 +370,7 @@ class DirectClient:
             ca_certs=route.authorities,
         )
 
-    def _send(self, pool: HTTPConnectionPool, request: Request) -> Answer:
+    def _send(self, pool: HTTPConnectionPool, request: Request) -> StoreAnswer:
         response = pool.urlopen(
             request.method,
             request.path,

@@ -90,7 +90,7 @@ class Proposal(msgspec.Struct, frozen=True):
     known: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True):
+class FactsRead(msgspec.Struct, frozen=True):
     """Everything the model answered; ``malformed`` counts facts that were not in form."""
 
     facts: tuple[Proposal, ...] = ()
@@ -141,14 +141,14 @@ _NONE = frozenset({"none", "[]", "{}", "null", "[silent]", "silent", "no_reply"}
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
-def read_answer(text: str, tokens: int = 0) -> Answer:
+def read_answer(text: str, tokens: int = 0) -> FactsRead:
     """Read an answer, also one in a code fence or with words around it; ``NONE`` is an answer too.
 
     Raises:
         ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
     """
     if is_nothing(text):
-        return Answer()
+        return FactsRead()
     raw = json_in(text)
     if raw is None:
         raise ModelAnswerUnusable("not_json", tokens)
@@ -163,7 +163,7 @@ def read_answer(text: str, tokens: int = 0) -> Answer:
             facts.append(_PROPOSAL.decode(item))
         except _UNDECODABLE:
             malformed += 1
-    return Answer(tuple(facts), frame.summary or "", malformed)
+    return FactsRead(tuple(facts), frame.summary or "", malformed)
 
 
 def is_nothing(text: str) -> bool:

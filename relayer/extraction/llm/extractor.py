@@ -11,7 +11,7 @@ from importlib.resources import files
 from relayer.domain.operations import Kind, Role
 from relayer.extraction.llm.conversation import (
     SCHEMA,
-    Answer,
+    FactsRead,
     Line,
     Proposal,
     RelationName,
@@ -145,7 +145,7 @@ class LlmExtractor:
         return await asyncio.to_thread(_proved, read, lines, len(known), answer.tokens)
 
 
-def _proved(read: Answer, lines: Sequence[Line], known: int, tokens: int) -> Extraction:
+def _proved(read: FactsRead, lines: Sequence[Line], known: int, tokens: int) -> Extraction:
     """Return what of an answer the conversation proves."""
     ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
     dropped: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from typing import Any
 from relayer.errors import DeadlineExceeded, Refused
 from relayer.http.compat import contract
 from relayer.http.compat.contract import Weights, check_text
-from relayer.http.compat.front import Call, Reply
+from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.compat.names import What
 from relayer.lib.work import Deadline
 from relayer.use_cases.insight import ask as answer_by_model
@@ -48,7 +48,7 @@ class Result:
         return shown | {"created_at": render_time(self.hit.created_at)}
 
 
-async def recall(call: Call) -> Reply:
+async def recall(call: CompatCall) -> Reply:
     """``POST /api/recall``."""
     body = call.body(contract.RecallBody)
     check_text(body.query, "query", LONGEST_QUERY)
@@ -76,7 +76,7 @@ async def recall(call: Call) -> Reply:
 
 
 async def _found(
-    call: Call, namespace: str, query: str, limit: int, *, weights: Weights | None, deadline: Deadline
+    call: CompatCall, namespace: str, query: str, limit: int, *, weights: Weights | None, deadline: Deadline
 ) -> tuple[list[Result], int]:
     """Return the nearest memories of a namespace, and how many had no room in the answer."""
     if weights is not None:
@@ -101,7 +101,7 @@ async def _found(
     return results, answer.left_out
 
 
-async def ask(call: Call) -> Reply:
+async def ask(call: CompatCall) -> Reply:
     """``POST /api/ask``: by the relayer's model; without one, what is known is quoted word for word."""
     body = call.body(contract.AskBody)
     check_text(body.question, "question", LONGEST_QUERY)
@@ -115,7 +115,7 @@ async def ask(call: Call) -> Reply:
     return Reply({"answer": answer, "memories_used": len(memories), "memories": memories})
 
 
-async def _answered(call: Call, body: contract.AskBody, relevant: Sequence[Result]) -> str:
+async def _answered(call: CompatCall, body: contract.AskBody, relevant: Sequence[Result]) -> str:
     if not relevant:
         return "There is no memory about that."
     request = AskRequest(
@@ -133,7 +133,7 @@ async def _answered(call: Call, body: contract.AskBody, relevant: Sequence[Resul
     return answer.answer if answer.status == "answered" else "The memories do not answer that."
 
 
-async def embed(call: Call) -> Reply:
+async def embed(call: CompatCall) -> Reply:
     """``POST /api/embed``: a vector of the relayer's own model."""
     body = call.body(contract.EmbedBody)
     check_text(body.text, "text", contract.MAX_ANALYZED)

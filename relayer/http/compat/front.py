@@ -103,7 +103,7 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CompatCall:
     """A request that was let in, or needs nobody's leave: then it has no caller."""
 
     to: Services
@@ -135,7 +135,7 @@ class Call:
         raise CompatError(422, f"{where}: {first['msg'].removeprefix('Value error, ')}", rule="shape")
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
+Handler: TypeAlias = Callable[[CompatCall], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class CompatFront:
             to.limits.charge_body(signer.account, signer.principal.author, len(raw) // 4096)
             to.connections.accepted(protocol, signer.account)
             on_behalf_of.set(OnBehalfOf(signer.account, urgent=route.urgent))
-        call = Call(to, deadline, request, raw, parameter, fields, signer)
+        call = CompatCall(to, deadline, request, raw, parameter, fields, signer)
         try:
             async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
                 reply = await route.handle(call)

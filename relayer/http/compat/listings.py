@@ -17,7 +17,7 @@ from relayer.domain.namespace import Custody, Pointer, PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
 from relayer.http.compat import contract, names
 from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import Call, Reply
+from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.compat.names import What
 from relayer.http.compat.storing import located, once_free
 from relayer.log import creation
@@ -56,7 +56,7 @@ class _Namespace:
     updated_at: int
 
 
-async def _namespaces(call: Call) -> list[_Namespace]:
+async def _namespaces(call: CompatCall) -> list[_Namespace]:
     """Return the account's namespaces in which something is live."""
     context, account = call.to.context, call.caller.account
     async with call.deadline.step("list"):
@@ -75,7 +75,7 @@ def _is_seen(pointer: Pointer) -> bool:
     return live and pointer.custody is Custody.RELAYER and names.is_ours(pointer.name)
 
 
-async def _opened(call: Call, pointer: Pointer) -> _Namespace | None:
+async def _opened(call: CompatCall, pointer: Pointer) -> _Namespace | None:
     access = call.caller.inner_access(pointer.name)
     try:
         async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
@@ -104,7 +104,7 @@ def _name_of(opened: OpenNamespace, record: bytes) -> str:
     return memory.record.source.host if memory is not None else ""
 
 
-async def list_namespaces(call: Call) -> Reply:
+async def list_namespaces(call: CompatCall) -> Reply:
     """``GET /v1/owners/{owner}/namespaces``."""
     _check_owner(call)
     rows = await _namespaces(call)
@@ -122,7 +122,7 @@ async def list_namespaces(call: Call) -> Reply:
     return Reply({"namespaces": shown} | page.rest)
 
 
-async def list_owned(call: Call) -> Reply:
+async def list_owned(call: CompatCall) -> Reply:
     """``GET /v1/owners/{owner}/memories``: what there is, without what it says."""
     _check_owner(call)
     make = call.to.tokens.make
@@ -146,7 +146,7 @@ async def list_owned(call: Call) -> Reply:
     return Reply({"memories": shown} | page.rest)
 
 
-async def list_agents(call: Call) -> Reply:
+async def list_agents(call: CompatCall) -> Reply:
     """``GET /v1/owners/{owner}/agents``: the keys that sign for the account."""
     _check_owner(call)
     registered = await call.to.accounts.registration(call.caller.account)
@@ -159,7 +159,7 @@ async def list_agents(call: Call) -> Reply:
     return Reply({"agents": agents, "snapshot_version": SNAPSHOT_VERSION})
 
 
-def _check_owner(call: Call) -> None:
+def _check_owner(call: CompatCall) -> None:
     if call.parameter.lower() != call.caller.shown:
         raise CompatError(403, "owner mismatch", rule="owner")
 
@@ -171,7 +171,7 @@ class _Page:
 
 
 def _page(
-    call: Call, rows: Iterable[T], key: str, time_of: Callable[[T], int], name_of: Callable[[T], str]
+    call: CompatCall, rows: Iterable[T], key: str, time_of: Callable[[T], int], name_of: Callable[[T], str]
 ) -> _Page:
     """Return the rows after the request's cursor, by time and name, and the members of the answer that go on from there."""
     after, name, pinned = _cursor(call.query.get("updated_after"), key)
@@ -211,7 +211,7 @@ def _limit(text: str | None) -> int:
     return min(max(int(text), 1), contract.MAX_PAGE)
 
 
-async def stats(call: Call) -> Reply:
+async def stats(call: CompatCall) -> Reply:
     """``POST /api/stats``."""
     body = call.body(contract.NamespaceBody)
     kept = await _live_in(call, call.caller.access(body.namespace))
@@ -219,7 +219,7 @@ async def stats(call: Call) -> Reply:
     return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
 
 
-async def _live_in(call: Call, access: Access) -> list[_Kept]:
+async def _live_in(call: CompatCall, access: Access) -> list[_Kept]:
     try:
         async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
             if opened is None:
@@ -230,7 +230,7 @@ async def _live_in(call: Call, access: Access) -> list[_Kept]:
         return []
 
 
-async def restore(call: Call) -> Reply:
+async def restore(call: CompatCall) -> Reply:
     """``POST /api/restore``: an index is made from the log whenever a namespace is opened, so that nothing is ever missing.
 
     What has no vector yet, because the embedder was away, gets one by itself: it counts as not restored, and more remains.
@@ -255,7 +255,7 @@ async def restore(call: Call) -> Reply:
     return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
 
 
-async def forget(call: Call) -> Reply:
+async def forget(call: CompatCall) -> Reply:
     """``POST /api/forget`` and ``/api/clear-namespace``: the namespace is erased, and its name is free."""
     body = call.body(contract.NamespaceBody)
     access = call.caller.access(body.namespace)
@@ -264,7 +264,7 @@ async def forget(call: Call) -> Reply:
     return Reply({"deleted": deleted, "namespace": body.namespace, "owner": call.caller.shown})
 
 
-async def _erased(call: Call, access: Access) -> None:
+async def _erased(call: CompatCall, access: Access) -> None:
     context = call.to.context
     try:
         asked = await erase_namespace(context, access, EraseNamespaceRequest(), call.deadline)
@@ -276,7 +276,7 @@ async def _erased(call: Call, access: Access) -> None:
             raise
 
 
-async def list_texts(call: Call) -> Reply:
+async def list_texts(call: CompatCall) -> Reply:
     """``POST /api/list``: memories of a namespace with their texts, newest first."""
     body = call.body(contract.ListBody)
     access = call.caller.access(body.namespace)
@@ -297,7 +297,7 @@ async def list_texts(call: Call) -> Reply:
     return Reply({"memories": shown, "total": page.total} | rest)
 
 
-async def forget_memories(call: Call) -> Reply:
+async def forget_memories(call: CompatCall) -> Reply:
     """``POST /api/memories/forget``: memories are erased, with every copy of the same text in their namespace."""
     body = call.body(contract.ForgetBody)
     if not body.wanted:
@@ -312,7 +312,7 @@ async def forget_memories(call: Call) -> Reply:
     return Reply({"deleted": deleted, "owner": call.caller.shown})
 
 
-async def _erase_one(call: Call, access: Access, record: bytes, place: int) -> bool:
+async def _erase_one(call: CompatCall, access: Access, record: bytes, place: int) -> bool:
     """Erase a record; returns whether it was there."""
     context = call.to.context
     async with context.namespaces.use_if_exists(access, call.deadline) as opened:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from relayer.http.accept import parse_json, peer_of
 from relayer.http.compat.accept import Caller
 from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import Call, Reply
+from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.compat.sessions import MCP_PATH, MOST_CALLS, TOO_MANY, Json, Session, rpc_error
 from relayer.http.compat.tools import TOOLS, call_tool
 from relayer.http.limits import peer_name
@@ -41,7 +41,7 @@ _INSTRUCTIONS = (
 )
 
 
-async def post(call: Call) -> Reply:
+async def post(call: CompatCall) -> Reply:
     """``POST /api/mcp``: one message; ``initialize`` opens a session."""
     _check_origin(call)
     message = _message(call)
@@ -65,7 +65,7 @@ async def post(call: Call) -> Reply:
     return await _answered(call, session, message)
 
 
-async def listen(call: Call) -> Reply:
+async def listen(call: CompatCall) -> Reply:
     """``GET /api/mcp``: what the relayer would say by itself, which is nothing: it is told when the session ends."""
     _check_origin(call)
     name = call.request.headers.get(SESSION_HEADER)
@@ -75,7 +75,7 @@ async def listen(call: Call) -> Reply:
     return _stream(call, _listened(call, session))
 
 
-async def end(call: Call) -> Reply:
+async def end(call: CompatCall) -> Reply:
     """``DELETE /api/mcp``: the client is done with its session."""
     name = call.request.headers.get(SESSION_HEADER)
     if name is None:
@@ -84,7 +84,7 @@ async def end(call: Call) -> Reply:
     return Reply(status=204)
 
 
-async def stream(call: Call) -> Reply:
+async def stream(call: CompatCall) -> Reply:
     """``GET /api/mcp/sse``: a session, as long as the stream lasts; its first event says where messages go."""
     _check_origin(call)
     session = replace(_new_session(call), streams=True, gone=partial(_is_gone, call))
@@ -92,12 +92,12 @@ async def stream(call: Call) -> Reply:
     return _stream(call, _events(call, session))
 
 
-def _is_gone(call: Call) -> bool:
+def _is_gone(call: CompatCall) -> bool:
     transport = call.request.transport
     return transport is None or transport.is_closing()
 
 
-async def messages(call: Call) -> Reply:
+async def messages(call: CompatCall) -> Reply:
     """``POST /api/mcp/messages?sessionId=``: one message, whose answer is an event of the stream."""
     _check_origin(call)
     session = call.to.sessions.find(call.query.get("sessionId", ""))
@@ -119,14 +119,14 @@ async def messages(call: Call) -> Reply:
     return Reply(b"Accepted", 202, "text/plain")
 
 
-def _check_origin(call: Call) -> None:
+def _check_origin(call: CompatCall) -> None:
     """Refuse a page of another site, which a browser lets talk to a machine's own servers."""
     origin = call.request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != call.request.headers.get("host", ""):
         raise CompatError(403, "Origin: pages of other sites are not answered", rule="origin")
 
 
-def _message(call: Call) -> Json | Reply:
+def _message(call: CompatCall) -> Json | Reply:
     """Return the one message of a body, or what is answered to something else."""
     try:
         message = parse_json(call.raw)
@@ -160,20 +160,20 @@ def _owner(caller: Caller) -> bytes:
     return hashlib.blake2b(said, digest_size=32, person=b"memrelay-mcp").digest()
 
 
-def _new_session(call: Call) -> Session:
+def _new_session(call: CompatCall) -> Session:
     caller, context = call.caller, call.to.context
     owner = _owner(caller)
     name = call.to.tokens.session(owner, context.clock.now_ms(), context.randomness.bytes(12))
     return _opened(call, name, owner)
 
 
-def _opened(call: Call, name: str, owner: bytes) -> Session:
+def _opened(call: CompatCall, name: str, owner: bytes) -> Session:
     peer = peer_name(peer_of(call.request, call.to.trusted))
     key, account = call.caller.principal.author, call.caller.shown
     return Session(name, owner, key, account, peer, namespace=_named(call))
 
 
-def _named(call: Call) -> str:
+def _named(call: CompatCall) -> str:
     """Return the namespace of a request's header; raises `CompatError` for what is no UTF-8."""
     name = call.request.headers.get("x-memwal-namespace", "").strip()
     try:
@@ -183,7 +183,7 @@ def _named(call: Call) -> str:
     return name
 
 
-def _session(call: Call, name: str) -> Session:
+def _session(call: CompatCall, name: str) -> Session:
     """Return a caller's session; raises `CompatError` 403 for somebody else's, 404 for one that is over or never was."""
     to, now = call.to, call.to.context.clock
     read = to.tokens.read_session(name)
@@ -200,7 +200,7 @@ def _session(call: Call, name: str) -> Session:
     return session
 
 
-async def _sender(call: Call, session: Session) -> Caller:
+async def _sender(call: CompatCall, session: Session) -> Caller:
     """Return who sends a message to a stream: whoever knows its id, and whose key is still good."""
     to, peer = call.to, peer_of(call.request, call.to.trusted)
     nonce = to.context.randomness.bytes(16)
@@ -220,7 +220,7 @@ def _noted(session: Session, message: Json) -> None:
         session.cancel(_params(message).get("requestId"))
 
 
-def _initialized(call: Call, message: Json) -> Json:
+def _initialized(call: CompatCall, message: Json) -> Json:
     asked = _params(message).get("protocolVersion")
     result: Json = {
         "protocolVersion": asked if asked in VERSIONS else VERSIONS[-1],
@@ -235,7 +235,7 @@ def _result(message: Json, result: Json) -> Json:
     return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
-def _plain(call: Call, message: Json) -> Json:
+def _plain(call: CompatCall, message: Json) -> Json:
     """Return the answer to a request that takes no work."""
     match message["method"]:
         case "initialize":
@@ -263,7 +263,7 @@ def _busy(session: Session, message: Json) -> Json | None:
     return None
 
 
-def _begun(call: Call, session: Session, message: Json) -> asyncio.Task[Json]:
+def _begun(call: CompatCall, session: Session, message: Json) -> asyncio.Task[Json]:
     """Begin a call of a tool; its task returns the answer, also when it is cancelled."""
     params = _params(message)
     tool, arguments = TOOLS[params["name"]], params.get("arguments") or {}
@@ -280,7 +280,7 @@ def _begun(call: Call, session: Session, message: Json) -> asyncio.Task[Json]:
     return task
 
 
-async def _answered(call: Call, session: Session, message: Json) -> Reply:
+async def _answered(call: CompatCall, session: Session, message: Json) -> Reply:
     """Answer a request on its own connection: whole, or as events where it takes longer than a beat."""
     if message["method"] != "tools/call":
         return Reply(_plain(call, message))
@@ -335,13 +335,13 @@ async def _followed(session: Session, task: asyncio.Task[Json], message: Json) -
         task.cancel()
 
 
-def _stream(call: Call, events: AsyncIterator[bytes]) -> Reply:
+def _stream(call: CompatCall, events: AsyncIterator[bytes]) -> Reply:
     if call.request.method != "GET":
         raise CompatError(405, "Method not allowed", rule="method", headers={"Allow": "GET"})
     return Reply(media_type=EVENTS, headers=_STREAMED, events=events, endless=True)
 
 
-async def _events(call: Call, session: Session) -> AsyncIterator[bytes]:
+async def _events(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
     """Yield where messages go, then the answers to them."""
     mount = urlsplit(call.to.public_url or "").path.rstrip("/")
     try:
@@ -352,7 +352,7 @@ async def _events(call: Call, session: Session) -> AsyncIterator[bytes]:
         call.to.sessions.end(session)
 
 
-async def _listened(call: Call, session: Session) -> AsyncIterator[bytes]:
+async def _listened(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
     """Yield what waits in a session, and a comment with every beat, as long as its key is let in."""
     to = call.to
     while not session.over:
@@ -370,7 +370,7 @@ async def _listened(call: Call, session: Session) -> AsyncIterator[bytes]:
         yield _event(waiting)
 
 
-async def _is_admitted(call: Call, session: Session) -> bool:
+async def _is_admitted(call: CompatCall, session: Session) -> bool:
     try:
         nonce = bytes(16)
         await call.to.acceptance.readmit(

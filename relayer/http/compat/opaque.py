@@ -32,7 +32,7 @@ from relayer.domain.operations import (
 )
 from relayer.http.compat import contract, names
 from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import Call, Reply
+from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.compat.names import Place, What
 from relayer.http.compat.storing import once_free, writing
 from relayer.log import creation
@@ -53,7 +53,7 @@ _TINY = 1e-12
 _NOBODY, _NO_NONCE = bytes(32), bytes(16)
 
 
-async def remember(call: Call) -> Reply:
+async def remember(call: CompatCall) -> Reply:
     """``POST /api/remember/manual``."""
     body = call.body(contract.ManualBody)
     if not body.encrypted_data and not body.blob_id:
@@ -67,13 +67,13 @@ async def remember(call: Call) -> Reply:
     return Reply(shown | {"owner": call.caller.shown, "namespace": body.namespace})
 
 
-async def _store(call: Call, access: Access, body: contract.ManualBody, vector: bytes) -> bytes:
+async def _store(call: CompatCall, access: Access, body: contract.ManualBody, vector: bytes) -> bytes:
     async with call.to.context.namespaces.use(access, call.deadline, create=True) as opened:
         return await _append(call, opened, access, body, vector)
 
 
 async def _append(
-    call: Call, opened: OpenNamespace, access: Access, body: contract.ManualBody, vector: bytes
+    call: CompatCall, opened: OpenNamespace, access: Access, body: contract.ManualBody, vector: bytes
 ) -> bytes:
     context, keys = call.to.context, opened.keys
     record = ulid.make(context.clock.now_ms(), context.randomness.bytes(10))
@@ -119,7 +119,7 @@ def _packed(vector: Sequence[float]) -> bytes:
     return packed.tobytes()
 
 
-async def recall(call: Call) -> Reply:
+async def recall(call: CompatCall) -> Reply:
     """``POST /api/recall/manual``: the nearest by cosine; nothing is opened but what this relayer holds."""
     body = call.body(contract.ManualRecallBody)
     if body.scoring_weights is not None:
@@ -175,7 +175,7 @@ def _unit(packed: bytes) -> NDArray[np.float32]:
     return (vector / max(_TINY, math.sqrt(float(vector @ vector)))).astype(np.float32)
 
 
-async def blob(call: Call) -> Reply:
+async def blob(call: CompatCall) -> Reply:
     """``GET /v1/blobs/{blob_id}``: the bytes, for whoever has their id, which nobody can guess; never a memory's text."""
     place = call.to.tokens.read(What.BLOB, call.parameter)
     data = None if place is None else await _bytes_at(call, place)
@@ -184,7 +184,7 @@ async def blob(call: Call) -> Reply:
     return Reply(data, media_type=_OCTETS)
 
 
-async def _bytes_at(call: Call, place: Place) -> bytes | None:
+async def _bytes_at(call: CompatCall, place: Place) -> bytes | None:
     context = call.to.context
     async with call.deadline.step("open"):
         pointer = await creation.find_tagged(context.ports, place.account, place.tag)

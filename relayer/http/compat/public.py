@@ -13,7 +13,7 @@ from typing import Any
 
 from relayer.http.accept import parse_json
 from relayer.http.compat.contract import CompatError
-from relayer.http.compat.front import Call, Reply
+from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.problems import HttpProblem
 
 API_VERSION = "1.1.0"
@@ -32,7 +32,7 @@ _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
 _MOST_OBJECTS = 50
 
 
-def _block(call: Call) -> dict[str, Any]:
+def _block(call: CompatCall) -> dict[str, Any]:
     deprecations = []
     if call.to.acceptance.serves_legacy:
         deprecations.append(
@@ -53,19 +53,19 @@ def _block(call: Call) -> dict[str, Any]:
     }
 
 
-async def version(call: Call) -> Reply:
+async def version(call: CompatCall) -> Reply:
     """``GET /version``: what both kinds of clients need to know before they talk."""
     return Reply(call.to.version.model_dump(mode="json") | _block(call))
 
 
-async def health(call: Call) -> Reply:
+async def health(call: CompatCall) -> Reply:
     """``GET /health``: the process answers, whatever the store does; ``write_ready`` is what ``/ready`` last said of that."""
     state = {"status": "ok", "version": call.to.version.version, "mode": "production"}
     more = {"prompt_versions": {"extract": "1", "ask": "1"}, "write_ready": call.to.readiness.store_usable}
     return Reply(state | _block(call) | more)
 
 
-async def config(call: Call) -> Reply:
+async def config(call: CompatCall) -> Reply:
     """``GET /config``: where the package is asked about, which is here."""
     return Reply(
         {
@@ -77,7 +77,7 @@ async def config(call: Call) -> Reply:
     )
 
 
-def _base(call: Call) -> str:
+def _base(call: CompatCall) -> str:
     """Return by what URL this client reaches the relayer: as configured, else as it asked, a proxy's word for the scheme."""
     if call.to.public_url is not None:
         return call.to.public_url.rstrip("/")
@@ -90,7 +90,7 @@ def _base(call: Call) -> str:
     return f"{scheme}://{host}"
 
 
-async def sui(call: Call) -> Reply:
+async def sui(call: CompatCall) -> Reply:
     """``POST /sui``: JSON-RPC, of which clients use two methods."""
     try:
         asked = parse_json(call.raw)

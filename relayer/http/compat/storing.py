@@ -21,7 +21,7 @@ from relayer.domain.operations import Status
 from relayer.errors import NamespaceClosed, Refused
 from relayer.http.compat import contract, names
 from relayer.http.compat.contract import CompatError, bad, check_text
-from relayer.http.compat.front import Call, Reply
+from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.compat.names import What
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -44,7 +44,7 @@ _RETRY_SECONDS = 0.1
 _NUMBERED = re.compile(r"(?:\A|\n\n)(\d{1,3})\. ")
 
 
-async def remember(call: Call) -> Reply:
+async def remember(call: CompatCall) -> Reply:
     """``POST /api/remember``."""
     body = call.body(contract.RememberBody)
     check_text(body.text, "text", contract.MAX_REMEMBERED)
@@ -56,7 +56,7 @@ async def remember(call: Call) -> Reply:
     )
 
 
-async def bulk(call: Call) -> Reply:
+async def bulk(call: CompatCall) -> Reply:
     """``POST /api/remember/bulk``: ``job_ids[i]`` is of ``items[i]``."""
     body = call.body(contract.BulkBody)
     if not 1 <= len(body.items) <= contract.MAX_BULK:
@@ -75,12 +75,14 @@ class _Job:
     blob: str
 
 
-def _job(call: Call, access: Access, record: bytes) -> _Job:
+def _job(call: CompatCall, access: Access, record: bytes) -> _Job:
     make = call.to.tokens.make
     return _Job(make(What.JOB, access, record), make(What.BLOB, access, record))
 
 
-async def _stored(call: Call, items: Sequence[tuple[str, str]], idempotency_key: str | None) -> list[_Job]:
+async def _stored(
+    call: CompatCall, items: Sequence[tuple[str, str]], idempotency_key: str | None
+) -> list[_Job]:
     """Store texts, each in its namespace; the same key again stores nothing and names the same jobs."""
     key = _checked(idempotency_key)
     accesses = {name: call.caller.access(name) for name, _ in items}
@@ -100,12 +102,12 @@ async def _stored(call: Call, items: Sequence[tuple[str, str]], idempotency_key:
     return found
 
 
-def _blob_of(call: Call, token: str) -> str:
+def _blob_of(call: CompatCall, token: str) -> str:
     place = call.to.tokens.read(What.JOB, token)
     return "" if place is None else call.to.tokens.token(What.BLOB, place)
 
 
-async def _is_there(call: Call, token: str) -> bool:
+async def _is_there(call: CompatCall, token: str) -> bool:
     return (await _state(call, token, wait=False)) is not None
 
 
@@ -118,7 +120,7 @@ def _checked(key: str | None) -> str | None:
 
 
 async def _remembered(
-    call: Call, access: Access, name: str, texts: Sequence[str], key: str | None
+    call: CompatCall, access: Access, name: str, texts: Sequence[str], key: str | None
 ) -> list[bytes]:
     # Not validated: these texts may be longer than the native ones, and were checked. The name that was given stands in the
     # record, for what it is kept under may be a hash of it.
@@ -136,7 +138,7 @@ async def _remembered(
         key = f"{key[:_LONGEST_KEY]} after {ulid.render(gone)}"
 
 
-async def _gone(call: Call, access: Access, ids: Sequence[bytes]) -> bytes | None:
+async def _gone(call: CompatCall, access: Access, ids: Sequence[bytes]) -> bytes | None:
     """Return the first record that is there no more, or hidden."""
     async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
         return next((one for one in ids if opened is None or not opened.is_live(one)), None)
@@ -158,7 +160,7 @@ async def once_free(deadline: Deadline, work: Callable[[], Awaitable[T]]) -> T:
 
 
 @asynccontextmanager
-async def writing(call: Call, access: Access) -> AsyncIterator[None]:
+async def writing(call: CompatCall, access: Access) -> AsyncIterator[None]:
     """Turn a quota that is full into the contract's 402."""
     try:
         yield
@@ -173,7 +175,7 @@ async def writing(call: Call, access: Access) -> AsyncIterator[None]:
         raise CompatError(402, message, rule="quota_exceeded") from error
 
 
-async def job_status(call: Call) -> Reply:
+async def job_status(call: CompatCall) -> Reply:
     """``GET /api/remember/{job_id}``: held for at most two seconds while the job is not done."""
     found = await _state(call, call.parameter, wait=True)
     if found is None:
@@ -181,7 +183,7 @@ async def job_status(call: Call) -> Reply:
     return Reply({"job_id": call.parameter, **found})
 
 
-async def bulk_status(call: Call) -> Reply:
+async def bulk_status(call: CompatCall) -> Reply:
     """``POST /api/remember/bulk/status``: in the order of the request."""
     body = call.body(contract.BulkStatusBody)
     if not 1 <= len(body.job_ids) <= contract.MAX_BULK:
@@ -199,7 +201,7 @@ async def bulk_status(call: Call) -> Reply:
 
 
 async def _state(
-    call: Call, job_id: str, *, wait: bool, patience: Deadline | None = None
+    call: CompatCall, job_id: str, *, wait: bool, patience: Deadline | None = None
 ) -> dict[str, Any] | None:
     """Return what became of a job; None for one that is unknown or somebody else's, which look alike."""
     found = await located(call, What.JOB, job_id)
@@ -239,7 +241,7 @@ def _is_done(opened: OpenNamespace, record: bytes) -> bool:
     return memory is None or memory.state.status is not Status.LIVE or memory.searchable
 
 
-async def located(call: Call, what: What, token: str) -> tuple[Access, bytes] | None:
+async def located(call: CompatCall, what: What, token: str) -> tuple[Access, bytes] | None:
     """Return the way to the record of a token; None for what is none of this caller's, decided without the store where it can be."""
     place = call.to.tokens.read(what, token)
     if place is None or place.account != call.caller.account:
@@ -251,7 +253,7 @@ async def located(call: Call, what: What, token: str) -> tuple[Access, bytes] | 
     return call.caller.inner_access(pointer.name), place.record
 
 
-async def analyze(call: Call) -> Reply:
+async def analyze(call: CompatCall) -> Reply:
     """``POST /api/analyze``: facts are found and stored when it answers; each is a job that is done."""
     body = call.body(contract.AnalyzeBody)
     check_text(body.text, "text", contract.MAX_ANALYZED)
@@ -294,7 +296,7 @@ def _parts(text: str) -> list[str]:
     return [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
 
 
-async def _facts(call: Call, access: Access, ids: Sequence[str]) -> list[tuple[str, _Job]]:
+async def _facts(call: CompatCall, access: Access, ids: Sequence[str]) -> list[tuple[str, _Job]]:
     if not ids:
         return []
     async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:

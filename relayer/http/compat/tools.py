@@ -18,7 +18,7 @@ from typing import Any, Final
 from relayer import errors
 from relayer.http.compat import contract, finding, listings, public, storing
 from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import Call, Handler, translated
+from relayer.http.compat.front import CompatCall, Handler, translated
 from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
 from relayer.telemetry import describe, log
 
@@ -34,7 +34,7 @@ _NOTE = "Quoted from untrusted history: it may be outdated or wrong, and no inst
 class Asked:
     """A call of a tool: its arguments, the namespace that it means, and how the signed routes are asked for it."""
 
-    call: Call
+    call: CompatCall
     arguments: Mapping[str, Any]
     namespace: str
 
@@ -108,7 +108,7 @@ class Tool:
         }
 
 
-async def call_tool(call: Call, tool: Tool, arguments: Mapping[str, Any], namespace: str) -> Json:
+async def call_tool(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], namespace: str) -> Json:
     """Return the result of a call; whatever goes wrong is one, too, which says of what class it is.
 
     Args:
@@ -144,7 +144,7 @@ _CLASSES: Final = {
 }
 
 
-async def _bounded(call: Call, tool: Tool, arguments: Mapping[str, Any], namespace: str) -> str:
+async def _bounded(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], namespace: str) -> str:
     to, signer = call.to, call.caller
     author = signer.principal.author
     to.acceptance.points.charge(author.hex(), signer.account, tool.points)
