@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -158,11 +158,13 @@ async def _many_accounts(target: _Target) -> None:
 
     async def make() -> bytes:
         gateway, number = target.gateway(), next(numbers)
-        identity = gateway.identity("new")
-        if number % 3 == 0:
-            return await gateway.request(identity, "/v1/memories", {"items": [{"text": f"note {number}"}]})
-        subject = "jobs" if number % 3 == 1 else "erasures"
-        return await gateway.request(identity, f"/v1/{subject}/{unknown}", None, "GET")
+        async with aclosing(gateway.client):
+            identity = gateway.identity("new")
+            if number % 3 == 0:
+                item = {"items": [{"text": f"note {number}"}]}
+                return await gateway.request(identity, "/v1/memories", item)
+            subject = "jobs" if number % 3 == 1 else "erasures"
+            return await gateway.request(identity, f"/v1/{subject}/{unknown}", None, "GET")
 
     target.begin()
     await target.keep(8, make)
