@@ -301,7 +301,7 @@ def _assemble(
         services,
         metrics=metrics,
         randomness=context.randomness,
-        compat=_compat(settings, services, acceptance.connections, limits, metrics, shared=shared),
+        compat=_compat(settings, services, acceptance, metrics, shared=shared),
         traces=traces,
     )
     indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
@@ -317,8 +317,7 @@ def _assemble(
 def _compat(
     settings: RelayerSettings,
     native: Services,
-    connections: Connections,
-    limits: Limits,
+    acceptance: Acceptance,
     metrics: Metrics,
     *,
     shared: Shared | None,
@@ -330,12 +329,14 @@ def _compat(
     if settings.compat_legacy:
         log.warning(
             "legacy_clients_served",
-            why="--compat-legacy: requests without a nonce are known by their signatures alone, and what they sign leaves out the account",
+            why="--compat-legacy: requests without a nonce are known by their signatures alone, and answered for their keys' own accounts",
         )
-    acceptance = CompatAcceptance(
+    front = CompatAcceptance(
         native.accounts,
         context.keys,
-        limits,
+        acceptance.limits,
+        bodies=acceptance.bodies,
+        authorities=acceptance.authorities,
         points=Points(
             Rates(*settings.compat_rates),
             context.clock,
@@ -351,9 +352,9 @@ def _compat(
         native.accounts,
         native.quotas,
         tokens=Tokens(context.keys),
-        acceptance=acceptance,
-        limits=limits,
-        connections=connections,
+        acceptance=front,
+        limits=acceptance.limits,
+        connections=acceptance.connections,
         readiness=native.readiness,
         version=native.version,
         public_url=settings.public_url,

@@ -127,6 +127,13 @@ class Limits:
             whole = self._accounts.wait(account, cost, now) >= wait
             raise HttpProblem("rate_limited", retry_after=wait, rule="account" if whole else "agent")
 
+    def credit(self, account: str, agent_key: bytes, cost: float) -> None:
+        """Give back what `charge` took: the request was a repetition of an earlier one."""
+        if self._enabled:
+            now = self._clock.monotonic()
+            self._accounts.spend(account, -cost, now)
+            self._agents.spend(agent_key.hex(), -cost, now)
+
     def charge_body(self, account: str, agent_key: bytes, cost: float) -> None:
         """Charge a request for its body's length, as `charge`; the longest costs what an agent can pay several times over."""
         self.charge(account, agent_key, min(cost, _MOST_FOR_A_BODY))
@@ -166,6 +173,11 @@ class Limits:
         """Charge a request that was not accepted to its peer."""
         if self._enabled:
             self._failures.spend(peer_name(address), 1.0, self._clock.monotonic())
+
+
+    def failures_left(self, address: str) -> float:
+        """Return how many more failures a peer may have before `check_peer` refuses it."""
+        return self._failures.level(peer_name(address), self._clock.monotonic())
 
 
 _NO_LINGERING = struct.pack("ii", 1, 0)
