@@ -28,7 +28,7 @@ from relayer.http.compat.front import Services as CompatServices
 from relayer.http.compat.names import Tokens, inner_account
 from relayer.http.compat.table import table as compat_table
 from relayer.http.health import Readiness
-from relayer.http.limits import ConnectionLimits, Connections, Limits
+from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
@@ -58,6 +58,7 @@ from relayer.settings.keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
+from relayer.wire.connections import ConnectionLimits, Connections
 from relayer.wire.schemas import VersionResponse
 from relayer.worker_line import WorkerLine
 

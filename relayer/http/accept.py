@@ -22,7 +22,7 @@ from relayer.access.fleet import FleetKeys
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.http.bodies import MAX_BODY, RequestBodies
-from relayer.http.limits import Connections, Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
+from relayer.http.limits import Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
 from relayer.lib.shared import Shared
@@ -31,6 +31,7 @@ from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
 from relayer.wire.codec import Reader
+from relayer.wire.connections import Connections
 from relayer.wire.errors import Malformed, NotAccepted, UnsealError
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, MAX_SEALED_KEY, SealedKey, named_fleet_key
 from relayer.wire.sealing import FIRST_GENERATION
@@ -304,9 +305,7 @@ class Acceptance:
         schema = route.body
         if schema is None:
             return None, signer
-        raw, received = await self.bodies.receive(
-            request, head.peer, most=head.longest_body, seconds=seconds
-        )
+        raw, received = await self.bodies.receive(request, head.peer, most=head.longest_body, seconds=seconds)
         if received != signer.body_digest:
             raise HttpProblem("digest_mismatch")
         self.limits.charge_body(signer.account, signer.author, len(raw) // route.bytes_a_token)

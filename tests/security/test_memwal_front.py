@@ -154,9 +154,9 @@ async def test_a_signed_body_that_stops_coming_costs_its_peer_at_the_native_fron
 
 async def junk(relayer: LocalRelayer, count: int) -> None:
     """Send requests whose signature is wrong."""
-    await asyncio.gather(*(
-        MemWalCaller(relayer).post(RECALL, {"query": "key"}, signed={"nonce": "7"}) for _ in range(count)
-    ))
+    await asyncio.gather(
+        *(MemWalCaller(relayer).post(RECALL, {"query": "key"}, signed={"nonce": "7"}) for _ in range(count))
+    )
 
 
 @pytest.fixture
@@ -210,7 +210,9 @@ async def test_a_request_that_came_too_fast_may_be_sent_again() -> None:
         native = encode({"query": "key"})
         gateway, key = relayer.gateway, relayer.memory_key()
         given = gateway.headers("POST", relayer.authority, "/v1/recall", native, memory_key=key)
-        relayer.relayer.acceptance.limits.charge(gateway.root.account, bytes(gateway.identity.verify_key), 1_200)
+        relayer.relayer.acceptance.limits.charge(
+            gateway.root.account, bytes(gateway.identity.verify_key), 1_200
+        )
         for statuses in ([429, 429], [429, 429], [200, 200], [401, 401]):
             if statuses[0] == 200:
                 clock.seconds += 2
@@ -245,7 +247,9 @@ async def test_a_request_signed_without_its_account_is_its_keys_own() -> None:
         assert (await own.send("POST", RECALL, raw, headers)).status_code == 200
 
 
-async def test_what_is_signed_for_another_relayer_is_refused_where_host_says_so(relayer: LocalRelayer) -> None:
+async def test_what_is_signed_for_another_relayer_is_refused_where_host_says_so(
+    relayer: LocalRelayer,
+) -> None:
     caller, raw = MemWalCaller(relayer), json.dumps({"query": "key"}).encode()
     foreign = {"host": "memory.example.org"}
     signed = await caller.send("POST", RECALL, raw, caller.headers("POST", RECALL, raw) | foreign)
@@ -256,12 +260,16 @@ async def test_what_is_signed_for_another_relayer_is_refused_where_host_says_so(
     assert (shown.status_code, "not in the list" in shown.json()["error"]["message"]) == (401, True)
 
 
-async def test_a_page_that_reached_this_machine_by_its_own_name_is_not_answered(relayer: LocalRelayer) -> None:
+async def test_a_page_that_reached_this_machine_by_its_own_name_is_not_answered(
+    relayer: LocalRelayer,
+) -> None:
     """A name that is made to lead here (DNS rebinding) is both Host and Origin of such a page's requests."""
     key = SigningKey.generate()
     rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
     for given in (rebound, {"Origin": "http://evil.example"}, {"Origin": "null"}):
-        answer = await relayer.http.post(relayer.url + "/api/mcp", json=INITIALIZE, headers=bearer(key) | given)
+        answer = await relayer.http.post(
+            relayer.url + "/api/mcp", json=INITIALIZE, headers=bearer(key) | given
+        )
         assert answer.status_code in {401, 403}, given
 
 

@@ -28,11 +28,12 @@ from relayer.http.compat.contract import CompatError
 from relayer.http.compat.names import Tokens
 from relayer.http.compat.sessions import MCP_PATH, Sessions, refusal
 from relayer.http.health import Readiness
-from relayer.http.limits import Connections, Limits, Network
+from relayer.http.limits import Limits, Network
 from relayer.http.problems import HttpProblem, problem_of
 from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
 from relayer.namespaces.context import Context
 from relayer.telemetry import describe, log
+from relayer.wire.connections import Connections
 from relayer.wire.schemas import VersionResponse
 
 JSON = "application/json"
