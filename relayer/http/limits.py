@@ -189,6 +189,9 @@ _MOST_SEEN = 1_000_000
 class SeenReads:
     """Remembers reads until their signatures have run out, in slices of a minute.
 
+    A slice that was forgotten stays closed: if the clock is set back, signatures that ran out are good once more, and nothing tells a
+    new one from a repetition. They are refused until the clock is past them; a step of less than four minutes closes nothing.
+
     Args:
         most: of a process that is alone.
         shared: where a relayer's workers remember together: what one of them answered, none answers again.
@@ -199,16 +202,21 @@ class SeenReads:
         self._most = most
         self._slices: dict[int, set[bytes]] = {}
         self._count = 0
+        self._forgotten = 0
 
     def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
         """Remember a read; times in seconds since the epoch.
 
         Raises:
-            HttpProblem: ``replayed``, or ``queue_full`` when there is no room: what cannot be remembered is not served.
+            HttpProblem: ``replayed``, or ``queue_full`` when there is no room, or the clock was set back: what cannot be remembered
+                is not served.
         """
         if self._shared is not None:
             self._note_together(self._shared, expires // _SLICE, agent_key[:16], nonce)
             return
+        if expires // _SLICE <= self._forgotten:
+            wait = float((self._forgotten + 1) * _SLICE - expires)
+            raise HttpProblem("queue_full", retry_after=wait, rule="clock_set_back")
         seen = self._slices.get(expires // _SLICE)
         if seen is None:
             self._drop(now)
@@ -238,6 +246,7 @@ class SeenReads:
     def _drop(self, now: int) -> None:
         for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:
             self._count -= len(self._slices.pop(over))
+            self._forgotten = max(self._forgotten, over)
 
 
 def break_off(transport: asyncio.Transport | None) -> None:
