@@ -24,6 +24,7 @@ from relayer.namespaces import cache as open_namespaces
 from relayer.settings.config import RelayerSettings, load_settings
 from relayer.use_cases.changes import StreamLimits
 from relayer.wire import sealed_keys, sealing, signing
+from relayer.wire.connections import ConnectionLimits
 from relayer.writing import present as presentation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -159,7 +160,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("of a history | 1 MiB of memories", presentation.PAGE_BYTES == 1024 * 1024),
         (
             "head of a request; its body; an answer | 15 s; 15 s;",
-            limits.ConnectionLimits().head_seconds == 15,
+            ConnectionLimits().head_seconds == 15,
         ),
         ("256, 16 of one account", (StreamLimits().most, StreamLimits().per_account) == (256, 16)),
         ("10,000 in all, 20 new", accounts.AccountCaps() == accounts.AccountCaps(10_000, 20)),
