@@ -237,7 +237,7 @@ async def _unsigned_bodies(target: _Target) -> None:
     async def repeat() -> None:
         while target.goes_on:
             await trickle()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
 
     target.begin()
     await asyncio.gather(*(repeat() for _ in range(200)))

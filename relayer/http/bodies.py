@@ -25,6 +25,7 @@ GRACE_SECONDS = 5.0
 _LEAST_PER_SECOND = 16 * 1024
 _MIB = 1024 * 1024
 _RETRY_SECONDS = 1.0
+_TOO_MANY = "too many bodies are being received"
 
 
 @dataclass(slots=True, eq=False)
@@ -69,11 +70,8 @@ class RequestBodies:
         self._per_peer = per_peer
         # In the order of their last bytes, the latest last.
         self._open: OrderedDict[_Body, None] = OrderedDict()
-
-    @property
-    def nbytes(self) -> int:
+        self.nbytes = 0
         """Bytes of all bodies that are not whole yet."""
-        return sum(body.nbytes for body in self._open)
 
     async def receive(
         self, request: BaseRequest, peer: str, *, most: int = MAX_BODY, seconds: float = READ_SECONDS
@@ -101,22 +99,26 @@ class RequestBodies:
         if stream.at_eof():
             return b"".join(body.chunks), body.digest.digest()
         self._open[body] = None
+        self.nbytes += body.nbytes
         try:
             async with body.timeout:
                 async for chunk in stream.iter_any():
+                    if body.refused:
+                        raise QueueFull(_TOO_MANY, retry_after=_RETRY_SECONDS)
+                    self.nbytes += len(chunk)
                     body.add(chunk)
                     self._make_room(body)
                     allowed = GRACE_SECONDS + body.nbytes / _LEAST_PER_SECOND
                     body.timeout.reschedule(min(until, started + allowed))
         except TimeoutError as error:
             if body.refused:
-                raise QueueFull("too many bodies are being received", retry_after=_RETRY_SECONDS) from error
+                raise QueueFull(_TOO_MANY, retry_after=_RETRY_SECONDS) from error
             self._limits.note_failure(peer)
             raise HttpProblem("body_timeout") from error
         except (RequestPayloadError, ConnectionError) as error:
             raise HttpProblem("malformed", "The body is not in form, or ended early.") from error
         finally:
-            self._open.pop(body, None)
+            self._forget(body)
         return b"".join(body.chunks), body.digest.digest()
 
     def _make_room(self, body: _Body) -> None:
@@ -133,11 +135,16 @@ class RequestBodies:
             [(peer, _)] = held.most_common(1)
             self._refuse(next(one for one in self._open if one.peer == peer and one.nbytes), body)
 
+    def _forget(self, body: _Body) -> None:
+        if body in self._open:
+            del self._open[body]
+            self.nbytes -= body.nbytes
+
     def _refuse(self, victim: _Body, current: _Body) -> None:
-        del self._open[victim]
+        self._forget(victim)
         victim.refused = True
         victim.chunks.clear()
         if victim is current:
-            raise QueueFull("too many bodies are being received", retry_after=_RETRY_SECONDS)
+            raise QueueFull(_TOO_MANY, retry_after=_RETRY_SECONDS)
         if not victim.timeout.expired():
             victim.timeout.reschedule(asyncio.get_running_loop().time())

@@ -71,14 +71,20 @@ def unsigned_head(relayer: LocalRelayer, announced: int, target: str = RECALL) -
 
 @asynccontextmanager
 async def stalled_bodies(
-    relayer: LocalRelayer, count: int, *, announced: int, sent: int, kept: int | None = None
+    relayer: LocalRelayer,
+    count: int,
+    *,
+    announced: int,
+    sent: int,
+    kept: int | None = None,
+    source: str = "127.0.0.1",
 ) -> AsyncIterator[list[asyncio.StreamReader]]:
     """Keep unsigned requests open that announce so many bytes and send fewer; ``kept`` of them are not refused."""
     host, _, port = relayer.authority.rpartition(":")
     async with AsyncExitStack() as stack:
         readers = []
         for _ in range(count):
-            reader, writer = await asyncio.open_connection(host, int(port))
+            reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
             # A writer that nothing refers to closes its connection.
             stack.callback(_abort, writer)
             writer.write(unsigned_head(relayer, announced) + b" " * sent)
@@ -125,11 +131,27 @@ async def test_bodies_that_are_sent_but_for_their_last_byte_keep_nobody_out(rela
         await caller.remember("x" * 200_000)
 
 
+async def test_where_all_bodies_are_too_many_the_peer_with_the_most_gives_way(
+    relayer: LocalRelayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relayer.relayer.acceptance.bodies, "_most", 4 * 1024 * 1024)
+    caller, size = MemWalCaller(relayer), 2 * 1024 * 1024
+    async with stalled_bodies(relayer, 5, announced=size, sent=size - 1, kept=2, source="127.0.0.9"):
+        for number in range(3):
+            await caller.remember(f"{number} " + "x" * 900_000)
+        assert await recalls(caller, 3) == [200] * 3
+        assert relayer.relayer.acceptance.bodies.nbytes <= 4 * 1024 * 1024
+    async with asyncio.timeout(20):
+        while relayer.relayer.handler.under_way:  # noqa: ASYNC110 - nobody tells when a connection is noticed to be gone
+            await asyncio.sleep(0.01)
+    assert relayer.relayer.acceptance.bodies.nbytes == 0
+
+
 async def test_a_body_that_stops_coming_costs_its_peer(
     relayer: LocalRelayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "GRACE_SECONDS", 0.2)
-    async with stalled_bodies(relayer, 61, announced=2 * 1024 * 1024, sent=10) as readers:
+    async with stalled_bodies(relayer, 61, announced=2 * 1024 * 1024, sent=10, kept=0) as readers:
         assert {await status_of(reader) for reader in readers} == {408}
     # The peer has failed too often to have another unsigned body read.
     stranger = await MemWalCaller(relayer).post(RECALL, {"query": "key"})
