@@ -51,6 +51,13 @@ async def relayer() -> AsyncIterator[LocalRelayer]:
         yield running
 
 
+@pytest.fixture
+async def stopped() -> AsyncIterator[LocalRelayer]:
+    """A relayer at which a failed request is not forgotten while a test takes its time."""
+    async with local_relayer(clock=_Stopped()) as running:
+        yield running
+
+
 def unsigned_head(relayer: LocalRelayer, announced: int, target: str = RECALL) -> bytes:
     """The head of a request with a signature that nobody made."""
     now = relayer.relayer.context.clock.now_ms() // 1000
@@ -148,8 +155,9 @@ async def test_where_all_bodies_are_too_many_the_peer_with_the_most_gives_way(
 
 
 async def test_a_body_that_stops_coming_costs_its_peer(
-    relayer: LocalRelayer, monkeypatch: pytest.MonkeyPatch
+    stopped: LocalRelayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    relayer = stopped
     monkeypatch.setattr(bodies, "GRACE_SECONDS", 0.2)
     async with stalled_bodies(relayer, 61, announced=2 * 1024 * 1024, sent=10, kept=0) as readers:
         assert {await status_of(reader) for reader in readers} == {408}
@@ -179,13 +187,6 @@ async def junk(relayer: LocalRelayer, count: int) -> None:
     await asyncio.gather(
         *(MemWalCaller(relayer).post(RECALL, {"query": "key"}, signed={"nonce": "7"}) for _ in range(count))
     )
-
-
-@pytest.fixture
-async def stopped() -> AsyncIterator[LocalRelayer]:
-    """A relayer at which a failed request is not forgotten while a test takes its time."""
-    async with local_relayer(clock=_Stopped()) as running:
-        yield running
 
 
 async def test_an_address_that_fails_often_keeps_its_admitted_keys(stopped: LocalRelayer) -> None:
