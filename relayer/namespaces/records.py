@@ -494,7 +494,9 @@ class RecordTable:
             tests.append(~self._facets[_SUSPECT].among([_YES]))
         if self._expiring:
             tests.append(self._expires.values > now)
-        return KeyMask(np.logical_and.reduce(tests)) if tests else None
+        for test in tests[1:]:
+            tests[0] &= test
+        return KeyMask(tests[0]) if tests else None
 
     def between(self, after: int | None, before: int | None) -> KeyMask:
         """Return the numbers of records that occurred in ``[after, before)``, in ms; those without a time did not."""
