@@ -443,7 +443,7 @@ class OpenNamespace:
         )
         if request.occurred_after is not None or request.occurred_before is not None:
             inside = self.view.table.between(request.occurred_after, request.occurred_before)
-            allowed = inside if allowed is None else inside & allowed
+            allowed = inside if allowed is None else inside.within(allowed.flags)
         if request.as_of is None:
             return allowed
         numbers = self.view.table.numbers.values() if allowed is None else allowed.keys().tolist()
@@ -470,7 +470,7 @@ class OpenNamespace:
         """Return the numbers of past memories of these statuses, among those that are allowed (None: all)."""
         numbers = self.view.past.keys()
         past = KeyMask.of(number for number in numbers if self.state_of_hit(number).status in statuses)
-        return past if allowed is None else past & allowed
+        return past if allowed is None else past.within(allowed.flags)
 
     async def embed(
         self, embedder: Embedder, texts: Sequence[str], *, query: bool = False

@@ -261,8 +261,8 @@ class Dialogues:
 
 _NEVER = -(2**63)
 _FOREVER = 2**63 - 1
-# In place of the code of a record without a value.
-_NO_VALUE = -1
+# In place of the code of a record without a value; a code that no record has.
+_NO_VALUE, _NEVER_GIVEN = -1, -2
 # Up to so many values are compared with the codes one by one, which is faster than to look each code up in a table.
 _COMPARED_VALUES = 8
 
@@ -270,21 +270,24 @@ _COMPARED_VALUES = 8
 class Facet:
     """One property of the records by number, such as their audience; it may have few distinct values, or as many as there are records.
 
-    A value is kept as a number of its own, four bytes for each record: `among` is a few numpy operations over all records.
+    A value is kept as a number of its own, two bytes for each record, or four where there are very many values: `among` is a few numpy
+    operations over all records.
     """
 
     def __init__(self) -> None:
-        self._codes = Column(np.empty(0, np.int32))
+        self._codes = Column(np.empty(0, np.int16))
         self._values: dict[str, int] = {}
 
     @property
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
-        return 4 * len(self._codes) + _VALUE_BYTES * len(self._values)
+        return self._codes.values.nbytes + _VALUE_BYTES * len(self._values)
 
     def append(self, value: str | None) -> None:
         """Give a value to the next record, None for one that has no value."""
         code = _NO_VALUE if value is None else self._values.setdefault(str(value), len(self._values))
+        if code > np.iinfo(np.int16).max and self._codes.values.dtype == np.int16:
+            self._codes = Column(self._codes.values.astype(np.int32))
         self._codes.append(code)
 
     def clear(self, number: int) -> None:
@@ -306,10 +309,15 @@ class Facet:
             table[wanted] = True
             looked_up: NDArray[np.bool_] = table[codes]
             return looked_up
-        passing = np.zeros(len(codes), np.bool_)
-        for code in wanted:
+        passing: NDArray[np.bool_] = codes == (wanted[0] if wanted else _NEVER_GIVEN)
+        for code in wanted[1:]:
             passing |= codes == code
         return passing
+
+    def unset(self) -> NDArray[np.bool_]:
+        """Return for each record whether it has no value."""
+        without: NDArray[np.bool_] = self._codes.values == _NO_VALUE
+        return without
 
     def stored(self) -> Iterator[tuple[str, bytes]]:
         """Yield each value that records have, with their numbers as `_packed`."""
@@ -324,7 +332,8 @@ class Facet:
 
     def restore(self, count: int, stored: Iterable[tuple[str, bytes]]) -> None:
         """Take the values of ``count`` records from `stored`; raises `IndexError` for a number that is not one of theirs."""
-        codes = np.full(count, _NO_VALUE, np.int32)
+        stored = list(stored)
+        codes = np.full(count, _NO_VALUE, np.int16 if len(stored) <= np.iinfo(np.int16).max else np.int32)
         for value, numbers in stored:
             codes[np.frombuffer(numbers, "<u4")] = self._values.setdefault(value, len(self._values))
         self._codes = Column(codes)
@@ -491,7 +500,7 @@ class RecordTable:
             if values
         ]
         if not suspect:
-            tests.append(~self._facets[_SUSPECT].among([_YES]))
+            tests.append(self._facets[_SUSPECT].unset())
         if self._expiring:
             tests.append(self._expires.values > now)
         for test in tests[1:]:

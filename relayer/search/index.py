@@ -506,7 +506,7 @@ class MemoryIndex:
         """
         if k < 1:
             raise ValueError("k is at least 1")
-        keys = None if allowed is None else KeyMask(self._present.values) & allowed
+        keys = None if allowed is None else allowed.within(self._present.values)
         considered = len(self) if keys is None else len(keys)
         if considered == len(self):
             keys = None  # nothing is filtered out

@@ -39,11 +39,11 @@ class KeyMask:
     def __contains__(self, key: object) -> bool:
         return isinstance(key, int) and 0 <= key < len(self._flags) and self._flags.item(key)
 
-    def __and__(self, other: KeyMask) -> KeyMask:
-        """Return what is in both; `at` takes the same keys as this one's."""
-        both = KeyMask(self._flags[:-1])
-        shared = min(len(self._flags), len(other._flags)) - 1
-        both._flags[:shared] &= other._flags[:shared]
+    def within(self, flags: Flags) -> KeyMask:
+        """Return what is in this set and in that of ``flags``; `at` takes the keys of the latter."""
+        both = KeyMask(flags)
+        shared = min(len(flags), len(self._flags) - 1)
+        both._flags[:shared] &= self._flags[:shared]
         both._flags[shared:] = False
         return both
 

@@ -141,7 +141,22 @@ def test_a_mask_of_some_keys_has_those_and_no_others():
     assert (len(mask), mask.keys().tolist()) == (2, [2, 5])
     assert [key in mask for key in (-1, 2, 5, 9, 10, 99)] == [False, True, True, False, False, False]
     assert mask.at(np.array([-1, 5, 9])).tolist() == [False, True, False]
-    both = mask & KeyMask.of([2, 3])
+    both = KeyMask.of([2, 3]).within(mask.flags)
     assert both.keys().tolist() == [2]
     assert both.at(np.array([2, 9])).tolist() == [True, False]
     assert mask.followed_by(4).at(np.array([5 << 4 | 7, 4 << 4, -1])).tolist() == [True, False, False]
+
+
+def test_a_facet_takes_more_values_than_two_bytes_count():
+    facet = Facet()
+    for number in range(40_000):
+        facet.append(str(number))
+    again = Facet()
+    again.restore(40_000, facet.stored())
+    for filled in (facet, again):
+        assert np.flatnonzero(filled.among(["0", "32767", "32768", "39999"])).tolist() == [
+            0,
+            32767,
+            32768,
+            39999,
+        ]
