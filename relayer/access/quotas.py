@@ -111,6 +111,8 @@ class Quotas:
         self._usual = usual
         self._own = own or {}
         self._tallies: LRUCache[str, _Tally] = LRUCache(_MAX_TALLIES)
+        # Accounts by their tallies, of which some writes are not in the shared object: none is lost with a tally that is evicted.
+        self._to_add: dict[_Tally, str] = {}
         # When each account is to be compared with the store, by the clock's `monotonic`.
         self._to_compare: dict[str, float] = {}
         self._wake = Wake()
@@ -177,6 +179,7 @@ class Quotas:
             for amount, result in zip(amounts, results, strict=True):
                 if result in _NOT_KEPT:
                     tally.added -= amount
+                    self._to_add[tally] = account
             end()
 
         return settle
@@ -193,17 +196,16 @@ class Quotas:
     async def _count(self, account: str, more: Usage, *, refuses: bool) -> Callable[[], None]:
         """Count a write that is to come; returns what is to be called at its end. Raises as `take`."""
         tally, quota = self._tally(account), self.of(account)
-        # Whoever holds the lock may be adding the last that there is room for.
-        if tally.lock.locked() or not tally.runs_ahead(quota, more):
+        if tally.runs_ahead(quota, more):
+            self._run_ahead(account, tally, more)
+        else:
             async with tally.lock:
                 if tally.seen is None:
                     await self._read(account, tally)
                 if tally.runs_ahead(quota, more):
-                    tally.added += more
+                    self._run_ahead(account, tally, more)
                 else:
                     await self._add(account, tally, more, refuses=refuses)
-        else:
-            tally.added += more
         ended = asyncio.Event()
         tally.writing.add(ended)
 
@@ -237,22 +239,32 @@ class Quotas:
             if refused is not None and is_current:
                 self._compare_in(0.0, account)
                 raise refused
-            written = None
             if refused is None:
                 total = (seen.usage + added + more).not_negative()
-                written = await write_usage(self._ports, account, total, seen.counted_at, seen.etag)
-            if written is not None:
-                self._see(account, tally, written)
-                tally.added -= added
-                return
+                # Writes that come meanwhile run ahead of the new sum.
+                tally.seen, tally.added = replace(seen, usage=total), Usage()
+                written = None
+                try:
+                    written = await write_usage(self._ports, account, total, seen.counted_at, seen.etag)
+                finally:
+                    if written is None:
+                        tally.seen, tally.added = None, tally.added + added
+                if written is not None:
+                    self._see(account, tally, written)
+                    return
             seen, is_current = None, False
         # Others were faster each time: the next round adds it.
+        self._run_ahead(account, tally, more)
+
+    def _run_ahead(self, account: str, tally: _Tally, more: Usage) -> None:
         tally.added += more
+        self._to_add[tally] = account
 
     def _compare_in(self, seconds: float, account: str) -> None:
         at = self._ports.clock.monotonic() + seconds
-        self._to_compare[account] = min(at, self._to_compare.get(account, at))
-        self._wake.set()
+        if at < self._to_compare.get(account, inf):
+            self._to_compare[account] = at
+            self._wake.set()
 
     async def _round(self, on_error: OnError) -> float | None:
         await self._add_all(on_error)
@@ -267,16 +279,18 @@ class Quotas:
         return max(1.0, min([_ADD_SECONDS, *(at - self._ports.clock.monotonic() for at in due)]))
 
     async def _add_all(self, on_error: OnError) -> None:
-        async def add(item: tuple[str, _Tally]) -> None:
-            account, tally = item
+        async def add(item: tuple[_Tally, str]) -> None:
+            tally, account = item
             try:
                 async with tally.lock:
                     if tally.added != Usage():
                         await self._add(account, tally, Usage(), refuses=False)
+                    if tally.added == Usage():
+                        self._to_add.pop(tally, None)
             except RelayerError as error:
                 on_error(error)
 
-        await in_windows(add, [item for item in self._tallies.items() if item[1].added != Usage()])
+        await in_windows(add, self._to_add.items())
 
     async def _compare(self, account: str, tally: _Tally) -> SeenUsage:
         """Count what the account keeps, and correct the shared object by the difference.
@@ -285,12 +299,12 @@ class Quotas:
         """
         began = self._ports.clock.monotonic()
         try:
-            # What is under way is in the sum already, and may not be in the store yet.
-            under_way = list(tally.writing)
             async with tally.lock:
                 if tally.added != Usage():
                     await self._add(account, tally, Usage(), refuses=False)
                 before = await self._read(account, tally)
+            # What is under way is in the sum already, and may not be in the store yet.
+            under_way = list(tally.writing)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_WRITING_SECONDS):
                     for ended in under_way:
