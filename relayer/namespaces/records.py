@@ -345,8 +345,8 @@ _SUSPECT, _YES = "suspect", "yes"
 _DIALOGUE = "dialogue"
 # What memories contradict which is stored as one, too: pairs of numbers, the older one first.
 _CONTRADICTS = "contradicts"
-# Measured: id and number of a record in their dictionaries and sets; a chat session with its newest record; a value of a facet.
-_RECORD_BYTES = 420
+# Measured: id, number and times of a record; a chat session with its newest record; a value of a facet.
+_RECORD_BYTES = 240
 _SESSION_BYTES = 220
 _VALUE_BYTES = 150
 
