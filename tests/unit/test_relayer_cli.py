@@ -81,7 +81,7 @@ def test_the_help_has_groups_with_defaults_and_units() -> None:
 
 def test_a_command_takes_the_settings_that_it_is_about() -> None:
     shown = set(re.findall(r"--([a-z0-9-]+) ", _help("store", "probe", "-h")))
-    assert shown == {"data", "store", "endpoint-url", "region", "s3-client", "config", "json", "help"}
+    assert shown == {"data", "store", "endpoint-url", "region", "config", "json", "help"}
 
 
 @pytest.mark.parametrize("app", [cli.app, gateway_cli.app])
