@@ -19,6 +19,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from relayer.wire.schemas import MemoryItem, RememberRequest
 from relayer.wire.sealing import RootKeys
+from relayer.wire.sheet import RELAYER_SHEET
 
 RELAYER_KEY = "ab" * 32
 SECRET = "5a" * 32
@@ -252,4 +253,4 @@ def test_a_made_key_is_the_owner_s_alone_and_never_replaced(tmp_path: Path) -> N
     assert again.returncode == 2
     assert file.read_text() == key
     sheet = run_memrelay(["keys", "recovery"], {"MEMRELAY_RELAYER_KEY_FILE": str(file)})
-    assert key[:4] in sheet.stdout
+    assert RELAYER_SHEET.read(sheet.stdout) == bytes.fromhex(key)
