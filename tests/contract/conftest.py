@@ -66,7 +66,6 @@ def _client(server: S3Server) -> Iterator[Client]:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
         client = Client(BUCKET, server.url, None, THREADS, Timeouts())
-        client.load_credentials()  # found now, and kept when the environment is the developer's again
     yield client
     client.close()
 

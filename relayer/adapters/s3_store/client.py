@@ -14,7 +14,6 @@ from http.client import CONTINUE, OK, HTTPResponse
 from typing import Any
 
 import boto3
-import botocore.session
 from botocore.awsrequest import (
     AWSHTTPConnection,
     AWSHTTPConnectionPool,
@@ -74,8 +73,7 @@ class Client:
             response_checksum_validation="when_required",
         )
         try:
-            self._core = botocore.session.get_session()
-            session = boto3.session.Session(botocore_session=self._core, region_name=region)
+            session = boto3.session.Session(region_name=region)
             self._s3: Any = session.client(
                 "s3",
                 region_name=region or session.region_name or _ANY_REGION,
@@ -90,7 +88,7 @@ class Client:
         self._bucket = bucket
         self._s3.meta.events.register_last("before-parameter-build.s3", _stay_where_told)
         self._s3.meta.events.register_first("before-send.s3", _send_at_once)
-        # botocore has no setting for the class that reads an answer; its own limits neither size nor time.
+        # botocore has no setting for the class that reads an answer, and its own limits neither size nor time.
         pools = self._s3._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - see above
         pools.update(http=_Pool, https=_TlsPool)
 
@@ -127,10 +125,6 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._s3.close()
-
-    def load_credentials(self) -> None:
-        """Look for credentials now instead of at the first request. Raises boto3's errors."""
-        self._core.get_credentials()
 
 
 def _read(stream: Any, most: int | None) -> bytes:

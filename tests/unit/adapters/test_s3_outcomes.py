@@ -86,10 +86,7 @@ def _client(url: str, patience: Timeouts = QUICK) -> Client:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        client = Client("memories", url, None, 8, patience)
-        # Without this, credentials are looked for at the first request, when the environment is the developer's again.
-        client.load_credentials()
-        return client
+        return Client("memories", url, None, 8, patience)
 
 
 async def _write(store: S3Store, operation: str) -> object:
