@@ -13,11 +13,10 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.local_embedder.runtime import give_back
-from relayer.adapters.otlp import OtlpTraces
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin.last_backup import last_backup
 from relayer.domain.operations import Role
-from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
+from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
@@ -166,10 +165,7 @@ async def build(
             former=former,
             texts=WorkPool(on_used=limits.charge_work),
         )
-        traces = None
-        if settings.otlp_url:
-            traces = OtlpTraces(settings.otlp_url, product_version(), randomness)
-            stack.push_async_callback(traces.close)
+        traces = _traces_to(settings.otlp_url, stack) if settings.otlp_url else None
         relayer = _assemble(
             settings,
             context,
@@ -192,8 +188,6 @@ async def build(
         is_first = seat is None or seat.is_first
         _start_background(scheduler, relayer, settings.forget_inactive_days if is_first else 0)
         scheduler.start(quotas.task)
-        if traces is not None:
-            scheduler.start(traces.task)
         if line is not None:
             scheduler.start(Periodic("memory", _give_back_memory, _MEMORY_SECONDS))
         yield relayer
@@ -239,6 +233,19 @@ async def _calibration(embedder: Embedder) -> Calibration:
         return await first_calibration(embedder)
     except (EmbedderUnavailable, QueueFull):
         return Calibration(LEXICAL_PRIOR)
+
+
+def _traces_to(url: str, stack: AsyncExitStack) -> Traces:
+    """Return what sends spans to a collector, closed by ``stack``. Raises `ConfigurationError` without the extra."""
+    try:
+        from relayer.adapters.otlp import OtlpTraces  # noqa: PLC0415 - the only user of an extra
+    except ImportError as error:
+        raise ConfigurationError(
+            "--otlp-url needs OpenTelemetry's exporter: pip install '.[relayer,otlp]' in a clone of memrelay"
+        ) from error
+    traces = OtlpTraces(url, product_version())
+    stack.push_async_callback(traces.close)
+    return traces
 
 
 def _assemble(
