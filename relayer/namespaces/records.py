@@ -163,6 +163,12 @@ class RecordCache:
         self._blocks[at] = block._replace(sealed=sealed)
         self._sealed_bytes += len(sealed)
 
+    def pin(self) -> RecordCache:
+        """Return a cache of the same sealed records, for `encoded_blocks`; those are never changed, only replaced."""
+        pinned = RecordCache(self._keys)
+        pinned._single, pinned._blocks = self._single.copy(), self._blocks.copy()
+        return pinned
+
     def encoded_blocks(self, count: int) -> Iterator[bytes]:
         """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another cache.
 
@@ -250,6 +256,13 @@ class Dialogues:
         if session is not None:
             return list(self._by_session.get(session, {}).values())
         return sorted(self._numbers, key=lambda record: self._numbers[record][0])
+
+    def copy(self) -> Dialogues:
+        """Return the same ones."""
+        copied = Dialogues()
+        copied._numbers = self._numbers.copy()
+        copied._by_session = {session: found.copy() for session, found in self._by_session.items()}
+        return copied
 
     def numbers(self) -> Iterator[tuple[str, list[int]]]:
         """Yield each session with its numbers."""
@@ -421,6 +434,17 @@ class RecordTable:
             inside &= times < before
         found = set(np.flatnonzero(inside).tolist())
         return found if passing is None else found & passing
+
+    def copy(self) -> RecordTable:
+        """Return a table of the same records, that goes its own way."""
+        copied = RecordTable()
+        copied._ids, copied._occurred = self._ids.copy(), self._occurred[:]
+        copied.numbers, copied.shown, copied.unreadable = self.numbers.copy(), self.shown.copy(), self.unreadable
+        copied._facets.update((facet, members.copy()) for facet, members in self._facets.items())
+        copied._expiring, copied._last_of_session = self._expiring.copy(), self._last_of_session.copy()
+        copied._contradicted_by.update((old, new.copy()) for old, new in self._contradicted_by.items())
+        copied.dialogues = self.dialogues.copy()
+        return copied
 
     def parts(self, lacking: Iterable[bytes]) -> RosterParts:
         """Return what `of_parts` takes, with the records that lack a vector."""

@@ -96,8 +96,13 @@ class StoredTerms:
 
     def document(self, slot: int) -> tuple[str, ...]:
         """The terms of a document."""
+        return tuple(self.terms[number] for number in self.numbers_in(slot))
+
+    def numbers_in(self, slot: int) -> list[int]:
+        """The numbers of a document's terms."""
         start, end = self._document_starts[slot], self._document_starts[slot + 1]
-        return tuple(self.terms[number] for number in self._document_terms[start:end].tolist())
+        numbers: list[int] = self._document_terms[start:end].tolist()
+        return numbers
 
 
 def flat(values: Sequence[float] | Iterable[float] | NDArray[np.generic], kind: str) -> bytes:

@@ -138,9 +138,8 @@ async def test_an_index_shows_nothing_to_whoever_lacks_the_key(house):
     [key] = await _index_keys(house)
     data = await _bytes_of(house, key)
     opened = await opened_of(house)
-    row = opened.view.index.parts
     assert b"canarytext" not in data
-    [rows] = (await row()).dense.rows
+    [rows] = (await opened.view.index.pin().parts()).dense.rows
     assert rows
     assert rows not in data
 
@@ -248,31 +247,78 @@ async def test_a_failed_writing_is_not_tried_again_at_once(house):
     assert keeper.lost == 1
 
 
-async def test_what_is_remembered_while_an_index_is_written_is_recalled_and_is_in_no_half(house):
+@pytest.fixture
+def small_turns(monkeypatch):
+    """Work on the event loop gives others a turn at every step."""
+    monkeypatch.setattr("relayer.lib.turns._SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("small_turns")
+async def test_what_is_remembered_while_an_index_is_written_is_recalled_before_that_is_done(house):
     await remember(house, *(f"note {number} about tea" for number in range(70)))
     opened = await opened_of(house)
-    async with opened.freeze() as state:
-        seq = state.position.seq
-        writing = asyncio.create_task(remember(house, "the harbour froze"))
-        await opened.changed(5)
-        assert opened.log.position.seq > seq
-        assert len(opened.view) == 70
-        recalling = asyncio.create_task(_recalled(house, "harbour froze"))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not recalling.done()
-    await writing
-    assert (await recalling)[0] == "the harbour froze"
+    seq = opened.position.seq
+    writing = asyncio.create_task(opened.write_index())
+    await asyncio.sleep(0)
+    await remember(house, "the harbour froze")
+    assert (await _recalled(house, "harbour froze"))[0] == "the harbour froze"
+    assert not await _index_keys(house)
+    assert (await writing).seq == seq
+    other = await opened_of(await replica(house))
+    assert other.from_index == seq < other.position.seq
 
 
+@pytest.mark.usefixtures("small_turns")
+@pytest.mark.parametrize("seed", range(16))
+async def test_an_index_is_of_the_moment_at_which_it_was_begun_whatever_happens_meanwhile(house, seed):
+    rng = random.Random(seed)
+    writer = _over(house, MemoryStore(house.clock))
+    for again in (False, True):
+        for _ in range(rng.randrange(4, 14)):
+            await do_something(writer, rng)
+        opened = await opened_of(writer)
+        seq, writing = opened.position.seq, asyncio.create_task(opened.write_index())
+        await asyncio.sleep(0)
+        while not writing.done():
+            await do_something(writer, rng, erases=False)
+        assert (await writing).named
+        assert opened.position.seq > seq
+        by_index, by_log = _over(house, writer.store), _over(house, _WithoutIndexes(writer.store))
+        assert (await opened_of(by_index)).from_index == seq
+        assert await answers(by_index, seed) == await answers(by_log, seed) == await answers(writer, seed)
+        for one in (writer, by_log):
+            await one.ctx.namespaces.close(1.0)
+        # What came out of an index is written while it goes on, too.
+        writer = by_index
+        assert again or (await opened_of(writer)).from_index
+    await writer.ctx.namespaces.close(1.0)
+
+
+@pytest.mark.usefixtures("small_turns")
+async def test_what_is_erased_while_an_index_is_written_is_in_none(house):
+    await remember(house, "the canarytext is blue")
+    for start in range(0, 600, 100):
+        await remember(house, *(f"note {start + number} about tea" for number in range(100)))
+    opened = await opened_of(house)
+    [erased] = [one.id for one in opened.memories() if "canarytext" in one.record.text]
+    writing = asyncio.create_task(opened.write_index())
+    await asyncio.sleep(0)
+    await opened.log.append([Erase(Origin(b"a", b"nonce"), (erased,))])
+    assert not (await writing).named
+    assert not await _index_keys(house)
+
+
+@pytest.mark.usefixtures("small_turns")
 async def test_a_namespace_that_is_written_down_is_not_tended(house):
     house.embedder.down = True
     await remember(house, "the harbour froze")
     house.embedder.down = False
     opened = await opened_of(house)
-    async with opened.freeze():
-        await maintain(house.ctx)
-        assert opened.view.space.lacking
+    writing = asyncio.create_task(opened.write_index())
+    await asyncio.sleep(0)
+    await maintain(house.ctx)
+    assert opened.view.space.lacking
+    await writing
     await maintain(house.ctx)
     assert not opened.view.space.lacking
 
