@@ -14,6 +14,7 @@ import uvloop
 from rich.console import Console
 
 from bench.log_appending import appending, replicas
+from bench.log_index_writing import index_writes
 from bench.log_keeping import bytes_written
 from bench.log_memory import resident_bytes
 from bench.log_opening import cold_openings
@@ -35,6 +36,7 @@ class Part(StrEnum):
     REPLICAS = "replicas"
     OPENINGS = "openings"
     BUCKET_OPENINGS = "bucket-openings"
+    INDEX_WRITES = "index-writes"
     WRITTEN = "written"
     MEMORY = "memory"
 
@@ -43,6 +45,7 @@ _OVER_A_DIRECTORY: dict[Part, Callable[[Lab, ObjectStore, str], Awaitable[list[S
     Part.APPENDS: appending,
     Part.REPLICAS: replicas,
     Part.OPENINGS: cold_openings,
+    Part.INDEX_WRITES: index_writes,
     Part.WRITTEN: bytes_written,
 }
 

@@ -50,3 +50,11 @@ async def test_pages_in_which_nothing_changed_are_written_as_they_are():
     stored = await written(journal)
     assert await stored.parts() == await journal.parts()
     assert stored.nbytes < journal.nbytes / 2
+
+
+async def test_a_copy_of_a_journal_says_nothing_of_what_is_noted_later():
+    journal = Journal()
+    journal.note(1, What.REMEMBERED, b"a")
+    copied = journal.copy()
+    journal.note(2, What.FORGOTTEN, b"a")
+    assert [change.what for change in Journal.of_parts(await copied.parts()).after((0, 0))] == [What.REMEMBERED]

@@ -294,18 +294,26 @@ async def test_an_index_is_of_the_moment_at_which_it_was_begun_whatever_happens_
     await writer.ctx.namespaces.close(1.0)
 
 
-@pytest.mark.usefixtures("small_turns")
 async def test_what_is_erased_while_an_index_is_written_is_in_none(house):
-    await remember(house, "the canarytext is blue")
-    for start in range(0, 600, 100):
-        await remember(house, *(f"note {start + number} about tea" for number in range(100)))
-    opened = await opened_of(house)
-    [erased] = [one.id for one in opened.memories() if "canarytext" in one.record.text]
+    class _Waiting(RecordingStore):
+        async def create(self, key: str, data: bytes):
+            if "/index/" in key:
+                began.set()
+                await erased.wait()
+            return await super().create(key, data)
+
+    began, erased = asyncio.Event(), asyncio.Event()
+    other = _over(house, _Waiting(house.store))
+    await remember(other, "the canarytext is blue", "I drink coffee")
+    opened = await opened_of(other)
+    [record] = [one.id for one in opened.memories() if "canarytext" in one.record.text]
     writing = asyncio.create_task(opened.write_index())
-    await asyncio.sleep(0)
-    await opened.log.append([Erase(Origin(b"a", b"nonce"), (erased,))])
+    await began.wait()
+    await opened.log.append([Erase(Origin(b"a", b"nonce"), (record,))])
+    erased.set()
     assert not (await writing).named
     assert not await _index_keys(house)
+    await other.ctx.namespaces.close(1.0)
 
 
 @pytest.mark.usefixtures("small_turns")
