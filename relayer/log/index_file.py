@@ -25,6 +25,7 @@ from io import BytesIO
 
 import msgspec
 
+from relayer.domain import facets
 from relayer.domain.namespace import Manifest, Position
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
@@ -36,7 +37,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
 
-# Raised with every change of what the blocks of the view and of texts hold.
+# Raised with every change of what the blocks of the view and of texts hold, but for facets that come or go.
 INDEX_FORMAT = 5
 
 _MAGIC = b"MRI2"
@@ -68,8 +69,8 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 def model_tag(model: EmbeddingModel) -> str:
-    """Return what the manifest says of an index: the formats it is written in and the model that its vectors are of."""
-    return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{model.sha256}"
+    """Return what the manifest says of an index: its formats, the facets it has, and the model that its vectors are of."""
+    return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{facets.schema()}.{model.sha256}"
 
 
 def block_id(key: str, part: Part, number: int) -> bytes:

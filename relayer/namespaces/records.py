@@ -22,6 +22,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from relayer.crypto import NamespaceKeys
+from relayer.domain.facets import facets_of
 from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
 from relayer.wire import codec as ulid
@@ -374,11 +375,8 @@ class RecordTable:
         self.shown.add(number)
         if record.source.session:
             self._last_of_session[record.source.session] = record.id
-        self._facets["kind", record.kind].add(number)
-        self._facets["audience", record.audience].add(number)
-        self._facets["trust", record.trust].add(number)
-        if record.suspect:
-            self._facets["suspect", "yes"].add(number)
+        for facet in facets_of(record):
+            self._facets[facet].add(number)
         if record.expires_at is not None:
             self._expiring[number] = record.expires_at
         for other in record.contradicts:

@@ -10,6 +10,7 @@ import pytest
 from index_world import answers, do_something, opened_of, remember, replica, write_index
 
 from relayer.adapters.memory_store import MemoryStore
+from relayer.domain.facets import FACETS
 from relayer.domain.operations import Erase, Origin
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
@@ -130,6 +131,19 @@ async def test_an_index_of_another_model_is_ignored_and_replaced(house):
     assert await write_index(other)
     assert (await opened_of(await replica(house))).from_index == 0
     await namespaces.close(1.0)
+
+
+async def test_an_index_that_lacks_a_facet_is_ignored_and_replaced(house, monkeypatch):
+    await remember(house, "I drink oat milk coffee")
+    await write_index(house)
+    assert (await opened_of(await replica(house))).from_index > 0
+    monkeypatch.setitem(FACETS, "namespace", "namespace")
+    other = await replica(house)
+    assert (await opened_of(other)).from_index == 0
+    assert any(facet == "namespace" for facet, _, _ in (await opened_of(other)).view.table.parts(()).facets)
+    await remember(other, "I play the piano")
+    assert await write_index(other)
+    assert (await opened_of(await replica(house))).from_index > 0
 
 
 async def test_an_index_shows_nothing_to_whoever_lacks_the_key(house):
