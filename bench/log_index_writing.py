@@ -60,7 +60,9 @@ async def index_writes(lab: Lab, store: ObjectStore, where: str) -> list[Section
             await opened.tidy_indexes()
             calm = await _called(replica, name, lambda: asyncio.sleep(_CALM_SECONDS))
             size = _Size(count, calm, _Waits())
-            size.during = await _called(replica, name, lambda opened=opened, size=size: _written(opened, size))
+            size.during = await _called(
+                replica, name, lambda opened=opened, size=size: _written(opened, size)
+            )
         await replica.close()
         measured.append(size)
     return [_section(measured, where)]

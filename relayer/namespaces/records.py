@@ -437,7 +437,11 @@ class RecordTable:
         """Return a table of the same records, that goes its own way."""
         copied = RecordTable()
         copied._ids, copied._occurred = self._ids.copy(), self._occurred[:]
-        copied.numbers, copied.shown, copied.unreadable = self.numbers.copy(), self.shown.copy(), self.unreadable
+        copied.numbers, copied.shown, copied.unreadable = (
+            self.numbers.copy(),
+            self.shown.copy(),
+            self.unreadable,
+        )
         copied._facets.update((facet, members.copy()) for facet, members in self._facets.items())
         copied._expiring, copied._last_of_session = self._expiring.copy(), self._last_of_session.copy()
         copied._contradicted_by.update((old, new.copy()) for old, new in self._contradicted_by.items())

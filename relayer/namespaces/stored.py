@@ -214,7 +214,10 @@ async def _records(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> R
         await hashing.add(sealed)
         number += 1
     count = len(small.roster.ids)
-    if await hashing.digest() != reader.head.texts or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS:
+    if (
+        await hashing.digest() != reader.head.texts
+        or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS
+    ):
         raise ValueError("the stored records are not those of the stored view")
     return cache
 

@@ -57,4 +57,6 @@ async def test_a_copy_of_a_journal_says_nothing_of_what_is_noted_later():
     journal.note(1, What.REMEMBERED, b"a")
     copied = journal.copy()
     journal.note(2, What.FORGOTTEN, b"a")
-    assert [change.what for change in Journal.of_parts(await copied.parts()).after((0, 0))] == [What.REMEMBERED]
+    assert [change.what for change in Journal.of_parts(await copied.parts()).after((0, 0))] == [
+        What.REMEMBERED
+    ]
