@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import takewhile
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -285,7 +284,8 @@ def _is_whole(record: Record, meaning: Meaning | None) -> bool:
     return meaning is not None and (bool(meaning.passages) or not is_long(record.text))
 
 
-class PinnedView(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class PinnedView:
     """A `NamespaceView` as it was at one moment; ``lacking`` are ids of the records without a vector."""
 
     table: RecordTable
