@@ -8,7 +8,7 @@ finished jobs and erased sources are decided here, and nowhere else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,8 +92,15 @@ class KnownOutcomes:
 
     def rows(self) -> OutcomeRows:
         """Return what is kept of operations."""
+        return [row for block in self.blocks(max(1, sum(self.held)))[1] for row in block]
+
+    def blocks(self, size: int) -> tuple[int, Iterator[OutcomeRows]]:
+        """Return how many outcomes of operations are kept now, and those, so many at a time."""
         self.read()
-        return tuple((time, known, self._outcomes[known]) for time, known in self._order)
+        order, outcomes = list(self._order), self._outcomes.copy()
+        starts = range(0, len(order), size)
+        blocks = ([(time, one, outcomes[one]) for time, one in order[at : at + size]] for at in starts)
+        return len(order), blocks
 
     def of(self, operation: OperationId) -> Outcome | None:
         """Return what became of an operation, if it is kept."""

@@ -73,7 +73,9 @@ async def write_view(
     """
     turns = Turns()
     index, past, journal = await view.index.parts(), await view.past.parts(), await view.journal.parts()
-    small = _Small(view.table.parts(view.lacking), _about(index), _about(past), journal)
+    roster = view.table.parts(view.lacking)
+    await asyncio.sleep(0)
+    small = _Small(roster, _about(index), _about(past), journal)
     sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
     del index, past
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
