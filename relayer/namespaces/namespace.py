@@ -128,6 +128,7 @@ class OpenNamespace:
     log: NamespaceLog = field(init=False)
     view: NamespaceView = field(init=False)
     _failure: Exception | None = None
+    _catches_up: bool = False
     _behind: deque[Applied] = field(default_factory=deque)
     _indexing: asyncio.Task[None] | None = None
     _indexed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -416,6 +417,10 @@ class OpenNamespace:
         """Return the names of speakers in a query, as they stand there."""
         return self.view.index.speakers(query)
 
+    def id_of_hit(self, number: int) -> bytes:
+        """Return the id of what a search found."""
+        return self.view.table.id_of(number)
+
     def state_of_hit(self, number: int) -> RecordState:
         """Return what the log says of what a search found, which is not opened for that."""
         return self.log.state.records[self.view.table.id_of(number)]
@@ -451,7 +456,7 @@ class OpenNamespace:
 
     def newer_beside(self, number: int) -> list[int]:
         """Return the numbers of what contradicts a memory and was said after it, newest first; of many the newest two."""
-        beside = self.view.table.beside(number)
+        beside = {one for one in self.view.table.beside(number) if self.is_live(self.view.table.id_of(one))}
         if not beside:
             return []
         said = {each: (self.hit(each).record.said_at, each) for each in (*beside, number)}
@@ -512,7 +517,9 @@ class OpenNamespace:
         """Read the log; on an error it is closed."""
         try:
             await self.log.start()
+            self._catches_up = True
             await self.wait_indexed()
+            self._catches_up = False
         except BaseException:
             await self.close()
             raise
@@ -524,9 +531,23 @@ class OpenNamespace:
         since: float | None = None,
     ) -> None:
         """Bring log and view up to what the consistency asks for; ``since`` as `Replica.read` takes it."""
+        await self.read_log(consistency, min_position, since)
+        await self.wait_indexed()
+
+    async def read_log(
+        self,
+        consistency: schemas.Consistency,
+        min_position: schemas.Position | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Bring the log up to what the consistency asks for, see `read`; the view may lag behind."""
         wanted = Position(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
         await self.log.read(Consistency(consistency.value), wanted, since)
-        await self.wait_indexed()
+
+    @property
+    def lags(self) -> bool:
+        """Whether it is being opened, its log is read, and its view has not caught up: a search finds a part of what there is."""
+        return self._catches_up and self._indexing is not None and self._failure is None
 
     async def refresh(self, deadline: Deadline) -> None:
         """Bring log and view up to every write that was acknowledged."""
