@@ -22,6 +22,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
+from relayer.domain.facets import FACETS, facets_of
 from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
 from relayer.search.key_mask import KeyMask
@@ -165,6 +166,12 @@ class RecordCache:
         self._blocks[at] = block._replace(sealed=sealed)
         self._sealed_bytes += len(sealed)
 
+    def pin(self) -> RecordCache:
+        """Return a cache of the same sealed records, for `encoded_blocks`; those are never changed, only replaced."""
+        pinned = RecordCache(self._keys)
+        pinned._single, pinned._blocks = self._single.copy(), self._blocks.copy()
+        return pinned
+
     def encoded_blocks(self, count: int) -> Iterator[bytes]:
         """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another cache.
 
@@ -253,6 +260,13 @@ class Dialogues:
             return list(self._by_session.get(session, {}).values())
         return sorted(self._numbers, key=lambda record: self._numbers[record][0])
 
+    def copy(self) -> Dialogues:
+        """Return the same ones."""
+        copied = Dialogues()
+        copied._numbers = self._numbers.copy()
+        copied._by_session = {session: found.copy() for session, found in self._by_session.items()}
+        return copied
+
     def numbers(self) -> Iterator[tuple[str, list[int]]]:
         """Yield each session with its numbers."""
         for session, found in self._by_session.items():
@@ -282,6 +296,12 @@ class Facet:
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
         return self._codes.values.nbytes + _VALUE_BYTES * len(self._values)
+
+    def copy(self) -> Facet:
+        """Return the same property, that goes its own way."""
+        copied = Facet()
+        copied._codes, copied._values = self._codes.copy(), self._values.copy()
+        return copied
 
     def append(self, value: str | None) -> None:
         """Give a value to the next record, None for one that has no value."""
@@ -339,8 +359,8 @@ class Facet:
         self._codes = Column(codes)
 
 
-# A facet that only suspect records have, with one value.
-_SUSPECT, _YES = "suspect", "yes"
+# The facet that only suspect records have.
+_SUSPECT = "suspect"
 # What a session's dialogues are stored as: a facet that no filter asks for.
 _DIALOGUE = "dialogue"
 # What memories contradict which is stored as one, too: pairs of numbers, the older one first.
@@ -385,7 +405,7 @@ class RecordTable:
         self.shown: set[int] = set()
         self.unreadable = 0
         self.dialogues = Dialogues()
-        self._facets = {"kind": Facet(), "audience": Facet(), "trust": Facet(), _SUSPECT: Facet()}
+        self._facets = {name: Facet() for name in FACETS}
         # Times in ms by number: when it expires, `_FOREVER` if never; when it occurred, `_NEVER` if that is not known.
         self._expires = Column(np.empty(0, np.int64))
         self._expiring = 0
@@ -439,10 +459,7 @@ class RecordTable:
     def add(self, record: Record) -> int:
         """Give a number to a record; recall may return it."""
         number = len(self._ids)
-        facets: dict[str, str] = {"kind": record.kind, "audience": record.audience, "trust": record.trust}
-        if record.suspect:
-            facets[_SUSPECT] = _YES
-        self._append(record.id, facets, record.expires_at, record.occurred_at)
+        self._append(record.id, dict(facets_of(record)), record.expires_at, record.occurred_at)
         self.numbers[record.id] = number
         self.shown.add(number)
         if record.source.session:
@@ -516,6 +533,22 @@ class RecordTable:
         if before is not None:
             inside &= times < before
         return KeyMask(inside)
+
+    def copy(self) -> RecordTable:
+        """Return a table of the same records, that goes its own way."""
+        copied = RecordTable()
+        copied._ids, copied._occurred = self._ids.copy(), self._occurred.copy()
+        copied.numbers, copied.shown, copied.unreadable = (
+            self.numbers.copy(),
+            self.shown.copy(),
+            self.unreadable,
+        )
+        copied._facets = {name: facet.copy() for name, facet in self._facets.items()}
+        copied._expires, copied._expiring = self._expires.copy(), self._expiring
+        copied._last_of_session = self._last_of_session.copy()
+        copied._contradicted_by.update((old, new.copy()) for old, new in self._contradicted_by.items())
+        copied.dialogues = self.dialogues.copy()
+        return copied
 
     def parts(self, lacking: Iterable[bytes]) -> RosterParts:
         """Return what `of_parts` takes, with the records that lack a vector."""

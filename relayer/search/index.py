@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from relayer.lib.n_grams import PromptReading
 from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
-from relayer.search.dense import DenseParts, DenseQuery
+from relayer.search.dense import DenseParts, DenseQuery, PinnedDense
 from relayer.search.key_mask import KeyMask
-from relayer.search.lexical import LexicalIndex, LexicalQuery, asked_terms
+from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.ranking import (
     JUDGED_SPEAKER_WEIGHT,
@@ -300,6 +300,28 @@ class IndexParts(NamedTuple):
     null: NullParts
 
 
+class PinnedIndex(NamedTuple):
+    """A `MemoryIndex` as it was at one moment; the attributes are those of `IndexParts`."""
+
+    dense: PinnedDense
+    passages: PinnedDense
+    lexical: PinnedTerms
+    passage_words: PinnedTerms
+    links: bytes
+    null: NullParts
+
+    async def parts(self) -> IndexParts:
+        """What `MemoryIndex.of_parts` takes; others get their turn."""
+        return IndexParts(
+            await self.dense.parts(),
+            await self.passages.parts(),
+            await self.lexical.parts(),
+            await self.passage_words.parts(),
+            self.links,
+            self.null,
+        )
+
+
 class MemoryIndex:
     """The memories of one namespace; for one event loop, whose thread calls everything here.
 
@@ -348,16 +370,30 @@ class MemoryIndex:
             + len(self._present)
         )
 
-    async def parts(self) -> IndexParts:
-        """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
-        await self._tidy_passages()
-        return IndexParts(
-            *await self._dense.parts(),
-            await self._lexical.parts(),
-            await self._passages.parts(),
+    async def tidy(self) -> None:
+        """Take out what is not found any more of passages; others get their turn, and may leave more of it."""
+        for _ in iter(self._passages.tidy, False):
+            await asyncio.sleep(0)
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether `tidy` has nothing to do."""
+        return self._passages.is_tidy
+
+    def pin(self) -> PinnedIndex:
+        """What there is now, to be written down while memories come and go; `tidy` first, and no `maintain` before `unpin`."""
+        return PinnedIndex(
+            *self._dense.pin(),
+            self._lexical.pin(),
+            self._passages.pin(),
             self._links.flat(),
             self._own.parts(self.calibration),
         )
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        for part in (self._dense, self._lexical, self._passages):
+            part.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, calibration: Calibration, parts: IndexParts) -> MemoryIndex:
@@ -574,7 +610,7 @@ class MemoryIndex:
         Args:
             purge: leave no trace of removed vectors in memory, as after an erasure.
         """
-        await self._tidy_passages()
+        await self.tidy()
         await self._dense.maintain(purge=purge)
         if self._coming is not None:
             await self._coming.maintain(purge=purge)
@@ -591,10 +627,6 @@ class MemoryIndex:
     def speakers(self, query: str) -> list[str]:
         """The names of speakers in a query, as they stand there."""
         return self._lexical.speakers(query)
-
-    async def _tidy_passages(self) -> None:
-        for _ in iter(self._passages.tidy, False):
-            await asyncio.sleep(0)
 
     def _lacks(self, known: Sequence[str]) -> bool:
         """Whether one of the names occurs neither in a text's beginning nor in a passage."""
