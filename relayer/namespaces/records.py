@@ -22,7 +22,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from relayer.crypto import NamespaceKeys
-from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
+from relayer.domain.operations import Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
@@ -347,7 +347,7 @@ class RecordTable:
         self._ids.append(record)
         self._occurred.append(_NEVER)
 
-    def add_dialogue(self, dialogue: Dialogue) -> None:
+    def add_dialogue(self, dialogue: Record) -> None:
         """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
         self.dialogues.add(len(self._ids), dialogue.id, dialogue.source.session)
         self.skip(dialogue.id)
