@@ -114,13 +114,6 @@ def collect(
     """
 
 
-def upgrade(*, apply: _Apply = False, as_json: JsonOption = False) -> None:
-    """Let relayers of this version write what older ones do not understand; those refuse from then on.
-
-    Example: memrelay upgrade --apply
-    """
-
-
 def backup(
     *,
     to: Annotated[
@@ -175,7 +168,7 @@ def restore(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for declared in (verify, inspect, stats, repair, compact, collect, upgrade, backup, restore):
+    for declared in (verify, inspect, stats, repair, compact, collect, backup, restore):
         settings_command(app, *PLACE)(done(declared))
 
 

@@ -24,13 +24,13 @@ from relayer.admin import reports
 from relayer.admin.backup import Backup, back_up, prune
 from relayer.admin.backup_store import BackupStore
 from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
+from relayer.admin.compact import at_each, compact_namespace
 from relayer.admin.inspect import describe_key, describe_namespace, lines_of, row_of_facts
 from relayer.admin.last_backup import note_backup
 from relayer.admin.repair import repair_namespace
 from relayer.admin.reports import Report
 from relayer.admin.restore import restore
 from relayer.admin.stats import Prices, measure, parse_traffic
-from relayer.admin.upgrade import at_each, compact_namespace, upgrade_store
 from relayer.admin.verify import StoreReport, verify_namespace, verify_store
 from relayer.commands import account_work
 from relayer.errors import ConfigurationError, RelayerError
@@ -337,10 +337,6 @@ async def _collect(site: Site, *, namespace: str | None) -> Report:
     return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
-async def _upgrade(site: Site, *, apply: bool) -> Report:
-    return reports.upgrade(await upgrade_store(site.ports, apply=apply, progress=site.progress), apply=apply)
-
-
 async def _backup(
     site: Site,
     *,
@@ -426,7 +422,6 @@ _COMMANDS: dict[str, tuple[_Work, str]] = {
     "repair": (_repair, "looking"),
     "compact": (_compact, "compacting"),
     "collect": (_collect, "collecting"),
-    "upgrade": (_upgrade, "upgrading"),
     "backup": (_backup, "backing up"),
     "restore": (_restore, "restoring"),
     "account create": (_of_accounts(account_work.create), "registering"),

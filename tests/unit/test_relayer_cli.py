@@ -63,7 +63,7 @@ def test_every_setting_is_an_option_of_serve_but_keys_and_their_files() -> None:
     keys = {name for name in RelayerSettings.model_fields if re.search("(key|token)(_file)?$", name)} - {
         "tls_key"
     }
-    assert len(keys) == 10
+    assert len(keys) == 9
     assert shown == {name.replace("_", "-") for name in RelayerSettings.model_fields if name not in keys} | {
         "help"
     }
