@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from doubles.seeded_randomness import SeededRandomness
 from operator_site import ROOT, Site
 from stored_fields import stored_fields
 
@@ -38,7 +39,6 @@ from relayer.maintenance.open_namespaces import maintain
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.erase import erase_memory, erase_namespace
 from relayer.use_cases.lifecycle import restore

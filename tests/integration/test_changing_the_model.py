@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import httpx
+from doubles.scripted_model_server import ScriptedModelServer
 from processes import Served, wait_until
 from signed_calls import Gateway, encode
 
-from relayer.testing.scripted_model_server import ScriptedModelServer
 from relayer.wire import codec as base64url
 
 TEXTS = tuple(f"The {name} leaves the harbour of Lisbon at {hour} o'clock" for hour, name in enumerate(

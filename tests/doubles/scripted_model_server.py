@@ -9,7 +9,7 @@ It speaks real HTTP with the two routes of OpenAI-compatible servers, ``/v1/embe
 
 What is not in a script is answered well: embeddings are those of `HashingEmbedder`, chat finds nothing to say.
 
-By hand: ``python -m relayer.testing.scripted_model_server --port 9000 --chat too_many,reset --embeddings hang``.
+By hand: ``PYTHONPATH=tests python -m doubles.scripted_model_server --port 9000 --chat too_many,reset --embeddings hang``.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from doubles.stepping_store import Fate, SteppingStore
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.errors import StoreUnavailable
 from relayer.ports import Absent, Created, Exists, Found, Swapped, Unknown
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import Call, RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from doubles.faulty_store import Faults, FaultyStore
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.errors import StoreFull, StoreThrottled, StoreUnavailable
 from relayer.ports import Absent, Created, Found, Throttled, Unchanged, Unknown
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.faulty_store import Faults, FaultyStore
 
 NOW = 1_000_000_000_000
 

@@ -11,7 +11,7 @@ class SeededRandomness:
     """The `Randomness` port for tests: the same seed gives the same bytes. Worthless for keys."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose, tests only
+        self._random = random.Random(seed)
 
     def bytes(self, count: int) -> bytes:
         """Return the next ``count`` bytes of the seed's sequence."""

@@ -74,7 +74,7 @@ class FaultyStore(WrappedStore):
         self.full = False
         super().__init__(inner)
         self._clock = clock
-        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose, tests only
+        self._random = random.Random(seed)
         self._delayed: list[tuple[float, Callable[[], Awaitable[object]]]] = []
         self._etags: dict[str, list[str]] = {}
 
@@ -94,7 +94,7 @@ class FaultyStore(WrappedStore):
                 outcome = replace(outcome, data=outcome.data[: self._random.randrange(len(outcome.data))])
         return self._timed(outcome)
 
-    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - all alike
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
         """Make the request, if all goes well."""
         if operation in {"create", "swap"}:
             return cast("T", await self._write(cast("Callable[[], Awaitable[_Written]]", ask)))
