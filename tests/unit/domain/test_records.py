@@ -29,33 +29,33 @@ TURN = Record(
 class Wider(Record, frozen=True, array_like=True):
     """A record of a later version, which appended a field."""
 
-    mood: str = "calm"
+    added_later: str = "default"
 
 
 def read_by_a_later_version(record: Record) -> Wider:
     return msgspec.msgpack.decode(encode_record(record), type=Wider)
 
 
-def as_wider(record: Record, mood: str) -> Wider:
-    return Wider(**{name: getattr(record, name) for name in Record.__struct_fields__}, mood=mood)
+def as_wider(record: Record, added: str) -> Wider:
+    return Wider(**{name: getattr(record, name) for name in Record.__struct_fields__}, added_later=added)
 
 
 def test_a_stored_turn_keeps_its_lines_where_a_field_was_added() -> None:
     read = read_by_a_later_version(TURN)
     assert read.is_dialogue
-    assert read == as_wider(TURN, "calm")
+    assert read == as_wider(TURN, "default")
     assert read.lines == LINES
 
 
 def test_a_stored_memory_is_read_where_a_field_was_added() -> None:
     read = read_by_a_later_version(MEMORY)
     assert not read.is_dialogue
-    assert read == as_wider(MEMORY, "calm")
+    assert read == as_wider(MEMORY, "default")
 
 
 def test_an_earlier_version_reads_what_a_later_one_stored() -> None:
     for record in (TURN, MEMORY):
-        assert decode_record(msgspec.msgpack.encode(as_wider(record, "cross"))) == record
+        assert decode_record(msgspec.msgpack.encode(as_wider(record, "other"))) == record
 
 
 def test_a_record_has_no_subclasses_whose_fields_a_new_one_would_move() -> None:
