@@ -144,6 +144,7 @@ async def build(
         # The operator names an account by the id that is shown; the same id may be one of gateways and one of MemWal's.
         also = {inner_account(account): quota for account, quota in own.items()}
         quotas = Quotas(ports, settings.quota, {**own, **also})
+        stack.push_async_callback(quotas.close)
         namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
@@ -186,6 +187,7 @@ async def build(
         )
         is_first = seat is None or seat.is_first
         _start_background(scheduler, relayer, settings.forget_inactive_days if is_first else 0)
+        scheduler.start(quotas.task)
         if traces is not None:
             scheduler.start(traces.task)
         if line is not None:
@@ -203,7 +205,8 @@ async def _namespaces(
     quotas: Quotas,
 ) -> OpenNamespaces:
     async def making(access: Access) -> None:
-        await accounts.make(access.account, access.principal.peer)
+        if await accounts.make(access.account, access.principal.peer):
+            quotas.begin(access.account)
 
     await asyncio.to_thread(load_readers)
     return OpenNamespaces(
