@@ -133,9 +133,10 @@ async def build(
         if embedder is None:
             embedder = await models.embedder()
         former = models.former(embedder)
-        embedder = models.shared(MeteredEmbedder(embedder, metrics.observe_embedding))
-        if former is not None:
-            former = EmbeddingShares(MeteredEmbedder(former, metrics.observe_embedding))
+        embedder, former = (
+            models.shared(MeteredEmbedder(embedder, metrics.observe_embedding)),
+            former and EmbeddingShares(MeteredEmbedder(former, metrics.observe_embedding)),
+        )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(
             ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly), shared=shared
