@@ -189,8 +189,7 @@ def capture_turn(
         audience=audience_name(turn.said_to),
         host=turn.host.host[:MAX_SESSION],
         session=session[:MAX_SESSION],
-        # Said only where it is asked for: a relayer of before it would take it for a mistake.
-        **({"store_transcript": True} if stored else {}),
+        store_transcript=stored,
     )
     redacted = tuple(sorted({kind for item in kept for kind in item.redacted}))
     return Captured(request, after, len(fresh), dict(dropped), redacted)

@@ -31,11 +31,7 @@ from gateway_plugin.consolidation import Consolidator, RecallCounts
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.identity import (
-    DEFAULT_AGENT,
-    DEFAULT_NAME,
     KeyHolder,
-    NamespaceRef,
-    named,
     parse_session_key,
 )
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
@@ -214,7 +210,6 @@ class AsyncMemoryPlugin:
             self._consolidator.start()
         for sentence in without_effect(self.settings, self._identities.account):
             self._notify_once(sentence)
-        self._tell_of_a_former_name()
 
     async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
         """Deliver what waits and have the relayer open a session's namespace, because its first turn is near (MS-06).
@@ -542,18 +537,6 @@ class AsyncMemoryPlugin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    def _tell_of_a_former_name(self) -> None:
-        """Tell a person of memories that an earlier version may have kept for the default agent in a plain namespace."""
-        with contextlib.suppress(GatewayError):
-            former = named(self.settings.namespace.default)
-            home = self._identities.of_turn(parse_session_key(f"agent:{DEFAULT_AGENT}:main"), NO_HOST)
-            seen = self._positions.of(NamespaceRef(former, former, home.generation))
-            if home.namespace.startswith(f"{DEFAULT_NAME}/") and seen and not self._positions.of(home.ref):
-                notify(
-                    f"memrelay: {DEFAULT_AGENT}'s memories are in namespace {home.namespace}. If what this gateway knows of "
-                    f"namespace {former} is from an earlier version and {DEFAULT_AGENT}'s: memrelay-gateway adopt {former}"
-                )
 
     def _persist(self) -> None:
         """Write what was learnt since: positions, and why the last turn went as it did."""

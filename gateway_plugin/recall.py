@@ -132,7 +132,7 @@ class StandingBlocks:
             )
             kept.block, kept.failed_at = standing_block(answer.lines, self._max_tokens), None
         except GatewayError:
-            # An older relayer does not know it, another may be away: the turn has its memories.
+            # The turn is answered without the block, with the memories that it recalls.
             kept.failed_at = self._clock.monotonic()
         finally:
             kept.fetching = None

@@ -106,11 +106,6 @@ async def read_kept(
     request = TranscriptRequest(session=asked.path, limit=asked.turns, audiences=audiences, **named)
     try:
         kept = await client.transcript(turn.identity, request, deadline=_TRANSCRIPT_DEADLINE)
-    except RelayerRefused as error:
-        # A relayer of before it kept any has no such route.
-        if error.status in {404, 405}:
-            raise absent from error
-        raise _not_told(absent, error) from error
     except GatewayError as error:
         raise _not_told(absent, error) from error
     if not kept.total:

@@ -420,7 +420,7 @@ def keys_rotate(
         fail(
             USAGE,
             "--to: it is the default agent's name",
-            f"memrelay-gateway adopt {old}, if the memories are its own",
+            f"--to {typed(old)}-2",
         )
     context, holder = _owner(url)
     names = with_client(context.settings, lambda client: _movable(client, holder, old, new))

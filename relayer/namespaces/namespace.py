@@ -318,7 +318,7 @@ class OpenNamespace:
         return known
 
     def turn(self, record: bytes) -> Memory | None:
-        """Open a turn that was kept word for word: its record is a `Dialogue`."""
+        """Open a turn that was kept word for word."""
         number = self.view.table.dialogues.number_of(record)
         return None if number is None else self._memory(self.view.records.get(number))
 

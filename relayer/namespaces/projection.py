@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.operations import (
-    Dialogue,
     Erase,
     Forget,
     JobFinished,
@@ -430,7 +429,7 @@ class NamespaceView:
             self._let_go(number)
             self.table.unreadable += 1
             return
-        if isinstance(record, Dialogue):
+        if record.is_dialogue:
             self.table.add_dialogue(record)
             return
         self.table.add(record)

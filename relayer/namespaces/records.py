@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.facets import FACETS, facets_of
-from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
+from relayer.domain.operations import Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
@@ -451,7 +451,7 @@ class RecordTable:
         """Give a number to a record that cannot be read."""
         self._append(record, {})
 
-    def add_dialogue(self, dialogue: Dialogue) -> None:
+    def add_dialogue(self, dialogue: Record) -> None:
         """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
         self.dialogues.add(len(self._ids), dialogue.id, dialogue.source.session)
         self.skip(dialogue.id)

@@ -28,7 +28,6 @@ from relayer.search.rows import (
     best_of,
     checked,
     products,
-    widened,
     widened_pieces,
 )
 
@@ -390,10 +389,8 @@ class DenseIndex:
         if parts.graph:
             graph, covered = Graph.load(dimension, parts.graph)
             rows = np.concatenate((covered, rows)) if len(rows) else covered.copy()
-            # So few were given a graph by an earlier version.
-            if len(keys) > crossover:
-                block.graph, block.covered, block.frozen = graph, len(covered), len(covered)
-        return index._over(block, keys, rows if len(keys) > crossover else widened(rows))
+            block.graph, block.covered, block.frozen = graph, len(covered), len(covered)
+        return index._over(block, keys, rows)
 
     def _over(self, block: DenseBlock, keys: NDArray[np.int64], rows: Block) -> DenseIndex:
         """This index, over a block that has these; raises `ValueError` when they do not fit each other."""

@@ -13,10 +13,10 @@ from relayer.access.accounts import Access
 from relayer.domain.operations import (
     DIALOGUE,
     Audience,
-    Dialogue,
     Line,
     Outcome,
     Put,
+    Record,
     RecordState,
     Role,
     Source,
@@ -79,7 +79,7 @@ async def keep_turn(
     ):
         return
     memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
-    dialogue = Dialogue(
+    dialogue = Record(
         id=ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)),
         namespace=access.namespace,
         text="",
@@ -199,7 +199,7 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
 
 def lines_of(turn: Memory) -> tuple[Line, ...]:
     """Return the lines of a kept turn."""
-    return turn.record.lines if isinstance(turn.record, Dialogue) else ()
+    return turn.record.lines
 
 
 def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:

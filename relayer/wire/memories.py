@@ -242,15 +242,6 @@ class AnalyzeRequest(Request):
         return self
 
 
-def without_extras(request: AnalyzeRequest) -> AnalyzeRequest:
-    """Return a request as a relayer of before transcripts, and of before hosts' models, understands it."""
-    said = request.model_dump(
-        exclude_unset=True,
-        exclude={"store_transcript": True, "host_model": True, "turns": {"__all__": {"calls"}}},
-    )
-    return AnalyzeRequest.model_validate(said)
-
-
 class Verdict(Answer):
     """What became of a turn, or of a part of a long one: ``turn`` is its place in the request.
 
@@ -272,7 +263,7 @@ class AnalyzeResponse(Answer):
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
     asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended. ``verdicts`` say
-    what became of each turn; a relayer of before them gives none. With ``host_model``, the jobs named wait for the gateway.
+    what became of each turn. With ``host_model``, the jobs named wait for the gateway.
     """
 
     state: Literal["done", "pending"]

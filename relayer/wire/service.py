@@ -369,7 +369,7 @@ class ExportEnd(Answer):
 
 
 class ImportItem(Request):
-    """A memory as an export shows it; only the text is needed, and what an older relayer does not know is left out."""
+    """A memory as an export shows it; only the text is needed."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from doubles.scripted_model_server import ScriptedModelServer, says
 from plugin_site import PluginSite, own_relayer, recall, say
 from processes import wait_until
 
@@ -15,7 +16,6 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
-from relayer.testing.scripted_model_server import ScriptedModelServer, says
 from relayer.wire.signing import Right
 
 COFFEE = "I only drink oat milk coffee before noon"

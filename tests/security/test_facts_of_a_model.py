@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from border import Border, border
+from doubles.scripted_model_server import ScriptedModelServer
 from signed_calls import Gateway
-
-from relayer.testing.scripted_model_server import ScriptedModelServer
 
 # What was said, the evidence that the model quotes, and what it makes of it; the speaker is Kim.
 LIES = {
