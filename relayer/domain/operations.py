@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 
 class Audience(StrEnum):
-    """Among whom it was said; a direct message never surfaces in a group."""
+    """Among whom it was said; a direct message never surfaces in a group. `Source.place` says in which one."""
 
     AGENT = "agent"
     DIRECT = "direct"
@@ -63,7 +63,11 @@ class Role(StrEnum):
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
-    """Where it comes from. ``span`` is the evidence's start and end in characters of the text."""
+    """Where it comes from. ``span`` is the evidence's start and end in characters of the text.
+
+    ``place`` is the group in which it was said, or the person to whom; ``sender`` the person who said it in a group, or to whom the
+    assistant said it there. Both are a platform and an id, or "".
+    """
 
     host: str = ""
     agent: str = ""
@@ -74,6 +78,8 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     span: tuple[int, int] | None = None
     transcript: str = ""
     reference: str = ""
+    place: str = ""
+    sender: str = ""
 
 
 class Model(msgspec.Struct, frozen=True, array_like=True):

@@ -34,7 +34,7 @@ from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
 
 # Raised with every change of what the blocks of the view and of texts hold.
-INDEX_FORMAT = 4
+INDEX_FORMAT = 5
 
 _MAGIC = b"MRI1"
 _HEADER = struct.Struct(">4sQI")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -26,6 +26,7 @@ from relayer.domain.operations import Dialogue, Record, RecordState, Status, dec
 from relayer.extraction.changes import Statement, statement_of
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
+from relayer.wire.fields import audience_filters
 from relayer.wire.memories import Selection
 
 # A block of so many is opened for one of them, in about the time of two single records.
@@ -337,6 +338,11 @@ class RecordTable:
             left += new
         return found & self.shown - {number}
 
+    def places(self) -> list[str]:
+        """Return the groups in which records that recall may return were said."""
+        found = (value for (facet, value), members in self._facets.items() if facet == "audience" and members)
+        return [value.removeprefix("group:") for value in found if value.startswith("group:")]
+
     def is_of_kind(self, record: bytes, kinds: Iterable[str]) -> bool:
         """Whether a readable record is of one of these kinds."""
         number = self.numbers[record]
@@ -362,7 +368,8 @@ class RecordTable:
         if record.source.session:
             self._last_of_session[record.source.session] = record.id
         self._facets["kind", record.kind].add(number)
-        self._facets["audience", record.audience].add(number)
+        for audience in audiences_of(record):
+            self._facets["audience", audience].add(number)
         self._facets["trust", record.trust].add(number)
         if record.suspect:
             self._facets["suspect", "yes"].add(number)
@@ -403,7 +410,7 @@ class RecordTable:
         passing: set[int] | None = None
         for facet, values in (("kind", kinds), ("audience", audiences), ("trust", trusts)):
             if values:
-                having = set().union(*(self._facets[facet, value] for value in values))
+                having = set().union(*(self._facets.get((facet, value), ()) for value in values))
                 passing = having if passing is None else passing & having
         excluded = set() if suspect else set(self._facets["suspect", "yes"])
         excluded |= {number for number, expires_at in self._expiring.items() if expires_at <= now}
@@ -530,13 +537,14 @@ class Memory:
         record, source = self.record, self.record.source
         among = (
             (wanted.kinds, record.kind),
-            (wanted.audiences, record.audience),
             (wanted.trusts, record.trust),
             (wanted.hosts, source.host),
             (wanted.sessions, source.session),
             (wanted.speakers, source.speaker),
         )
         if any(values and value not in values for values, value in among):
+            return False
+        if wanted.audiences and not is_heard(record, wanted.audiences):
             return False
         flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
         if any(flag is not None and flag != value for flag, value in flags):
@@ -546,6 +554,17 @@ class Memory:
             and _within(record.occurred_at, wanted.occurred_after, wanted.occurred_before)
             and (wanted.inactive_since is None or self.active_at < wanted.inactive_since)
         )
+
+
+def audiences_of(record: Record) -> tuple[str, ...]:
+    """Return every `relayer.wire.fields.AudienceFilter` that a record passes."""
+    source = record.source
+    return audience_filters(record.audience.value, source.place, source.sender, source.speaker)
+
+
+def is_heard(record: Record, audiences: Collection[str]) -> bool:
+    """Return whether a record passes one of the filters."""
+    return any(audience in audiences for audience in audiences_of(record))
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:
