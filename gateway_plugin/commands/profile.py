@@ -16,7 +16,8 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
-from gateway_plugin.formatting import STANDING_AUDIENCES, harmless_profile, standing_block
+from gateway_plugin.formatting import harmless_profile, standing_block
+from gateway_plugin.people import Hearing
 from gateway_plugin.transfer.profile_file import put_profile
 from relayer.wire.command_line import USAGE, JsonOption, complain, fail
 from relayer.wire.service import SECTIONS
@@ -84,10 +85,11 @@ def profile(
 
 
 def _show_standing(context: CliContext, *, as_json: bool) -> None:
+    audiences = Hearing.of_owner(context.settings.owners, "").standing
     answer = with_client(
-        context.settings, lambda client: client.standing(context.identity, audiences=STANDING_AUDIENCES)
+        context.settings, lambda client: client.standing(context.identity, audiences=audiences)
     )
-    block = standing_block(answer.lines, context.settings.recall.standing.max_tokens)
+    block = standing_block(answer.lines, context.settings.recall.standing.max_tokens, audiences)
     output = Output(as_json=as_json)
     output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
     if block.text:
