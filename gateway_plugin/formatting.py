@@ -89,7 +89,12 @@ _MAX_REFERENCE: Final = 120
 _CUT: Final = " \u2026 "
 _MOST_NAMED: Final = 3
 _PATH: Final = re.compile(r"[\w.#:-]+(?:/[\w.#:-]+)+|[\w-]+\.[A-Za-z]+(?:#\d+)?")
-_BRACKET_WRAPPER: Final = re.compile(r"\[(?=/?auto-recall)", re.IGNORECASE)
+# Brackets of wrappers and chat templates, Markdown images and links, what reads like a label of ours, and the names of roles.
+_MARKUP: Final = re.compile(
+    r"\[(?=/?(?i:auto-recall)|/?[A-Z][A-Z_]{2,40}\])|(?<=!)\[|\](?=[(\[])"
+    r"|\((?=[^()]{0,160}\b(?i:said by|noted by|shared from|imported)\b)"
+    r"|(?<=\bHuman):|(?<=\bAssistant):|(?<=\bUser):|(?<=\bSystem):|(?<=\bHUMAN):|(?<=\bASSISTANT):|(?<=\bUSER):|(?<=\bSYSTEM):"
+)
 
 
 def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings, now: datetime) -> str:
@@ -134,8 +139,11 @@ def namespace_instruction(namespace: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Make a text harmless inside a block: one visible line, markup characters and wrapper brackets as entities."""
-    return _BRACKET_WRAPPER.sub("&#91;", one_line(text).translate(_ESCAPES))
+    """Make a text harmless inside a block: one visible line, and every character that begins a form of markup as an entity.
+
+    Those are tags, frames and labels of ours, the marks of chat templates (``[INST]``, ``Human:``), and Markdown images and links.
+    """
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(text).translate(_ESCAPES))
 
 
 def told_at(memory: Memory) -> datetime:

@@ -246,20 +246,21 @@ def test_what_was_said_in_a_direct_chat_never_reaches_a_group(plugin, wire):
     assert plugin.before_turn(QUESTION, session_key="agent:main:telegram:direct:42").status == "ok"
     group = plugin.before_turn(QUESTION, session_key="agent:main:telegram:group:77")
     assert (group.status, group.text) == ("empty", "")
-    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
+    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group:", "group:telegram:77"]
 
 
 @pytest.mark.row("AM-05", level="e2e")
 def test_what_was_said_in_a_direct_chat_never_reaches_a_chat_of_no_told_type(plugin, wire):
     plugin.after_turn(TURN, session_key="agent:main:slack:dm:U1")
     assert plugin.before_turn(QUESTION, session_key="agent:main:slack:C123").status == "empty"
-    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
+    assert "direct" not in " ".join(wire.bodies("/v1/recall")[-1]["audiences"])
 
 
 def test_what_was_said_in_a_chat_of_no_told_type_never_reaches_a_group(plugin, wire):
     plugin.after_turn(TURN, session_key="agent:main:slack:C123")
     assert plugin.before_turn(QUESTION, session_key="agent:main:slack:group:G1").status == "empty"
-    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:dm:U1").status == "ok"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:dm:U1").status == "empty"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:main").status == "ok"
 
 
 @pytest.mark.parametrize("audience", [Audience.DIRECT, Audience.GROUP])
