@@ -556,9 +556,7 @@ def harmless_profile(
     return answer.model_copy(update={"document": render(sections), "sections": sections, "shown": shown})
 
 
-def standing_block(
-    lines: Iterable[StandingLine], max_tokens: int, audiences: Sequence[str]
-) -> StandingBlock:
+def standing_block(lines: Iterable[StandingLine], max_tokens: int, audiences: Sequence[str]) -> StandingBlock:
     """Return as many of the lines as may be said and fit, each whole, the weightiest first; the frame counts.
 
     Args:

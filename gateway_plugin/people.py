@@ -125,7 +125,13 @@ def voice(memory: Memory, hearing: Hearing, *, noted: bool) -> str:
         noted: a language model wrote it down.
     """
     own, source = hearing.is_own(memory), memory.source
-    where = "" if memory.audience != _GROUP else " in a group" if not source.place else f" in the group {source.place}"
+    where = (
+        ""
+        if memory.audience != _GROUP
+        else " in a group"
+        if not source.place
+        else f" in the group {source.place}"
+    )
     person = "the user" if own else source.speaker or "a member"
     if noted:
         return "noted by a model" if own else f"noted by a model of what was said{where}"

@@ -134,7 +134,9 @@ def spoken_in_group(
             asked = set()
         parts, named = split_senders(message.cleaned), sender_name(message.text)
         for place, (name, written, said) in enumerate(parts, 1):
-            is_theirs = at == last and place == len(parts) and written.lstrip("@+") in {"", sender.lstrip("@+")}
+            is_theirs = (
+                at == last and place == len(parts) and written.lstrip("@+") in {"", sender.lstrip("@+")}
+            )
             who = (person if is_theirs else "") or NOBODY_KNOWN
             asked.add(who)
             plain = message if len(parts) == 1 and not name else replace(message, text=said)

@@ -385,9 +385,7 @@ class Recaller:
             self._sender.wake()
         return answer
 
-    def _request(
-        self, query: str, hearing: Hearing, standing: tuple[str, ...]
-    ) -> RecallRequest:
+    def _request(self, query: str, hearing: Hearing, standing: tuple[str, ...]) -> RecallRequest:
         recall = self._settings.recall
         # Filters of our own may drop some: ask for a few more than are wanted.
         return RecallRequest(

@@ -28,8 +28,8 @@ from pydantic import (
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import DEFAULT_NAME, Audience, NamespaceScope, named
-from gateway_plugin.schedule import Schedule
 from gateway_plugin.people import platform_id
+from gateway_plugin.schedule import Schedule
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
@@ -62,6 +62,8 @@ __all__ = [
 ]
 
 _MAX_URL_CHARS: Final = 2048
+MAX_OWNERS: Final = 16
+"""Ids of one person."""
 
 
 class RecallMode(StrEnum):
@@ -228,7 +230,7 @@ Thinking = Annotated[
     AfterValidator(lambda effort: "xhigh" if effort == "max" else effort),
 ]
 Redaction = Annotated[dict[str, Action], AfterValidator(_redaction)]
-Owners = Annotated[tuple[Name, ...], Field(max_length=16), AfterValidator(_owners)]
+Owners = Annotated[tuple[Name, ...], Field(max_length=MAX_OWNERS), AfterValidator(_owners)]
 Renamed = Annotated[dict[str, str], AfterValidator(_renamed)]
 
 

@@ -279,9 +279,7 @@ async def recall_shared(
     told = [one for one in ranked.values() if not request.named or passes(one, request.audiences)]
     rest = [one for one in ranked.values() if one not in told]
     merged = [
-        one
-        for hits in (told, rest)
-        for one in sorted(hits, key=lambda one: -one.relevance)[: request.limit]
+        one for hits in (told, rest) for one in sorted(hits, key=lambda one: -one.relevance)[: request.limit]
     ]
     return answer.model_copy(
         update={

@@ -457,7 +457,9 @@ class Toolbox:
         versions = [one for one in answer.history if may_be_shown(one, turn.hearing)]
         versions = versions or [answer.memory]
         lines = [f"{one.id} [{one.state}] {_with_age(one, self._clock, turn.hearing)}" for one in versions]
-        return ToolAnswer("\n".join(lines), {"memories": [_shown_memory(one) | _voice(one, turn) for one in versions]})
+        return ToolAnswer(
+            "\n".join(lines), {"memories": [_shown_memory(one) | _voice(one, turn) for one in versions]}
+        )
 
     async def _profile(self, asked: ProfileArguments, turn: Turn) -> ToolAnswer:
         audiences = turn.hearing.lasting
@@ -566,11 +568,7 @@ class Toolbox:
             if error.status in {400, 404, 422}:
                 return None
             raise
-        return (
-            memory
-            if memory.state != "forgotten" and may_be_shown(memory, turn.hearing)
-            else None
-        )
+        return memory if memory.state != "forgotten" and may_be_shown(memory, turn.hearing) else None
 
     async def _around(self, memory: Memory, turn: Turn) -> list[Memory]:
         """Return what was said in the same breath: the one before it, those that follow it, and its session's nearest."""

@@ -173,7 +173,6 @@ class Turn:
         """Who could hear what was said; None as in `heard_by`."""
         return self.host.audience or (self.session.said_to if self.session.key else None)
 
-
     @property
     def person(self) -> str:
         """The id of the person who wrote; "" where the host does not name them."""

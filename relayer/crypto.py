@@ -119,9 +119,7 @@ class NamespaceKeys:
         """Return the MAC by which equal texts are known without being readable."""
         return hmac.new(self._content, lp(normal_text), hashlib.sha256).digest()
 
-    def likeness_mac(
-        self, normal_text: str, audience: str, trust: str, *voice: str, suspect: bool
-    ) -> bytes:
+    def likeness_mac(self, normal_text: str, audience: str, trust: str, *voice: str, suspect: bool) -> bytes:
         """Return the MAC by which one memory repeats another: the same text, among the same, by as trusted a voice.
 
         Args:

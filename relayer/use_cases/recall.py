@@ -330,7 +330,7 @@ def _search(
     hits = _newest_first(opened, hits, allowed)
     if reading is not None and reading.asks > 0:
         hits = _later_before(opened, hits)
-    hits = [*hits[: request.limit], *_named(opened, request, question, search, hits, now)]
+    hits = [*hits[: request.limit], *_named(opened, request, question, search, hits=hits, now=now)]
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = _within(memories, request.max_tokens)
@@ -351,6 +351,7 @@ def _named(
     request: schemas.RecallRequest,
     question: _Question | None,
     search: Callable[..., SearchResult],
+    *,
     hits: Sequence[Hit],
     now: int,
 ) -> list[Hit]:

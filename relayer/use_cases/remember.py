@@ -21,9 +21,9 @@ from relayer.writing.drafts import (
     append_drafts,
     parse_vector,
     record_of,
+    voice_of,
     without_secrets,
     without_secrets_in,
-    voice_of,
 )
 from relayer.writing.present import position, remembered
 

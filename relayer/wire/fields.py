@@ -289,9 +289,7 @@ AudienceFilter = Annotated[
 sender ``telegram:777`` said in groups. ``group@`` is what names neither a sender nor a speaker, ``group@?`` what names a speaker alone.
 """
 MAX_AUDIENCES = 64
-Audiences = Annotated[
-    tuple[AudienceFilter, ...], Field(max_length=MAX_AUDIENCES), at_most(MAX_AUDIENCES)
-]
+Audiences = Annotated[tuple[AudienceFilter, ...], Field(max_length=MAX_AUDIENCES), at_most(MAX_AUDIENCES)]
 NOBODY_KNOWN = "?"
 """The sender of words that a person said and the host did not say who."""
 

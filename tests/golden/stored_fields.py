@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,8 +87,16 @@ def stored_fields() -> Fields:
 
 
 def durable(fields: Fields) -> Fields:
-    """Return the types of what is kept for ever, that is all but an index's."""
-    return {name: value for name, value in fields.items() if not name.startswith(OF_INDEXES)}
+    """Return the types of what is kept for ever, that is all but an index's; a default that is a struct by its type alone."""
+    return {
+        name: [[field, kind, _STRUCT.sub(r"\1()", default)] for field, kind, default in value]
+        for name, value in fields.items()
+        if not name.startswith(OF_INDEXES)
+    }
+
+
+# A struct that got a field is still the default that it was.
+_STRUCT = re.compile(r"^([A-Z]\w+)\(.*\)$")
 
 
 def _structs(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

@@ -36,10 +36,8 @@ def says(plugin, text, key, host, answer="Noted, thank you."):
 
 
 def asked(plugin, question, key=MAIN, host=None, **more):
-    given = plugin.before_turn(
-        question, session_key=key, host=host or by(OWNER), deadline=PATIENCE, **more
-    )
-    return html.unescape("\n".join((given.standing, given.text)))
+    given = plugin.before_turn(question, session_key=key, host=host or by(OWNER), deadline=PATIENCE, **more)
+    return html.unescape(f"{given.standing}\n{given.text}")
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +161,7 @@ def test_a_group_hears_itself_in_every_thread_and_no_other_group_does(plugin):
 
 
 ALICE, BOB = "agent:main:telegram:direct:111", "agent:main:telegram:direct:222"
-SECRET = "My surgery is on the ninth of March at the harbour hospital."  # noqa: S105 - a sentence
+SECRET = "My surgery is on the ninth of March at the harbour hospital."
 
 
 def test_direct_chats_that_the_host_keeps_apart_are_kept_apart(site):

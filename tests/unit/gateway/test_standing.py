@@ -218,5 +218,7 @@ def test_what_the_relayer_was_not_asked_for_does_not_stand():
 
 def test_no_line_is_cut_to_fit_and_none_means_no_text():
     said = [line("我对花生过敏。" * 20), line("I'm allergic to wasps.")]
-    assert [one.text for one in standing_block(said, 80, ("agent", "direct:")).lines] == ["I'm allergic to wasps."]
+    assert [one.text for one in standing_block(said, 80, ("agent", "direct:")).lines] == [
+        "I'm allergic to wasps."
+    ]
     assert standing_block([], 150, ("agent", "direct:")).text == ""
