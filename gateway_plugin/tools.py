@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from typing import Any, ClassVar, Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
     TRUSTED,
     age_in_words,
@@ -31,7 +32,7 @@ from gateway_plugin.formatting import (
     may_be_told,
     told_at,
 )
-from gateway_plugin.identity import Identity, audience_name, typed
+from gateway_plugin.identity import Audience, Identity, audience_name, parse_session_key, typed
 from gateway_plugin.injection import scan
 from gateway_plugin.people import Hearing
 from gateway_plugin.query import moment_of
@@ -430,7 +431,11 @@ class Toolbox:
             said = read_transcript(turn.host.transcripts, asked.path, anchor=asked.anchor, turns=asked.turns)
         except NoSuchLog as absent:
             said = await read_kept(self._client, asked, absent, turn)
-        return ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
+        lines = [escape(redact(line).text) for line in said.split("\n")]
+        if _is_group(asked.path):
+            # The log of a group does not say which member spoke.
+            lines = [re.sub(r"^\[User\]:", "[A member]:", line) for line in lines]
+        return ToolAnswer("\n".join(lines))
 
     async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
         page = await self._client.list_memories(
@@ -601,6 +606,15 @@ class Toolbox:
         JobArguments: _job,
         StatusArguments: _status,
     }
+
+
+def _is_group(path: str) -> bool:
+    """Return whether a path is the key of a session in which several people speak."""
+    try:
+        ref = parse_session_key(path)
+    except IdentityError:
+        return False
+    return Audience.DIRECT not in {ref.said_to, ref.audience}
 
 
 def _sender(turn: Turn) -> str:

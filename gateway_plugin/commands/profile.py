@@ -33,7 +33,9 @@ def profile(
     ] = None,
     audience: Annotated[
         list[str] | None,
-        typer.Option(help="agent, direct, group; without it agent and group: nothing from direct messages."),
+        typer.Option(
+            help="agent, direct, group; without it agent and your own words in groups: nothing from direct messages."
+        ),
     ] = None,
     trust: Annotated[
         list[str] | None, typer.Option(help="user, imported, assistant, tool; without it user and imported.")
@@ -60,10 +62,13 @@ def profile(
             fail(USAGE, "--standing goes with no other choice", fix)
         _show_standing(find_context(url, agent), as_json=as_json)
         return
-    audiences = _names("--audience", audience or ["agent", "group"], _AUDIENCES)
     trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
     named = _names("--section", section or [*SECTIONS], tuple(SECTIONS))
     context = find_context(url, agent)
+    # What others said in a group is nobody's profile.
+    shown = Hearing.of_owner(context.settings.owners, "").lasting
+    own = tuple(one for one in shown if not one.startswith("direct"))
+    audiences = _names("--audience", audience, _AUDIENCES) if audience else own
     answer = with_client(
         context.settings,
         lambda client: client.profile(
