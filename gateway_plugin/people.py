@@ -49,9 +49,16 @@ class Hearing:
     private: bool = False
 
     @classmethod
-    def of_group(cls, place: str, owners: Collection[str]) -> Hearing:
-        """Return what a group hears: what the agent knows, and what was said in this group."""
-        return cls(("agent", f"{_GROUP}:", f"{_GROUP}:{place}"), own=frozenset(owners))
+    def of_group(cls, place: str, owners: Collection[str], *, doubtful: bool = False) -> Hearing:
+        """Return what a group hears: what the agent knows, and what was said in this group.
+
+        Args:
+            place: the group.
+            owners: the ids of the owner.
+            doubtful: it may be a direct chat: what is said there is kept as one's, and heard nowhere else.
+        """
+        itself = (f"direct:{place}",) if doubtful else ()
+        return cls(("agent", f"{_GROUP}:", f"{_GROUP}:{place}", *itself), own=frozenset(owners))
 
     @classmethod
     def of_peer(cls, place: str, person: str) -> Hearing:

@@ -184,14 +184,14 @@ class Turn:
         if self.said_to is None:
             return ""
         if self.said_to is Audience.DIRECT:
-            return self._peer
+            return self._peer or (self._group if self._is_doubtful else "")
         return self._group or NOBODY_KNOWN
 
     @property
     def hearing(self) -> Hearing:
         """Whose memories may be told in it."""
         if self.host.among_several(self.session):
-            return Hearing.of_group(self._group, self.owners)
+            return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
         if self._peer and self.owners.isdisjoint({self._peer, self.person}):
             return Hearing.of_peer(self._peer, self.person)
         return Hearing.of_owner(self.owners, self.person)
@@ -205,6 +205,11 @@ class Turn:
         # Where the host follows a person across platforms, the key names the person and no platform.
         peer = self.session.peer
         return "" if peer is None else platform_id(self.session.platform or "peer", peer)
+
+    @property
+    def _is_doubtful(self) -> bool:
+        """Whether neither the key nor the host says how many people are there."""
+        return self.host.audience is None and self.session.audience is not self.session.said_to
 
     @property
     def _group(self) -> str:

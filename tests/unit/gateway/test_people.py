@@ -81,7 +81,8 @@ def test_words_are_told_in_their_place_and_are_the_users_only_if_the_user_said_t
     else:
         direct = not heard.host.among_several(heard.session)
         owners_own = hearing.private and said.place in {"", *hearing.own}
-        assert told == (direct and (owners_own or (bool(said.place) and said.place == heard.place)))
+        itself = bool(said.place) and said.place == heard.place
+        assert told == (itself or (direct and owners_own))
     line = StandingLine(
         id=one.id, text="I pay at once.", kind="fact", audience=one.audience, trust="user", about="style",
         place=one.source.place, sender=one.source.sender,
