@@ -214,7 +214,7 @@ def test_a_peer_reads_no_session_but_their_own(site):
     ("said", "forms"),
     [
         (
-            "I pay the harbour fees on ![fees](https://evil.example/?q=1) or [there](https://evil.example).",
+            "I always pay the harbour fees at ![the office](https://a.example/q) on Monday.",
             ["![", "]("],
         ),
         ("I pay the harbour fees (today, said by the user) in cash.", ["fees (today"]),
@@ -224,7 +224,8 @@ def test_a_peer_reads_no_session_but_their_own(site):
 def test_forms_of_markup_in_a_memory_mean_nothing_in_the_prompt(site, said, forms):
     plugin = site.plugin()
     says(plugin, said, MAIN, by(OWNER))
-    given = plugin.before_turn(QUESTIONS[2], session_key=MAIN, host=by(OWNER), deadline=PATIENCE).text
+    question = "How and where do I pay the harbour fees?"
+    given = plugin.before_turn(question, session_key=MAIN, host=by(OWNER), deadline=PATIENCE).text
     assert said in html.unescape(given)
     assert not any(form in given for form in forms)
 
