@@ -148,6 +148,31 @@ _LEAST_SECONDS: Final = 0.001
 _SPARE_SECONDS: Final = 0.05
 
 
+def turn_request(
+    recall: RecallSettings, query: str, hearing: Hearing, standing: tuple[str, ...] = ()
+) -> RecallRequest:
+    """Return the request that recalls for one turn.
+
+    Args:
+        recall: the gateway's settings.
+        query: the text to search for.
+        hearing: whose memories may be told in the turn.
+        standing: ids of the memories in the session's standing block.
+    """
+    # Filters of our own may drop some: ask for a few more than are wanted.
+    return RecallRequest(
+        query=query,
+        limit=min(recall.max_results + _SPARE + len(standing), 100),
+        floor=recall.min_score,
+        audiences=hearing.audiences,
+        trusts=TRUSTED,
+        **ranking(recall),
+        # What was not set is left out: a relayer that does not know it answers all the same.
+        **({"standing": standing} if standing else {}),
+        **({"named": hearing.named} if hearing.named else {}),
+    )
+
+
 class Recaller:
     """Recalls for the turns of one plugin; `trace` tells about the last one."""
 
@@ -278,7 +303,9 @@ class Recaller:
         grace = limits.setup_grace_timeout_ms / 1000 if active is not None and active.allowed else 0.0
         soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
         try:
-            request = self._request(query.search, turn.hearing, self.standing.now(turn).ids)
+            request = turn_request(
+                self._settings.recall, query.search, turn.hearing, self.standing.now(turn).ids
+            )
             answer, cached = await self._find(request, identity, soon)
         except GatewayError as error:
             injection = self._injection(error.outcome, start, detail=str(error))
@@ -384,21 +411,6 @@ class Recaller:
         if self._positions.changed:
             self._sender.wake()
         return answer
-
-    def _request(self, query: str, hearing: Hearing, standing: tuple[str, ...]) -> RecallRequest:
-        recall = self._settings.recall
-        # Filters of our own may drop some: ask for a few more than are wanted.
-        return RecallRequest(
-            query=query,
-            limit=min(recall.max_results + _SPARE + len(standing), 100),
-            floor=recall.min_score,
-            audiences=hearing.audiences,
-            trusts=TRUSTED,
-            **ranking(recall),
-            # What was not set is left out: a relayer that does not know it answers all the same.
-            **({"standing": standing} if standing else {}),
-            **({"named": hearing.named} if hearing.named else {}),
-        )
 
     def _injection(
         self,

@@ -28,7 +28,7 @@ from relayer.http.compat.front import Services as CompatServices
 from relayer.http.compat.names import Tokens, inner_account
 from relayer.http.compat.table import table as compat_table
 from relayer.http.health import Readiness
-from relayer.http.limits import ConnectionLimits, Connections, Limits
+from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
@@ -58,6 +58,7 @@ from relayer.settings.keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
+from relayer.wire.connections import ConnectionLimits, Connections
 from relayer.wire.schemas import VersionResponse
 from relayer.worker_line import WorkerLine
 
@@ -147,6 +148,7 @@ async def build(
         # The operator names an account by the id that is shown; the same id may be one of gateways and one of MemWal's.
         also = {inner_account(account): quota for account, quota in own.items()}
         quotas = Quotas(ports, settings.quota, {**own, **also})
+        stack.push_async_callback(quotas.close)
         namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
@@ -189,6 +191,7 @@ async def build(
         )
         is_first = seat is None or seat.is_first
         _start_background(scheduler, relayer, settings.forget_inactive_days if is_first else 0)
+        scheduler.start(quotas.task)
         if traces is not None:
             scheduler.start(traces.task)
         if line is not None:
@@ -206,7 +209,8 @@ async def _namespaces(
     quotas: Quotas,
 ) -> OpenNamespaces:
     async def making(access: Access) -> None:
-        await accounts.make(access.account, access.principal.peer)
+        if await accounts.make(access.account, access.principal.peer):
+            quotas.begin(access.account)
 
     await asyncio.to_thread(load_readers)
     return OpenNamespaces(
@@ -301,7 +305,7 @@ def _assemble(
         services,
         metrics=metrics,
         randomness=context.randomness,
-        compat=_compat(settings, services, acceptance.connections, limits, metrics, shared=shared),
+        compat=_compat(settings, services, acceptance, metrics, shared=shared),
         traces=traces,
     )
     indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
@@ -317,8 +321,7 @@ def _assemble(
 def _compat(
     settings: RelayerSettings,
     native: Services,
-    connections: Connections,
-    limits: Limits,
+    acceptance: Acceptance,
     metrics: Metrics,
     *,
     shared: Shared | None,
@@ -330,12 +333,14 @@ def _compat(
     if settings.compat_legacy:
         log.warning(
             "legacy_clients_served",
-            why="--compat-legacy: requests without a nonce are known by their signatures alone, and what they sign leaves out the account",
+            why="--compat-legacy: requests without a nonce are known by their signatures alone, and answered for their keys' own accounts",
         )
-    acceptance = CompatAcceptance(
+    front = CompatAcceptance(
         native.accounts,
         context.keys,
-        limits,
+        acceptance.limits,
+        bodies=acceptance.bodies,
+        authorities=acceptance.authorities,
         points=Points(
             Rates(*settings.compat_rates),
             context.clock,
@@ -351,9 +356,9 @@ def _compat(
         native.accounts,
         native.quotas,
         tokens=Tokens(context.keys),
-        acceptance=acceptance,
-        limits=limits,
-        connections=connections,
+        acceptance=front,
+        limits=acceptance.limits,
+        connections=acceptance.connections,
         readiness=native.readiness,
         version=native.version,
         public_url=settings.public_url,

@@ -358,14 +358,14 @@ def _named(
     """Return hits of the audiences that count only if the query names a speaker or a place of theirs; those that it names first."""
     if not request.named or question is None:
         return []
-    allowed = opened.allowed(request.model_copy(update={"audiences": request.named}), now) or set()
+    allowed = opened.allowed(request.model_copy(update={"audiences": request.named}), now)
     places = {f"group:{place}" for place in opened.places_in(question.text)}
-    if not allowed.difference(hit.key for hit in hits):
-        return []
     named: list[Hit] = []
     rest: list[Hit] = []
     known = {hit.key for hit in hits}
-    for hit in _distinct(opened, search(allowed=allowed - known).hits):
+    for hit in _distinct(opened, search(allowed=allowed).hits):
+        if hit.key in known:
+            continue
         in_place = places and not places.isdisjoint(audiences_of(opened.hit(hit.key).record))
         (named if hit.spoken or in_place else rest).append(hit)
     return [*named[: request.limit], *rest[:_MOST_UNNAMED]]
