@@ -194,7 +194,8 @@ class Turn:
             return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
         if self._peer and self.owners.isdisjoint({self._peer, self.person}):
             return Hearing.of_peer(self._peer, self.person)
-        return Hearing.of_owner(self.owners, self.person)
+        # The host may know the owner under another id than the session key.
+        return Hearing.of_owner(self.owners | {self._peer}, self.person)
 
     @property
     def _platform(self) -> str:
