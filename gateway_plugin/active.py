@@ -18,7 +18,7 @@ from typing import Final
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
 from gateway_plugin.errors import DeadlineExceeded, GatewayError
-from gateway_plugin.formatting import TRUSTED, audible_to, format_summary
+from gateway_plugin.formatting import TRUSTED, format_summary
 from gateway_plugin.host_model import HostModelUnavailable, LentModel, given_answer, host_question
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
@@ -254,7 +254,7 @@ class ActiveRecaller:
             max_chars=active.max_summary_chars,
             prompt_append=active.prompt_append,
             prompt_override=active.prompt_override,
-            audiences=audible_to(turn.heard_by),
+            audiences=turn.hearing.lasting,
             trusts=TRUSTED,
             **{name: value for name, value in about_model.items() if value},
         )

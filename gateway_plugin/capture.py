@@ -189,6 +189,7 @@ def capture_turn(
         audience=audience_name(turn.said_to),
         host=turn.host.host[:MAX_SESSION],
         session=session[:MAX_SESSION],
+        place=turn.place,
         store_transcript=stored,
     )
     redacted = tuple(sorted({kind for item in kept for kind in item.redacted}))
@@ -254,6 +255,7 @@ def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored:
         speaker=message.speaker,
         suspect=item.suspect,
         **({"calls": calls} if calls else {}),
+        **({"sender": message.sender} if message.sender else {}),
     )
 
 
@@ -309,6 +311,7 @@ class Capturer:
                 session_end=True,
                 audience=audience_name(turn.said_to),
                 host=turn.host.host[:MAX_SESSION],
+                **({"place": turn.place} if turn.place else {}),
                 idempotency_key=_ending_key(turn.identity, session, turns),
             )
             item = OutboxItem(owner, request, int(self._clock.now() * 1000))
@@ -442,7 +445,8 @@ class TurnCapture:
     ) -> CaptureReport:
         chat = parse_session_key(key or "")
         if host.among_several(chat):
-            messages = tuple(spoken_in_group(message) for message in messages)
+            person = self.turns.known(key, host).person
+            messages = spoken_in_group(messages, person=person, sender=host.sender or "")
         if messages:
             self.watchdog.handed_over()
         said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")

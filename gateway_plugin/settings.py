@@ -28,6 +28,7 @@ from pydantic import (
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import DEFAULT_NAME, Audience, NamespaceScope, named
+from gateway_plugin.people import platform_id
 from gateway_plugin.schedule import next_time
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
@@ -61,6 +62,8 @@ __all__ = [
 ]
 
 _MAX_URL_CHARS: Final = 2048
+MAX_OWNERS: Final = 16
+"""Ids of one person."""
 
 
 class RecallMode(StrEnum):
@@ -200,6 +203,13 @@ def _renamed(pairs: dict[str, str]) -> dict[str, str]:
     return whose
 
 
+def _owners(given: tuple[str, ...]) -> tuple[str, ...]:
+    people = [one.partition(":") for one in given]
+    if not all(platform.strip() and name.strip() for platform, _, name in people):
+        raise ValueError("is no platform and id; write telegram:777, as the host's log shows the sender")
+    return tuple(dict.fromkeys(platform_id(platform, name) for platform, _, name in people))
+
+
 def _cron(line: str) -> str:
     next_time(line, 0.0)
     return line
@@ -220,6 +230,7 @@ Thinking = Annotated[
     AfterValidator(lambda effort: "xhigh" if effort == "max" else effort),
 ]
 Redaction = Annotated[dict[str, Action], AfterValidator(_redaction)]
+Owners = Annotated[tuple[Name, ...], Field(max_length=MAX_OWNERS), AfterValidator(_owners)]
 Renamed = Annotated[dict[str, str], AfterValidator(_renamed)]
 
 
@@ -604,6 +615,10 @@ class PluginSettings(_Settings):
     consolidation: ConsolidationSettings = Field(
         ConsolidationSettings(),
         description="promotes what turns keep needing, and finds what repeats, on a schedule",
+    )
+    owners: Owners = Field(
+        (),
+        description="you, on each platform: `telegram:777`; these direct chats are one person's, and what they say in a group is the user's",
     )
     disabled: bool = False
     unused: tuple[str, ...] = ()

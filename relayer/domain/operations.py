@@ -17,6 +17,7 @@ from enum import StrEnum
 import msgspec
 
 from relayer.errors import CorruptNamespace, UpgradeRequired
+from relayer.wire.fields import audience_filters
 
 DIALOGUE = "dialogue"
 """The ``source.transcript`` of a kept turn. A memory may have it too, but a memory has a text."""
@@ -37,7 +38,7 @@ class Kind(StrEnum):
 
 
 class Audience(StrEnum):
-    """Among whom it was said; a direct message never surfaces in a group."""
+    """Among whom it was said; a direct message never surfaces in a group. `Source.place` says in which one."""
 
     AGENT = "agent"
     DIRECT = "direct"
@@ -63,7 +64,11 @@ class Role(StrEnum):
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
-    """Where it comes from. ``span`` is the evidence's start and end in characters of the text."""
+    """Where it comes from. ``span`` is the evidence's start and end in characters of the text.
+
+    ``place`` is the group in which it was said, or the person to whom; ``sender`` the person who said it in a group, or to whom the
+    assistant said it there. Both are a platform and an id, or "".
+    """
 
     host: str = ""
     agent: str = ""
@@ -74,6 +79,8 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     span: tuple[int, int] | None = None
     transcript: str = ""
     reference: str = ""
+    place: str = ""
+    sender: str = ""
 
 
 class Model(msgspec.Struct, frozen=True, array_like=True):
@@ -134,6 +141,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     def is_dialogue(self) -> bool:
         """Return whether this is a kept turn and not a memory."""
         return not self.text and self.source.transcript == DIALOGUE
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """Return every `relayer.wire.fields.AudienceFilter` that this record passes."""
+        return audience_filters(self.audience, self.source.place, self.source.sender, self.source.speaker)
 
     @property
     def said_at(self) -> int:

@@ -1,7 +1,7 @@
 """The bytes of an index object: header, head, and three runs of sealed blocks.
 
     offset  size  field
-    0       4     magic "MRI2"
+    0       4     magic "MRI1"
     4       8     bytes of the object, big endian, as are the next two
     12      4     bytes of the head
     16      4     where the blocks begin

@@ -30,7 +30,7 @@ from relayer.extraction.words import clean
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import Memory, is_heard
 from relayer.wire import codec as ulid
 from relayer.wire.fields import SPOKEN_ROLES, clip, one_line
 from relayer.wire.memories import AnalyzeRequest, TurnItem
@@ -92,6 +92,7 @@ async def keep_turn(
             agent=access.principal.certificate.agent,
             session=request.session,
             transcript=DIALOGUE,
+            place=request.place,
         ),
         author=access.principal.author,
         lines=lines,
@@ -122,7 +123,7 @@ async def transcript(
         lines: list[Line] = []
         now = ctx.clock.now_ms()
         for place, turn in enumerate(opened.turns(request.session)):
-            among = not request.audiences or turn.record.audience in request.audiences
+            among = not request.audiences or is_heard(turn.record, request.audiences)
             if among and may_be_read(opened, turn.state, now):
                 lines += lines_of(turn)
             if place % _AT_ONCE == _AT_ONCE - 1:

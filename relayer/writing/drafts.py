@@ -127,6 +127,8 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
             message_ids=given.message_ids,
             transcript=given.transcript,
             reference=given.reference,
+            place=given.place,
+            sender=given.sender,
         ),
         idempotency_key=idempotency_key or "",
         author=access.principal.author,
@@ -229,6 +231,12 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
                 yield memory, cosine
 
 
+def voice_of(record: Record) -> tuple[str, ...]:
+    """Return where a memory was said and by whom, for its MAC; nothing where neither is known."""
+    source = record.source
+    return (source.place, source.sender) if source.place or source.sender else ()
+
+
 def same_voice(one: Record, other: Record) -> bool:
     """Whether both were said by the same voice among the same people."""
     return (
@@ -236,6 +244,8 @@ def same_voice(one: Record, other: Record) -> bool:
         and one.trust is other.trust
         and one.suspect is other.suspect
         and one.source.speaker == other.source.speaker
+        and one.source.place == other.source.place
+        and one.source.sender == other.source.sender
         # In a group nobody can tell whose words they are when no name stands by them.
         and not (other.audience is Audience.GROUP and not other.source.speaker)
     )
@@ -518,7 +528,7 @@ async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) ->
 
     def macs_of(new: Record) -> tuple[bytes, bytes]:
         normal = normal_text(new.text)
-        likeness = keys.likeness_mac(normal, new.audience, new.trust, suspect=new.suspect)
+        likeness = keys.likeness_mac(normal, new.audience, new.trust, *voice_of(new), suspect=new.suspect)
         return keys.content_mac(normal), likeness
 
     records = [draft.record for draft in drafts]

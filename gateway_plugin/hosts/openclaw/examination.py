@@ -44,6 +44,7 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
         yield _one_memory(config)
         yield _tools(config)
     yield _access(config, name)
+    yield _people(config, name, environ)
     yield _own_model(config, name, environ)
     yield _variables(config, environ)
     yield _recorder(config, environ)
@@ -71,6 +72,25 @@ def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str,
             named = named or json.loads((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
     named = named or "memrelay-gateway"
     return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
+
+
+def _people(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
+    """Tell how people are kept apart, and whether the owner is known among them."""
+    settings = safe_load(core_config(config.settings, environ), environ).settings
+    owners = {*config.owners, *(settings.owners if settings else ())}
+    several = [channel for channel, allowed in config.senders.items() if len(allowed) > 1 or "*" in allowed]
+    set_owners = (
+        f"openclaw config set plugins.entries.{name}.config.owners '[\"telegram:YOUR-ID\"]' --strict-json"
+    )
+    known = f"the owner is {', '.join(sorted(owners))}" if owners else "no id of the owner is known"
+    if config.keeps_people_apart:
+        found = f"direct chats are kept apart, and so are their memories; {known}"
+        return Check("openclaw people", True, found, f"{set_owners}; {_RESTART}", warning=not owners)
+    found = f"all direct chats are one (session.dmScope is main), and who writes there is one person to memory; {known}"
+    if several:
+        found += f"; {', '.join(several)} allows several people"
+    fix = f"openclaw config set session.dmScope per-channel-peer, and {set_owners}; {_RESTART}"
+    return Check("openclaw people", True, found, fix, warning=bool(several))
 
 
 async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncIterator[Check]:

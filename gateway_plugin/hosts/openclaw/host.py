@@ -21,7 +21,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
 from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.hosts.openclaw.config import core_config, state_folder
+from gateway_plugin.hosts.openclaw.config import core_config, state_folder, with_owners
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
@@ -230,7 +230,7 @@ class OpenClawHost:
         try:
             self._model = OpenClawModel(self._ask) if params.get("model") is True and self._ask else None
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
-            settings = await self._with_relayer(settings)
+            settings = await self._with_relayer(with_owners(settings, self._environ))
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
             self._problem = str(error)

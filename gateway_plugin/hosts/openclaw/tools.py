@@ -19,7 +19,7 @@ from gateway_plugin.settings import NamespaceScope
 from gateway_plugin.tool_arguments import ToolError, tool_schemas
 from gateway_plugin.tools import ToolAnswer
 from gateway_plugin.transcript import NoSuchLog
-from gateway_plugin.turn import HostFiles
+from gateway_plugin.turn import HostFiles, Turn
 
 _MAX_MESSAGES: Final = 2000
 _BUSY_SECONDS: Final = 1.0
@@ -186,10 +186,9 @@ def _sessions(plugin: AsyncMemoryPlugin, context: Json, state: Path) -> AgentSes
         ref = parse_session_key(session_key_of(context) or "")
     except IdentityError:
         return None
-    shared = (
-        host_turn(context).heard_by(ref) is Audience.DIRECT
-        and plugin.settings.namespace.scope is NamespaceScope.AGENT
-    )
+    owners = frozenset(plugin.settings.owners)
+    turn = Turn(session=ref, host=host_turn(context), whose=IdentityError("of no namespace"), owners=owners)
+    shared = turn.hearing.private and plugin.settings.namespace.scope is NamespaceScope.AGENT
     agent = context.get("agentId") if ref.agent is None else ref.agent
     return AgentSessions(state, str(agent or DEFAULT_AGENT), None if shared else ref.key)
 

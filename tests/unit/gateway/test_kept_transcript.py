@@ -145,7 +145,7 @@ def test_in_a_group_only_the_groups_own_session_is_asked_for(call, wire):
     assert "/v1/transcript" not in wire.paths()
     wire.script = [kept(*LINES)]
     assert not call(GROUP, key=GROUP).failed
-    assert wire.bodies("/v1/transcript")[0]["audiences"] == ["agent", "group"]
+    assert wire.bodies("/v1/transcript")[0]["audiences"] == ["agent", "group:", "group:telegram:7"]
 
 
 def test_a_session_that_the_host_does_not_let_be_read_is_not_asked_for(call, wire, tmp_path):

@@ -246,20 +246,24 @@ def test_what_was_said_in_a_direct_chat_never_reaches_a_group(plugin, wire):
     assert plugin.before_turn(QUESTION, session_key="agent:main:telegram:direct:42").status == "ok"
     group = plugin.before_turn(QUESTION, session_key="agent:main:telegram:group:77")
     assert (group.status, group.text) == ("empty", "")
-    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
+    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group:", "group:telegram:77"]
 
 
 @pytest.mark.row("AM-05", level="e2e")
 def test_what_was_said_in_a_direct_chat_never_reaches_a_chat_of_no_told_type(plugin, wire):
     plugin.after_turn(TURN, session_key="agent:main:slack:dm:U1")
     assert plugin.before_turn(QUESTION, session_key="agent:main:slack:C123").status == "empty"
-    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
+    heard = wire.bodies("/v1/recall")[-1]["audiences"]
+    assert heard[:2] == ["agent", "group:"]
+    assert heard[-1] == "direct:host:agent:main:slack:c123"
 
 
 def test_what_was_said_in_a_chat_of_no_told_type_never_reaches_a_group(plugin, wire):
     plugin.after_turn(TURN, session_key="agent:main:slack:C123")
     assert plugin.before_turn(QUESTION, session_key="agent:main:slack:group:G1").status == "empty"
-    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:dm:U1").status == "ok"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:dm:U1").status == "empty"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:main").status == "empty"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:C123").status == "ok"
 
 
 @pytest.mark.parametrize("audience", [Audience.DIRECT, Audience.GROUP])
@@ -268,7 +272,9 @@ def test_a_host_that_knows_the_chats_type_has_the_last_word(plugin, audience):
     plugin.after_turn(TURN, session_key=key, host=host)
     assert plugin.before_turn(QUESTION, session_key=key, host=host).status == "ok"
     heard = plugin.before_turn("Which coffee do I like best?", session_key="agent:main:slack:room:R1")
-    assert heard.status == ("empty" if audience is Audience.DIRECT else "ok")
+    assert heard.status == "empty"
+    main = plugin.before_turn("Which coffee do I like best?", session_key="agent:main:main")
+    assert main.status == ("ok" if audience is Audience.DIRECT else "empty")
 
 
 @pytest.mark.parametrize(
