@@ -16,7 +16,7 @@ import os
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 from urllib.request import getproxies, proxy_bypass
@@ -52,11 +52,12 @@ _REQUEST_HEADERS: Final = {"accept": "application/json", "user-agent": f"memrela
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back."""
+    """A response; ``accepted`` once it is proven to answer a request that the relayer had accepted."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+    accepted: bool = False
 
 
 def signed_headers(
@@ -265,6 +266,7 @@ class Refusal:
         request_id: what to quote to an operator.
         retry_after: seconds that the relayer asks to wait; 0 when it does not say.
         server_time: its clock, in seconds since the epoch, where it says so.
+        accepted: whether it refuses a request that it had accepted.
     """
 
     status: int
@@ -273,6 +275,7 @@ class Refusal:
     request_id: str = ""
     retry_after: float = 0.0
     server_time: int | None = None
+    accepted: bool = False
 
     @classmethod
     def parse(cls, answer: HttpAnswer) -> Refusal:
@@ -283,14 +286,29 @@ class Refusal:
             problem = Problem.model_validate_json(answer.body)
         except ValidationError:
             detail = "the relayer says no in a form that is unknown here: update this plugin"
-            return cls(answer.status, f"http_{answer.status}", detail, request_id, header)
+            return cls(
+                answer.status,
+                f"http_{answer.status}",
+                detail,
+                request_id,
+                header,
+                accepted=answer.accepted,
+            )
         server_time = problem.server_time
         if server_time is not None and abs(server_time) >= _MS_FROM:
             server_time //= 1000
         # A body may say less than the header, never that it is sooner.
         retry_after = max(problem.retry_after or 0.0, header)
         detail = _with_fields(problem)[:_MAX_DETAIL]
-        return cls(answer.status, problem.code, detail, problem.request_id, retry_after, server_time)
+        return cls(
+            answer.status,
+            problem.code,
+            detail,
+            problem.request_id,
+            retry_after,
+            server_time,
+            accepted=answer.accepted,
+        )
 
     @property
     def temporary(self) -> bool:
@@ -301,7 +319,9 @@ class Refusal:
         """Return the error that a caller of the client sees."""
         if self.status == 504:
             return DeadlineExceeded(f"the relayer's work ({self.detail})")
-        return RelayerRefused(self.code, self.detail, status=self.status, request_id=self.request_id)
+        return RelayerRefused(
+            self.code, self.detail, status=self.status, request_id=self.request_id, accepted=self.accepted
+        )
 
 
 def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
@@ -625,8 +645,10 @@ class Caller:
         """
         try:
             if signed.verifier is not None:
-                signed.verifier.check(answer.headers.get(PROOF_HEADER, ""), answer.status, answer.body)
-            elif answer.status >= 300:
+                proof = answer.headers.get(PROOF_HEADER, "")
+                accepted = signed.verifier.check(proof, answer.status, answer.body)
+                return replace(answer, accepted=accepted)
+            if answer.status >= 300:
                 raise self._unproven(answer)
         except NotAccepted as error:
             raise self._unproven(answer) from error
@@ -675,7 +697,14 @@ class Caller:
             nonce=nonce,
             route=keys.route,
         )
-        verifier = Verifier(headers[signing.SIGNATURE_HEADER], relayer, keys.answer_key)
+        request = signing.answered_request(
+            headers[signing.SIGNATURE_HEADER],
+            method=call.method,
+            target=call.target,
+            digest=headers[signing.DIGEST_HEADER],
+            content_type=typed.get("content-type", ""),
+        )
+        verifier = Verifier(request, relayer, keys.answer_key)
         return _Signed({**headers, **typed}, body, verifier)
 
     async def _fetch_keys(self) -> schemas.KeysResponse:

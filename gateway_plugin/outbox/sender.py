@@ -344,6 +344,9 @@ class Sender:
             if self._promised is not None and answer.host_model:
                 self._promised(item.owner)
         except RelayerRefused as error:
+            if not error.accepted:
+                # Of this request, or of a copy that a proxy changed: the item stays.
+                raise
             # The key says what the item says: under the same key, the relayer has it already.
             if error.code != "idempotency_conflict":
                 if error.code not in _LASTING and (error.status in _PASSING or error.status >= 500):
@@ -365,7 +368,11 @@ class Sender:
         try:
             return await self._client.analyze(identity, request)
         except RelayerRefused as error:
-            if error.status not in _MISUNDERSTOOD or not (request.store_transcript or request.host_model):
+            if (
+                not error.accepted
+                or error.status not in _MISUNDERSTOOD
+                or not (request.store_transcript or request.host_model)
+            ):
                 raise
             # A relayer of before these does not know what it is asked for; the turn is worth more than that.
             answer = await self._client.analyze(identity, without_extras(request))
