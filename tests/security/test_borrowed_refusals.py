@@ -124,7 +124,7 @@ class Proxy:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         method, target, _ = head[0].split(" ")
         headers = tuple(tuple(line.split(": ", 1)) for line in head[1:] if line)
-        length = int(dict((name.lower(), value) for name, value in headers).get("content-length", "0"))
+        length = int({name.lower(): value for name, value in headers}.get("content-length", "0"))
         return Sent(method, target, headers, await reader.readexactly(length))
 
 
