@@ -23,6 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import certifi
+from cachetools import LRUCache
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
@@ -350,32 +351,92 @@ def _seconds(text: str) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-class RelayerBreaker(Breaker):
-    """Holds calls to a relayer back for a minute from the third failure in a row on (AM-26)."""
+_FAILURES_IN_A_ROW: Final = 3
+_BREAKER_SECONDS: Final = 60.0
+_BREAKER_NAMESPACES: Final = 256
+
+
+class RelayerBreaker:
+    """Holds calls back for a minute from the third failure in a row on (AM-26): to a relayer, and to each namespace of it.
+
+    A relayer that does not answer, or that is not the trusted one, is held back for all. A call that is late, or that a
+    relayer answers with a failure, counts against its namespace. It counts against the relayer once for each such
+    namespace, until any call succeeds: three slow namespaces are a slow relayer.
+
+    Args:
+        clock: the time.
+    """
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock.monotonic, limit=3, first=60.0, longest=60.0)
+        self._clock = clock
+        self._relayer = self._new()
+        self._namespaces: LRUCache[str, Breaker] = LRUCache(_BREAKER_NAMESPACES)
+        self._failing: set[str] = set()
         self._last: GatewayError | None = None
 
-    def check(self) -> None:
+    @property
+    def remaining(self) -> float:
+        """Seconds until the relayer, and every namespace, may be called again; 0 while all calls go through."""
+        return max(
+            self._relayer.remaining, *(breaker.remaining for breaker in self._namespaces.values()), 0.0
+        )
+
+    def check(self, namespace: str = "") -> None:
         """Let a call through, of which one is the trial when the pause is over.
+
+        Args:
+            namespace: of the call; empty for one that is about no namespace.
 
         Raises:
             RelayerUnreachable: not now.
-            RelayerUntrusted: not now, and who answered last did not prove to be the relayer.
+            RelayerUntrusted: not now, and the last response did not prove to be the relayer's.
         """
-        seconds = self.wait()
+        own = self._namespaces.get(namespace)
+        # The namespace's own trial is not used up by a call that the relayer's pause holds back anyway.
+        if not self._relayer.remaining and own is not None and (seconds := own.wait()):
+            raise RelayerUnreachable(
+                f"the relayer failed {own.failures} times in a row in namespace {namespace}; "
+                f"the next try is in {seconds:.0f} s"
+            )
+        seconds = self._relayer.wait()
         if seconds and isinstance(self._last, RelayerUntrusted):
             raise RelayerUntrusted(f"{self._last} (the next try is in {seconds:.0f} s)")
         if seconds:
             raise RelayerUnreachable(
-                f"the relayer failed {self.failures} times in a row; the next try is in {seconds:.0f} s"
+                f"the relayer failed {self._relayer.failures} times in a row; the next try is in {seconds:.0f} s"
             )
 
+    def succeeded(self, namespace: str = "") -> None:
+        """Record a response: the relayer is well, and so is the call's namespace."""
+        self._relayer.succeeded()
+        self._failing.clear()
+        self._namespaces.pop(namespace, None)
+
     def failed_by(self, error: GatewayError | None) -> None:
-        """Note that it did not answer, and why."""
+        """Record that the relayer did not answer; ``error`` says why, None that it was late or failed."""
         self._last = error
-        self.failed()
+        self._relayer.failed()
+
+    def failed_in(self, namespace: str) -> None:
+        """Record that a call was late or failed; ``namespace`` is empty for a call that is about none."""
+        if not namespace:
+            self.failed_by(None)
+            return
+        own = self._namespaces.get(namespace)
+        if own is None:
+            own = self._namespaces[namespace] = self._new()
+        own.failed()
+        if namespace not in self._failing:
+            self._failing.add(namespace)
+            self.failed_by(None)
+
+    def _new(self) -> Breaker:
+        return Breaker(
+            self._clock.monotonic,
+            limit=_FAILURES_IN_A_ROW,
+            first=_BREAKER_SECONDS,
+            longest=_BREAKER_SECONDS,
+        )
 
 
 # What the relayer refuses whoever asks, whatever is asked.
@@ -458,6 +519,11 @@ class ApiCall:
     attempts: int = ATTEMPTS
     margin: float = 0.0
     writes: bool = False
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the call is about; empty when it is about the account or the relayer."""
+        return self.identity.namespace if self.identity is not None and self.keyed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,26 +613,30 @@ class Caller:
             listener(error)
 
     async def _bounded_call(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
-        self.breaker.check()
+        namespace = call.namespace
+        self.breaker.check(namespace)
         limit = _Deadline(self._clock, seconds)
         try:
             async with asyncio.timeout(seconds):
                 answer = await self._attempts(call, limit)
         except TimeoutError as error:
-            self.breaker.failed_by(None)
+            self.breaker.failed_in(namespace)
             raise DeadlineExceeded(limit.step) from error
-        except (RelayerUnreachable, RelayerUntrusted, DeadlineExceeded) as error:
+        except DeadlineExceeded:
+            self.breaker.failed_in(namespace)
+            raise
+        except (RelayerUnreachable, RelayerUntrusted) as error:
             self.breaker.failed_by(error)
             raise
         except RelayerRefused as error:
             # A busy relayer is spared like one that is down; one that says no is well.
             busy = error.status >= 500 and error.code not in _ABOUT_ONE
             if busy:
-                self.breaker.failed_by(None)
+                self.breaker.failed_in(namespace)
             else:
-                self.breaker.succeeded()
+                self.breaker.succeeded(namespace)
             raise
-        self.breaker.succeeded()
+        self.breaker.succeeded(namespace)
         return self._parsed(answer, shape)
 
     async def _attempts(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
@@ -603,7 +673,7 @@ class Caller:
 
     async def _lines(self, call: ApiCall, seconds: float) -> AsyncGenerator[bytes, None]:
         """Make a call whose answer is read line by line, each proven; one attempt, for ``seconds`` in all."""
-        self.breaker.check()
+        self.breaker.check(call.namespace)
         limit = _Deadline(self._clock, seconds)
         try:
             async with asyncio.timeout(seconds):
