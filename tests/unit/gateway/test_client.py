@@ -395,7 +395,7 @@ def test_an_address_that_would_leak_or_break_signatures_is_refused(url, trust_st
 
 
 async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, identity):
-    from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
+    from gateway_plugin.identity import identify, parse_session_key
 
     other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
     await client.remember(identity, COFFEE)
