@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
 from gateway_plugin.text.wrappers import split_sender, strip, strip_wrappers
