@@ -16,6 +16,7 @@ from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDEC
 from gateway_plugin.identity import DEFAULT_AGENT
 from gateway_plugin.private_files import create_private, replace_private
 from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, PluginSettings, safe_load
+from gateway_plugin.text.json_text import parse_json
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
@@ -196,10 +197,13 @@ def parse_config(text: str) -> Json:
         ValueError: it is no JSON5.
     """
     try:
-        return _object(json.loads(text))
+        return _object(parse_json(text))
     except ValueError:
         # Ten times as slow: only for what is no plain JSON.
-        return _object(json5.loads(text))
+        try:
+            return _object(json5.loads(text))
+        except RecursionError:
+            raise ValueError("its JSON5 is nested too deeply") from None
 
 
 def _object(value: object) -> Json:
@@ -297,7 +301,7 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
     place = path.resolve()
     try:
         text = place.read_text("utf-8")
-        held = json.loads(text)
+        held = parse_json(text)
     except FileNotFoundError:
         replace_private(place, _rendered(block))
         return Written(path, changed=True)
@@ -437,7 +441,7 @@ def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
 def _handed_over(environ: Mapping[str, str]) -> Json:
     """Return the configuration that the host's plugin left for a command; nothing where it left none."""
     try:
-        return _object(json.loads(environ.get(CONFIG_VARIABLE, "")))
+        return _object(parse_json(environ.get(CONFIG_VARIABLE, "")))
     except ValueError:
         return {}
 

@@ -27,6 +27,7 @@ from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SI
 from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.settings import safe_load
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
 _START_SECONDS: Final = 60.0
@@ -68,7 +69,7 @@ def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str,
     named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND")
     for folder in () if named else _copies(config, config.plugin_id, environ):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            named = named or json.loads((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
+            named = named or parse_json((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
     named = named or "memrelay-gateway"
     return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
 
@@ -269,7 +270,7 @@ def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     """Compare the copy that the host loads with this package."""
     for folder in _copies(config, name, environ):
         with contextlib.suppress(OSError, ValueError):
-            told = json.loads((folder / "openclaw.plugin.json").read_text("utf-8"))
+            told = parse_json((folder / "openclaw.plugin.json").read_text("utf-8"))
             if told.get("id") == name:
                 version = str(told.get("version"))
                 again = "pack --sidecar" if name == SIDECAR_ID else "pack"
