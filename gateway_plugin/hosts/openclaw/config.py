@@ -157,6 +157,13 @@ class HostConfig:
         return tuple(place for place in places if place[1])
 
 
+def kept_turns(environ: Mapping[str, str]) -> tuple[int, str]:
+    """Return how many captured turns the host's plugin keeps because no outbox took them, and where; see `kept.js`."""
+    folders = [state_folder(environ) / name / "kept-turns" for name in (PLUGIN_ID, SIDECAR_ID)]
+    counts = {str(folder): sum(1 for _ in folder.glob("*.turn")) for folder in folders}
+    return sum(counts.values()), " and ".join(folder for folder, count in counts.items() if count)
+
+
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the host's state directory."""
     if environ.get("OPENCLAW_STATE_DIR"):

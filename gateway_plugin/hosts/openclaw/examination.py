@@ -20,6 +20,7 @@ from gateway_plugin.hosts.openclaw.config import (
     VARIABLE,
     HostConfig,
     core_config,
+    kept_turns,
     read_config,
     state_folder,
 )
@@ -108,6 +109,18 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
     yield Check(
         "bridge", told["result"].get("version") == __version__, said, f"install {__version__} there, too"
     )
+
+
+def check_kept_turns(environ: Mapping[str, str]) -> Check:
+    """Tell how many captured turns wait with the host's plugin because the outbox, or the bridge, did not take them."""
+    count, where = kept_turns(environ)
+    found = (
+        f"{count} captured {'turn waits' if count == 1 else 'turns wait'} in {where}"
+        if count
+        else "none waits"
+    )
+    fix = "make room on the disk of the outbox, and see that the gateway runs: they are taken from there by themselves"
+    return Check("openclaw kept turns", True, found, fix, warning=bool(count))
 
 
 def check_names(agents: Mapping[str, Identity]) -> Check:

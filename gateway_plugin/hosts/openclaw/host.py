@@ -21,7 +21,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
 from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.hosts.openclaw.config import core_config, state_folder
+from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
@@ -460,7 +460,8 @@ class OpenClawHost:
         del call
         if self._plugin is None:
             return {"status": "failed", "detail": self._problem, "version": __version__}
-        return {"status": "ok", "version": __version__, **asdict(self._plugin.status())}
+        kept, _ = await asyncio.to_thread(kept_turns, self._environ)
+        return {"status": "ok", "version": __version__, "kept_turns": kept, **asdict(self._plugin.status())}
 
     def _note_behind(self, key: str, report: CaptureReport, said: Sequence[Json]) -> None:
         if report.status in _NOT_CAPTURED and (key in self._behind or len(self._behind) < _MAX_BEHIND):
