@@ -118,6 +118,7 @@ def test_a_relayer_that_keeps_dying_is_given_up_when_no_gateway_needs_it(environ
     claim = LocalRelayer(environ, idle_seconds=1)
     with pytest.raises(LocalRelayerFailed):
         asyncio.run(claim.ensure(3))
+    wait_until(lambda: "in a row" in trouble_of(environ))
     keeper = int((folder / "keeper").read_text())
     assert alive(keeper)
     claim.release()
