@@ -119,7 +119,7 @@ def test_a_relayer_that_keeps_dying_is_given_up_when_no_gateway_needs_it(environ
     with pytest.raises(LocalRelayerFailed):
         asyncio.run(claim.ensure(3))
     wait_until(lambda: "in a row" in trouble_of(environ))
-    keeper = int((folder / "keeper").read_text())
+    keeper = int((folder / "keeper.lock").read_text())
     assert alive(keeper)
     claim.release()
     wait_until(lambda: not alive(keeper))

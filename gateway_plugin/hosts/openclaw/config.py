@@ -201,16 +201,19 @@ def parse_config(text: str) -> Json:
     """Return what a text in JSON5 says.
 
     Raises:
-        ValueError: it is no JSON5.
+        ValueError: it is no JSON5, or no object.
     """
     try:
-        return _object(parse_json(text))
+        value = parse_json(text)
     except ValueError:
         # Ten times as slow: only for what is no plain JSON.
         try:
-            return _object(json5.loads(text))
+            value = json5.loads(text)
         except RecursionError:
             raise ValueError("its JSON5 is nested too deeply") from None
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError("it holds no object")
 
 
 def _object(value: object) -> Json:

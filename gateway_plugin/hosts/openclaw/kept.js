@@ -24,13 +24,12 @@ const TURN = /^\d{15}-\d{6}-[0-9a-f-]{36}\.turn$/;
 const PASSING = new Set([undefined, -32001, -32002, -32003, -32004, -32005]);
 const SEALED_FOR_ANOTHER = -32006;
 
-// Returns what the bridge answered, unless the turn is neither in the outbox nor given up: the disk below the outbox is full, for
-// example. The kept turns may lie on another.
-export function taken(answer) {
-  if (answer?.status === "failed" && answer.unconfigured) throw new Error(answer.detail);
-  if (answer?.status === "unwritable") throw Object.assign(new Error(answer.detail), { unwritable: true });
+// Throws when the outbox did not take a turn, on a full disk for example: the folder of kept turns may be on another disk.
+export const taken = (answer) => {
+  const unwritable = answer?.status === "unwritable";
+  if (unwritable || (answer?.status === "failed" && answer.unconfigured)) throw Object.assign(new Error(answer.detail), { unwritable });
   return answer;
-}
+};
 
 export function sealed(key, text) {
   const once = generateKeyPairSync("x25519");
