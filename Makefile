@@ -102,7 +102,7 @@ features: setup ## Write docs/features.md from the tests' markers
 
 lock: setup ## Write requirements.lock and requirements-build.lock, which the container image installs by hash
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	for lock in 'requirements.lock pyproject.toml --extra relayer' 'requirements-build.lock infra/container/build.in'; do \
+	for lock in 'requirements.lock pyproject.toml --extra relayer --extra otlp' 'requirements-build.lock infra/container/build.in'; do \
 		set -- $$lock; out=$$1; shift; \
 		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 			--custom-compile-command 'make lock' "$$@" --output-file $$out || exit 1; \

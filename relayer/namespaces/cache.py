@@ -312,10 +312,14 @@ class OpenNamespaces:
         if create:
             if self._making is not None:
                 await self._making(access)
-            if self._quotas is not None:
-                await self._quotas.check_name(access.account, access.namespace)
             new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
-            found = await creation.open_or_create(self._ports, new, access.secret, on_manifest)
+            found = await creation.open_or_create(
+                self._ports,
+                new,
+                access.secret,
+                on_manifest,
+                on_new=None if self._quotas is None else partial(self._quotas.take_namespace, access.account),
+            )
         else:
             pointer = await creation.find(self._ports, access.account, access.namespace)
             if pointer is None:

@@ -57,6 +57,7 @@ from relayer.namespaces.stored import read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
 from relayer.search.index import QueryWords
+from relayer.search.key_mask import KeyMask
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
 from relayer.wire import schemas
@@ -400,7 +401,7 @@ class OpenNamespace:
         query: str | QueryWords | None,
         count: int,
         *,
-        allowed: AbstractSet[int] | None = None,
+        allowed: KeyMask | None = None,
         floor: float = 0.0,
         past: bool = False,
         topic: Vector | None = None,
@@ -431,7 +432,7 @@ class OpenNamespace:
         """Return a memory's number in a search: in the order of the log."""
         return self.view.table.numbers.get(record)
 
-    def allowed(self, request: RecallRequest, now: int) -> set[int] | None:
+    def allowed(self, request: RecallRequest, now: int) -> KeyMask | None:
         """Return the numbers of what passes a recall's filters at a time in ms; None when everything does."""
         allowed = self.view.table.allowed(
             kinds=request.kinds,
@@ -441,11 +442,12 @@ class OpenNamespace:
             now=now,
         )
         if request.occurred_after is not None or request.occurred_before is not None:
-            allowed = self.view.table.between(request.occurred_after, request.occurred_before, allowed)
+            inside = self.view.table.between(request.occurred_after, request.occurred_before)
+            allowed = inside if allowed is None else inside.within(allowed.flags)
         if request.as_of is None:
             return allowed
-        numbers = self.view.table.numbers.values() if allowed is None else allowed
-        return {number for number in numbers if self._held_at(number, request.as_of)}
+        numbers = self.view.table.numbers.values() if allowed is None else allowed.keys().tolist()
+        return KeyMask.of(number for number in numbers if self._held_at(number, request.as_of))
 
     def newer_beside(self, number: int) -> list[int]:
         """Return the numbers of what contradicts a memory and was said after it, newest first; of many the newest two."""
@@ -464,10 +466,11 @@ class OpenNamespace:
         until = self.ended_at(memory)
         return memory.record.holds_from <= at and (until is None or at < until)
 
-    def past_numbers(self, statuses: AbstractSet[str], allowed: AbstractSet[int] | None) -> set[int]:
-        """Return the numbers of memories of these statuses, among those that are allowed (None: all)."""
-        numbers = (self.number(state.record) for state in self.states() if state.status in statuses)
-        return {number for number in numbers if number is not None and (allowed is None or number in allowed)}
+    def past_numbers(self, statuses: AbstractSet[str], allowed: KeyMask | None) -> KeyMask:
+        """Return the numbers of past memories of these statuses, among those that are allowed (None: all)."""
+        numbers = self.view.past.keys()
+        past = KeyMask.of(number for number in numbers if self.state_of_hit(number).status in statuses)
+        return past if allowed is None else past.within(allowed.flags)
 
     async def embed(
         self, embedder: Embedder, texts: Sequence[str], *, query: bool = False

@@ -11,13 +11,13 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, KeysView, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from math import log, log1p
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column, Found, best_of
 from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
 from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told
@@ -49,14 +49,12 @@ class LexicalQuery:
         self._spoken = spoken
         self._told = told
 
-    def best(self, k: int, allowed: AbstractSet[int] | None = None) -> Found:
+    def best(self, k: int, allowed: KeyMask | None = None) -> Found:
         """Keys and BM25 scores of the best ``k`` allowed texts that share a term with the query, ties by key."""
         scores = self._scores
-        if allowed is not None:
-            inside = [self._slots[key] for key in allowed if key in self._slots]
-            everywhere, scores = scores, np.zeros_like(scores)
-            scores[inside] = everywhere[inside]
         found = np.flatnonzero(scores)
+        if allowed is not None:
+            found = found[allowed.at(self._keys[found])]
         found = found[best_of(scores[found], k)]
         keys = self._keys[found]
         order = np.lexsort((keys, -scores[found]))[:k]
@@ -162,6 +160,10 @@ class LexicalIndex:
         """The keys that have a text."""
         return self._slots.keys()
 
+    def count(self, allowed: KeyMask) -> int:
+        """How many of the allowed keys have a text."""
+        return int(np.count_nonzero(allowed.at(self._keys.values)))
+
     def put(
         self,
         key: int,
@@ -261,7 +263,7 @@ class LexicalIndex:
             told=self._told(),
         )
 
-    def search(self, query: str, k: int, allowed: AbstractSet[int] | None = None) -> list[tuple[int, float]]:
+    def search(self, query: str, k: int, allowed: KeyMask | None = None) -> list[tuple[int, float]]:
         """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
         keys, scores = self.ask(asked_terms(query)).best(k, allowed)
         return list(zip(keys.tolist(), scores.tolist(), strict=True))

@@ -149,10 +149,15 @@ class Column:
 
     def append(self, value: float) -> None:
         """Add a number behind the others."""
-        if self._length == len(self._block):
-            self._block = np.pad(self._block, (0, max(SMALLEST, self._length // 4)))
-        self._block[self._length] = value
-        self._length += 1
+        self.extend(self._length + 1)
+        self._block[self._length - 1] = value
+
+    def extend(self, length: int) -> None:
+        """Append zeros up to a length, if there are fewer numbers."""
+        if length > len(self._block):
+            more = max(SMALLEST, self._length // 4, length - len(self._block))
+            self._block = np.pad(self._block, (0, more))
+        self._length = max(self._length, length)
 
     @property
     def values(self) -> NDArray[Any]:

@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WANTED = {
     "requirements.lock": [
         *PROJECT["project"]["dependencies"],
-        *PROJECT["project"]["optional-dependencies"]["relayer"],
+        *(one for extra in ("relayer", "otlp") for one in PROJECT["project"]["optional-dependencies"][extra]),
     ],
     "requirements-build.lock": PROJECT["build-system"]["requires"],
 }

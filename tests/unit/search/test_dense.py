@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.search.dense import DEAD_SHARE, DenseIndex
+from relayer.search.key_mask import KeyMask
 
 DIMENSION = 32
 
@@ -24,7 +25,8 @@ def filled(rows, *, crossover: int = 10**9) -> DenseIndex:
 
 
 def keys(index: DenseIndex, query, k: int, allowed=None) -> list[int]:
-    return [match.key for match in index.search(query, k, allowed)]
+    only = None if allowed is None else KeyMask.of(allowed, 10**5)
+    return [match.key for match in index.search(query, k, only)]
 
 
 def exact(rows, query, k: int) -> list[int]:

@@ -4,6 +4,7 @@ import pytest
 from relayer.search.baseline import Calibration
 from relayer.search.dense import DenseQuery
 from relayer.search.index import MemoryIndex
+from relayer.search.key_mask import KeyMask
 from relayer.search.passages import (
     MOST_VECTORS,
     PASSAGE_BYTES,
@@ -68,8 +69,8 @@ def test_a_filter_keeps_passages_out_as_well(index):
     put_note(index)
     index.put(1, EAST, "the tide is out")
     index.put_passage(0, 800, "the violin is in the trunk")
-    assert 0 not in found(index, UP, "violin trunk", allowed={1})
-    assert 0 in found(index, UP, "violin trunk", allowed={0})
+    assert 0 not in found(index, UP, "violin trunk", allowed=KeyMask.of([1]))
+    assert 0 in found(index, UP, "violin trunk", allowed=KeyMask.of([0]))
 
 
 def test_many_passages_ask_for_as_much_evidence_as_many_memories(index):

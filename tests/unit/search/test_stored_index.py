@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, Probe
 from relayer.search.dense import DenseIndex
 from relayer.search.index import MemoryIndex
+from relayer.search.key_mask import KeyMask
 from relayer.search.lexical import LexicalIndex
 from relayer.search.rows import search_row
 
@@ -48,7 +49,7 @@ def _change(rng: random.Random, *indexes: MemoryIndex) -> None:
 
 def _answers(rng: random.Random, *indexes: MemoryIndex) -> list:
     vector, text = _vector(rng), _text(rng)
-    allowed = rng.choice([None, set(rng.sample(range(30), 12))])
+    allowed = rng.choice([None, KeyMask.of(rng.sample(range(30), 12))])
     return [
         [index.search(vector, text, 5, allowed=allowed, floor=0), index.search(None, text, 5, floor=0)]
         for index in indexes
