@@ -135,6 +135,10 @@ def plan(
     document = copy.deepcopy(dict(config.whole))
     plugins = document.setdefault("plugins", {})
     entries = plugins.setdefault("entries", {})
+    if not isinstance(entries, dict):
+        raise SettingsError(
+            SettingsIssue("plugins.entries", "is no object", "mend it: openclaw config validate")
+        )
     ids = [name for name in PLUGIN_IDS[origin] if name in entries]
     former = next((entries[name].get("config") or {} for name in ids), {})
     kept, left_out = _taken(origin, former)
