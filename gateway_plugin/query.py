@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
 from gateway_plugin.text.wrappers import sender_name, split_senders, strip, strip_wrappers
@@ -78,16 +78,29 @@ class ChatMessage:
         return self.cleaned or _unwrapped(self.text)
 
 
-def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
+def prompt_text(prompt: object) -> str:
+    """Return the text of a prompt: a string, or content parts as a message has them.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Sequence):
+        raise TypeError("prompt: give a string or a list of content parts")
+    return readable(_text(prompt))
+
+
+def parse_messages(messages: object) -> tuple[ChatMessage, ...]:
     """Parse messages with ``role`` and ``content``; those of other roles and those without text are left out.
 
     Raises:
-        TypeError: a message is no mapping: a mistake of the caller, not of a conversation.
+        TypeError: they are no iterable of mappings: a mistake of the caller, not of a conversation.
     """
     parsed: list[ChatMessage] = []
-    for message in messages:
+    for message in (
+        messages if isinstance(messages, Iterable) and not isinstance(messages, Mapping) else (None,)
+    ):
         if not isinstance(message, Mapping):
-            raise TypeError("messages are mappings with the keys role and content")
+            raise TypeError("messages: give a list of mappings with the keys role and content")
         role = _ROLES.get(str(message.get("role", "")).lower())
         text = readable(_text(message.get("content"))[:_MAX_TEXT])
         calls = _calls(message.get("content")) if role is Role.ASSISTANT else ()

@@ -250,6 +250,7 @@ _VARIABLES: Final = (
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment's names that a gateway reads, without what they begin with."""
+_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES"}
 # As like as a slip of the fingers leaves a name; a relayer's variables, which may lie beside ours, are less so, but for these.
 _MISSPELT: Final = 0.75
 _OF_RELAYERS: Final = frozenset({"MODEL_URL"})
@@ -684,10 +685,13 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
 
 
 def _check_variables(environ: Mapping[str, str]) -> None:
-    """Refuse a variable whose name is nearly one of ours: what it should have set would be passed over without a word."""
+    """Refuse a variable that is empty, or whose name is nearly one of ours: what it should have set would be ignored."""
     wrong = []
     for variable, value in environ.items():
         name = variable.upper().removeprefix(_PREFIX)
+        if variable == f"{_PREFIX}{name}" and name in _NEVER_EMPTY and not value.strip():
+            # The default in its place could be another secret, agent or relayer than the one that was meant.
+            wrong.append(SettingsIssue(variable, "is empty", "give it a value, or remove the variable"))
         ours = variable.upper().startswith(_PREFIX) and value
         if not ours or name in _OF_RELAYERS or (variable == f"{_PREFIX}{name}" and name in _VARIABLES):
             continue

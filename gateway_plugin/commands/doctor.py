@@ -34,7 +34,13 @@ from gateway_plugin.hosts.openclaw.config import (
     core_config,
     read_config,
 )
-from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config, check_names
+from gateway_plugin.hosts.openclaw.examination import (
+    check_agents,
+    check_bridge,
+    check_config,
+    check_kept_turns,
+    check_names,
+)
 from gateway_plugin.identity import DEFAULT_AGENT, Identity, KeyHolder, RootHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
@@ -98,7 +104,9 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
             holder=context.holder,
         )
         found = list(check_config(config, os.environ)) if config is not None else []
-        found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
+        if config is not None:
+            found += [check async for check in check_bridge(config, os.environ)]
+            found.append(check_kept_turns(os.environ))
         found += [check async for check in checks]
         if not found[-1].ok:
             return found

@@ -341,6 +341,9 @@ class Sender:
             if self._promised is not None and answer.host_model:
                 self._promised(item.owner)
         except RelayerRefused as error:
+            if not error.accepted:
+                # Of this request, or of a copy that a proxy changed: the item stays.
+                raise
             # The key says what the item says: under the same key, the relayer has it already.
             if error.code != "idempotency_conflict":
                 if error.code not in _LASTING and (error.status in _PASSING or error.status >= 500):

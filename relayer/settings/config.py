@@ -565,6 +565,10 @@ def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
+    never_empty = {
+        "store", "data", "metrics_token_file", *_secrets(),
+        *(name for name in RelayerSettings.model_fields if name.endswith("_key_file")),
+    }  # fmt: skip
     for variable, value in environment.items():
         if value and variable in _FORBIDDEN:
             raise ConfigurationError(
@@ -572,6 +576,10 @@ def _check_names(environment: Mapping[str, str]) -> None:
                 "it can read everything at rest. Start the relayer without it"
             )
         name = variable.upper().removeprefix(PREFIX).lower()
+        if variable.upper() == _variable(name) and name in never_empty and not value.strip():
+            raise ConfigurationError(
+                f"{variable} is empty: give it a value, or remove the variable. The default would be another key or store"
+            )
         known = _OF_GATEWAYS | _OF_BACKUPS | RelayerSettings.model_fields.keys()
         if value and variable.upper().startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, RelayerSettings.model_fields, 1, _MISSPELT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosts.openclaw.config import kept_turns
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.plugin import AsyncMemoryPlugin
@@ -108,6 +110,9 @@ def _state_everywhere(plugin: AsyncMemoryPlugin) -> str:
 def _captured(plugin: AsyncMemoryPlugin) -> str:
     status = plugin.status()
     counts = f"{status.delivered} delivered, {status.waiting} waiting, {status.refused} refused"
+    kept, where = kept_turns(os.environ)
+    if kept:
+        counts += f"; {kept} not taken by the outbox {'is' if kept == 1 else 'are'} kept in {where}"
     return f"captured turns of this gateway: {counts}"
 
 

@@ -23,6 +23,7 @@ from gateway_plugin.settings import (
     PluginSettings,
     safe_load,
 )
+from gateway_plugin.text.json_text import parse_json
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
@@ -190,6 +191,13 @@ class HostConfig:
         return tuple(place for place in places if place[1])
 
 
+def kept_turns(environ: Mapping[str, str]) -> tuple[int, str]:
+    """Return how many captured turns the host's plugin keeps because no outbox took them, and where; see `kept.js`."""
+    folders = [state_folder(environ) / name / "kept-turns" for name in (PLUGIN_ID, SIDECAR_ID)]
+    counts = {str(folder): sum(1 for _ in folder.glob("*.turn")) for folder in folders}
+    return sum(counts.values()), " and ".join(folder for folder, count in counts.items() if count)
+
+
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the host's state directory."""
     if environ.get("OPENCLAW_STATE_DIR"):
@@ -238,13 +246,19 @@ def parse_config(text: str) -> Json:
     """Return what a text in JSON5 says.
 
     Raises:
-        ValueError: it is no JSON5.
+        ValueError: it is no JSON5, or no object.
     """
     try:
-        return _object(json.loads(text))
+        value = parse_json(text)
     except ValueError:
         # Ten times as slow: only for what is no plain JSON.
-        return _object(json5.loads(text))
+        try:
+            value = json5.loads(text)
+        except RecursionError:
+            raise ValueError("its JSON5 is nested too deeply") from None
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError("it holds no object")
 
 
 def _object(value: object) -> Json:
@@ -342,7 +356,7 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
     place = path.resolve()
     try:
         text = place.read_text("utf-8")
-        held = json.loads(text)
+        held = parse_json(text)
     except FileNotFoundError:
         replace_private(place, _rendered(block))
         return Written(path, changed=True)
@@ -482,7 +496,7 @@ def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
 def _handed_over(environ: Mapping[str, str]) -> Json:
     """Return the configuration that the host's plugin left for a command; nothing where it left none."""
     try:
-        return _object(json.loads(environ.get(CONFIG_VARIABLE, "")))
+        return _object(parse_json(environ.get(CONFIG_VARIABLE, "")))
     except ValueError:
         return {}
 

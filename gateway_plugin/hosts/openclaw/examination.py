@@ -20,6 +20,7 @@ from gateway_plugin.hosts.openclaw.config import (
     VARIABLE,
     HostConfig,
     core_config,
+    kept_turns,
     read_config,
     state_folder,
 )
@@ -27,6 +28,7 @@ from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SI
 from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.settings import safe_load
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
 _START_SECONDS: Final = 60.0
@@ -69,7 +71,7 @@ def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str,
     named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND")
     for folder in () if named else _copies(config, config.plugin_id, environ):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            named = named or json.loads((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
+            named = named or parse_json((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
     named = named or "memrelay-gateway"
     return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
 
@@ -127,6 +129,18 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
     yield Check(
         "bridge", told["result"].get("version") == __version__, said, f"install {__version__} there, too"
     )
+
+
+def check_kept_turns(environ: Mapping[str, str]) -> Check:
+    """Tell how many captured turns wait with the host's plugin because the outbox, or the bridge, did not take them."""
+    count, where = kept_turns(environ)
+    found = (
+        f"{count} captured {'turn waits' if count == 1 else 'turns wait'} in {where}"
+        if count
+        else "none waits"
+    )
+    fix = "make room on the disk of the outbox, and see that the gateway runs: they are taken from there by themselves"
+    return Check("openclaw kept turns", True, found, fix, warning=bool(count))
 
 
 def check_names(agents: Mapping[str, Identity]) -> Check:
@@ -289,7 +303,7 @@ def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     """Compare the copy that the host loads with this package."""
     for folder in _copies(config, name, environ):
         with contextlib.suppress(OSError, ValueError):
-            told = json.loads((folder / "openclaw.plugin.json").read_text("utf-8"))
+            told = parse_json((folder / "openclaw.plugin.json").read_text("utf-8"))
             if told.get("id") == name:
                 version = str(told.get("version"))
                 again = "pack --sidecar" if name == SIDECAR_ID else "pack"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -16,6 +15,7 @@ from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.identity import DEFAULT_AGENT, Audience, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import NamespaceScope
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tool_arguments import ToolError, tool_schemas
 from gateway_plugin.tools import ToolAnswer
 from gateway_plugin.transcript import NoSuchLog
@@ -74,7 +74,10 @@ class AgentSessions:
         if not rows:
             raise NoSuchLog("path: there is no such session of this agent; memory_get names the sessions")
         for (text,) in reversed(rows):
-            entry = json.loads(text)
+            try:
+                entry = parse_json(text)
+            except ValueError:
+                continue
             if isinstance(entry, Mapping):
                 yield entry
 

@@ -333,10 +333,52 @@ def test_why_tells_the_turn_gate_by_gate_without_its_text(plugin):
     assert "oat" not in repr(plugin.why())
 
 
-@pytest.mark.parametrize("bad", [None, 3, b"bytes"])
-def test_a_prompt_that_is_no_string_is_the_callers_mistake(plugin, bad):
-    with pytest.raises(TypeError):
-        plugin.before_turn(bad)
+PARTS = [
+    {"type": "text", "text": "How do I take"},
+    {"type": "image", "url": "x"},
+    {"type": "text", "text": "my coffee?"},
+]
+
+
+def test_a_prompt_of_content_parts_is_read_like_a_message(plugin):
+    plugin.after_turn([{"role": "user", "content": [{"type": "text", "text": COFFEE}]}])
+    assert plugin.flush()
+    turn = plugin.before_turn(PARTS, messages=[{"role": "user", "content": PARTS}])
+    assert [hit.text for hit in turn.hits] == [COFFEE]
+
+
+async def test_the_async_form_reads_content_parts_and_raises_no_more(wire, environ):
+    async with AsyncMemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        await plugin.after_turn(TURN)
+        assert await plugin.flush()
+        assert [hit.text for hit in (await plugin.before_turn(PARTS)).hits] == [COFFEE]
+        assert (await plugin.before_turn(3)).status == "failed"
+        assert (await plugin.after_turn(3)).status == "failed"
+
+
+@pytest.mark.parametrize("bad", [None, 3, b"bytes", {"text": "x"}, {3}], ids=repr)
+def test_a_prompt_that_is_no_text_is_a_status_with_the_reason(plugin, bad):
+    turn = plugin.before_turn(bad)
+    assert (turn.status, turn.text) == ("failed", "")
+    assert turn.detail == "prompt: give a string or a list of content parts"
+
+
+@pytest.mark.parametrize(
+    "bad", [None, 3, "text", b"bytes", [3], ["text"], [None], {"role": "user"}], ids=repr
+)
+def test_messages_that_are_none_are_a_status_with_the_reason(plugin, bad):
+    detail = "messages: give a list of mappings with the keys role and content"
+    turn = plugin.before_turn(QUESTION, messages=bad)
+    assert (turn.status, turn.text, turn.detail) == ("failed", "", detail)
+    for report in (plugin.after_turn(bad), plugin.flush_session(bad, ended=True)):
+        assert (report.status, report.queued, report.detail) == ("failed", 0, detail)
+
+
+@pytest.mark.parametrize("wrong", [{"session_key": 3}, {"deadline": "soon"}, {"host": None}], ids=repr)
+def test_a_wrong_argument_beside_them_is_a_status_too(plugin, wrong):
+    assert plugin.before_turn(QUESTION, **wrong).status in {"failed", "skipped:identity"}
+    if "deadline" not in wrong:
+        assert plugin.after_turn(TURN, **wrong).status in {"failed", "skipped:identity"}
 
 
 def test_half_a_surrogate_pair_breaks_nothing(plugin):

@@ -124,9 +124,8 @@ class WireRelayer:
 
     def _prove(self, request: web.Request, response: web.Response, key: SealedKey | None) -> None:
         """Prove an answer, unless its script said with a header of its own that it is somebody else's."""
-        prover = Prover(request.headers[signing.SIGNATURE_HEADER], self.identity)
-        if key is not None:
-            prover.opened(key.answer_key)
+        prover = prover_of(request, self.identity)
+        prover.accepted(b"" if key is None else key.answer_key)
         if PROOF_HEADER in response.headers:
             return
         if request.path == "/v1/export" and response.status < 300:
@@ -393,6 +392,18 @@ def _words(text: str) -> set[str]:
 
 def _json(model) -> web.Response:
     return web.Response(body=model.model_dump_json().encode(), content_type="application/json")
+
+
+def prover_of(request: web.Request, identity: SigningKey) -> Prover:
+    """Return what proves answers to a request."""
+    bound = signing.answered_request(
+        request.headers[signing.SIGNATURE_HEADER],
+        method=request.method,
+        target=request.raw_path,
+        digest=request.headers.get(signing.DIGEST_HEADER, ""),
+        content_type=request.headers.get("content-type", ""),
+    )
+    return Prover(bound, identity)
 
 
 def strangers(response: web.Response) -> web.Response:
