@@ -20,6 +20,7 @@ from relayer.search.dense import DenseParts, DenseQuery
 from relayer.search.lexical import LexicalIndex, LexicalQuery, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.ranking import (
+    ASKING_PENALTY,
     JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
     TERM_WEIGHT,
@@ -38,6 +39,7 @@ from relayer.search.ranking import (
     gate,
     in_steps,
     judged_steps,
+    nearness,
     passing,
     prompt_relevance,
     term_weight,
@@ -287,6 +289,8 @@ class Links:
 CANDIDATES = 50
 # As many of the best have their neighbours in the conversation looked at.
 LENDERS = 20
+# From this on a prompt counts as a question, see `relayer.search.ranking.evenness_of`.
+EVEN = 0.5
 
 
 class IndexParts(NamedTuple):
@@ -636,6 +640,9 @@ class MemoryIndex:
             steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
             evenness = evenness_of(reading.asks)
         passed = gate(ranked, prompt_relevance(steps), floor, evenness, most=k)
+        if reading is not None and evenness > EVEN:
+            gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told == 0)
+            passed = [(at, each) for at, each in passed if each * nearness(float(gap[at])) >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

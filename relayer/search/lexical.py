@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from relayer.search.rows import Column, Found, best_of
 from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
-from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told
+from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told, variety
 
 
 class LexicalQuery:
@@ -195,10 +195,14 @@ class LexicalIndex:
         weights: dict[str, float] = {}
         for term in terms(text, stems=self._stems):
             weights[term] = weights.get(term, 0) + 1
+        share = variety(weights)
         if context:
             for term, count in Counter(terms(context, CONTEXT_TERMS, self._stems)).items():
                 weights[term] = weights.get(term, 0.0) + context_weight * count
         length = sum(weights.values())
+        if share < 1:
+            # What a text says over and over would match whatever has these words, however long it is.
+            weights = dict.fromkeys(weights, share)
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
             weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS)
