@@ -291,12 +291,12 @@ def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_Kep
 _ATTEMPTS: Final = 5
 _HOUR: Final = 3600.0
 MAX_PER_SENDER: Final = 40
-"""Messages that one sender of a group can add to memory in an hour: one a minute and a half, all day long."""
+"""Messages that one sender of a group can add to memory in an hour: one every minute and a half."""
 _MAX_SENDERS: Final = 1024
 
 
 class SenderLimits:
-    """How many messages each sender of a group added in the last hour, in this process.
+    """Count the messages that each sender of a group added in the last hour, in this process.
 
     Example:
         limits.room("acme/main", "Kim", now=0.0)        # 40

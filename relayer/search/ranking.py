@@ -255,10 +255,10 @@ def evenness_of(asks: float) -> float:
     return 1 / (1 + exp(-_bounded(asks)))
 
 
-# So much less evidence than the best hit has, and a hit is as relevant as the prompt; from the second on it is not relevant.
-# Learnt on `bench.day`: what is asked for lies within it.
+# A hit with at most ``WITHIN`` less evidence than the best one may be as relevant as the prompt; from ``BEYOND`` on none is relevant.
+# On the seen half of `bench.day` all answers that were told before lie within it.
 WITHIN, BEYOND = 0.4, 0.45
-# What a memory that only asks, or lists question words, has less there: it is near to questions and answers none.
+# Taken off the evidence of a memory that only asks, or lists question words: it is close to many questions and answers none.
 ASKING_PENALTY = 0.4
 
 

@@ -177,6 +177,8 @@ _QUESTION_WORD = re.compile(
     re.IGNORECASE,
 )
 _MANY_QUESTION_WORDS = 5
+# Of its characters: a story has many of them, too, among others.
+_QUESTION_SHARE = 0.1
 # A text of as many terms repeats itself if fewer than this share of them are different: of ordinary ones half are.
 _REPETITIVE_TERMS = 256
 _LEAST_DISTINCT = 0.15
@@ -192,7 +194,8 @@ def told(indexed: str, stems: Stems | None = None) -> int:
     header = _HEADER.match(indexed)
     start = header.end() if header else 0
     statements = indexed[start : start + _TOLD_CHARACTERS]
-    if len({found.casefold() for found in _QUESTION_WORD.findall(statements)}) >= _MANY_QUESTION_WORDS:
+    asked = [word.casefold() for word in _QUESTION_WORD.findall(statements)]
+    if len(set(asked)) >= _MANY_QUESTION_WORDS and sum(map(len, asked)) >= _QUESTION_SHARE * len(statements):
         return 0
     if _QUESTION.search(statements):
         sentences = _SENTENCE.findall(statements)
