@@ -111,7 +111,7 @@ class Candidates(NamedTuple):
         bm25: of its text and the query; None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
-        told: how much it tells, 0..1; 0 if the query has no text.
+        told: how much it tells, 0..1; -1 for a list of questions, 0 if the query has no text.
         worth: how likely that lasts, by its row, 0..1; 0 if it has none, or the query no text, or of a model nothing is known.
         weight: what covering terms is worth, for the order.
     """
@@ -641,7 +641,7 @@ class MemoryIndex:
             evenness = evenness_of(reading.asks)
         passed = gate(ranked, prompt_relevance(steps), floor, evenness, most=k)
         if reading is not None and evenness > EVEN:
-            gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told == 0)
+            gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told < 0)
             passed = [(at, each) for at, each in passed if each * nearness(float(gap[at])) >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)

@@ -79,7 +79,7 @@ class LexicalQuery:
         return self._spoken[self._at(keys)]
 
     def told(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short.
+        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short; -1 for a list of questions.
 
         Raises:
             KeyError: one of the keys has no text.
@@ -205,7 +205,7 @@ class LexicalIndex:
             weights = dict.fromkeys(weights, share)
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
-            weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS)
+            weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS) if tells > 0 else -1.0
         return Weighed(weights, length)
 
     def place(self, key: int, weighed: Weighed) -> None:

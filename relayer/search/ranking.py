@@ -258,7 +258,7 @@ def evenness_of(asks: float) -> float:
 # A hit with at most ``WITHIN`` less evidence than the best one may be as relevant as the prompt; from ``BEYOND`` on none is relevant.
 # On the seen half of `bench.day` all answers that were told before lie within it.
 WITHIN, BEYOND = 0.4, 0.45
-# Taken off the evidence of a memory that only asks, or lists question words: it is close to many questions and answers none.
+# Taken off the evidence of a memory that is a list of questions or of question words: it is close to many and answers none.
 ASKING_PENALTY = 0.4
 
 

@@ -177,6 +177,7 @@ _QUESTION_WORD = re.compile(
     re.IGNORECASE,
 )
 _MANY_QUESTION_WORDS = 5
+_MANY_QUESTIONS = 4
 # Of its characters: a story has many of them, too, among others.
 _QUESTION_SHARE = 0.1
 # A text of as many terms repeats itself if fewer than this share of them are different: of ordinary ones half are.
@@ -190,16 +191,19 @@ _TOLD_CHARACTERS = 1_000
 
 
 def told(indexed: str, stems: Stems | None = None) -> int:
-    """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`; none in a list of question words."""
+    """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`; -1 for a list of questions."""
     header = _HEADER.match(indexed)
     start = header.end() if header else 0
     statements = indexed[start : start + _TOLD_CHARACTERS]
     asked = [word.casefold() for word in _QUESTION_WORD.findall(statements)]
     if len(set(asked)) >= _MANY_QUESTION_WORDS and sum(map(len, asked)) >= _QUESTION_SHARE * len(statements):
-        return 0
+        return -1
     if _QUESTION.search(statements):
         sentences = _SENTENCE.findall(statements)
-        statements = " ".join(one for one in sentences if not _QUESTION.search(one))
+        told_ones = [one for one in sentences if not _QUESTION.search(one)]
+        statements = " ".join(told_ones)
+        if len(sentences) - len(told_ones) >= _MANY_QUESTIONS and not terms(statements, 1, stems):
+            return -1
     return min(TOLD_TERMS, len(terms(statements, _TOLD_READ, stems)))
 
 
