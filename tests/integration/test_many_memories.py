@@ -54,7 +54,9 @@ class RowsEmbedder(HashingEmbedder):
         """Return the rows of the texts; for any other text that of `HashingEmbedder`."""
         other = await super().embed(texts)
         numbers = [re.fullmatch(r"memory (\d+)", text) for text in texts]
-        rows = [other[at] if match is None else self._matrix[int(match[1])] for at, match in enumerate(numbers)]
+        rows = [
+            other[at] if match is None else self._matrix[int(match[1])] for at, match in enumerate(numbers)
+        ]
         return np.stack(rows)
 
 
