@@ -19,13 +19,18 @@ from bench.http_servers import Sample, Server, started
 from bench.material import encoded, items, queries, unit_vectors
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio, spread
+from gateway_plugin.formatting import audible_to
 from gateway_plugin.identity import Identity
+from gateway_plugin.recall import turn_request
+from gateway_plugin.settings import RecallSettings
 
 __all__ = ["against_commit", "tree_of"]
 
 CONNECTIONS = 8
 MEMORIES = 1_000
 _ROUNDS = 7
+# One memory in so many is a tool's output.
+_TOOL_EACH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,10 @@ async def _started(lab: Lab, stack: ExitStack, name: str, tree: Path | None) -> 
     server = stack.enter_context(started("relayer", arguments, work, tree=tree))
     gateway = BenchGateway(server, work)
     identity = gateway.identity("against")
-    await gateway.fill(identity, items(unit_vectors(MEMORIES, lab.seed), lab.seed))
+    stored = items(unit_vectors(MEMORIES, lab.seed), lab.seed)
+    # The plugin's filters leave some out, as they do where an agent uses tools.
+    stored = [item if at % _TOOL_EACH else {**item, "trust": "tool"} for at, item in enumerate(stored)]
+    await gateway.fill(identity, stored)
     server.settle()
     return _Relayer(server, gateway, identity)
 
@@ -114,6 +122,11 @@ def _kinds(lab: Lab) -> Sequence[_Kind]:
 
     def vectors(count: int, _: int) -> list[dict[str, Any]]:
         return [{"vector": asked[at % len(asked)], "floor": 0} for at in range(count)]
+
+    def turns(count: int, _: int) -> list[dict[str, Any]]:
+        request = turn_request(RecallSettings(), "?", audible_to(None))
+        body = request.model_dump(mode="json", exclude_unset=True, exclude={"query"})
+        return [{**body, "vector": asked[at % len(asked)], "floor": 0} for at in range(count)]
 
     def texts(count: int, number: int) -> list[dict[str, Any]]:
         return [{"query": text} for text in queries(count, lab.seed + 100 + number)]
@@ -125,6 +138,7 @@ def _kinds(lab: Lab) -> Sequence[_Kind]:
     return (
         _Kind("recall, vector given", "/v1/recall", lab.count(400, 40), vectors, sealed=False),
         _Kind("recall, vector given, sealed", "/v1/recall", lab.count(400, 40), vectors),
+        _Kind("recall, the plugin's filters and limit", "/v1/recall", lab.count(400, 40), turns),
         _Kind("recall, new text, sealed", "/v1/recall", lab.count(60, 8), texts),
         _Kind("write, one connection", "/v1/memories", lab.count(100, 8), memories, connections=1),
         _Kind("write, 16 connections", "/v1/memories", lab.count(400, 32), memories, connections=16),

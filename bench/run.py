@@ -17,6 +17,7 @@ import uvloop
 from rich.console import Console
 
 from bench.against import against_commit
+from bench.filters import filtered_recall
 from bench.http_recall import recall_cost
 from bench.memory import resident_memory
 from bench.quality import recall_quality
@@ -32,6 +33,7 @@ class Part(StrEnum):
     """What can be measured alone."""
 
     RECALL = "recall"
+    FILTERS = "filters"
     WRITES = "writes"
     QUALITY = "quality"
     MEMORY = "memory"
@@ -42,6 +44,7 @@ class Part(StrEnum):
 
 _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
     Part.RECALL: recall_cost,
+    Part.FILTERS: filtered_recall,
     Part.WRITES: write_rates,
     Part.QUALITY: recall_quality,
     Part.MEMORY: resident_memory,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.stats import percentile
-from relayer.adapters.s3_store import S3Client, S3Store
+from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
@@ -53,10 +53,10 @@ class Committing:
         self._log = log
 
     @classmethod
-    async def open(cls, bucket: str, url: str, client: S3Client) -> Committing:
+    async def open(cls, bucket: str, url: str) -> Committing:
         """Make the namespace; credentials come from the environment."""
         clock, randomness = SystemClock(), SystemRandomness()
-        store = await S3Store.open(bucket, clock=clock, endpoint_url=url, client=client)
+        store = await S3Store.open(bucket, clock=clock, endpoint_url=url)
         ports = LogPorts(store, clock, randomness, RelayerKeys.derive(secrets.token_bytes(32)))
         wanted = creation.NewNamespace(_ACCOUNT, f"bench/{secrets.token_hex(8)}", Custody.AGENT)
         opened = await creation.open_or_create(ports, wanted, secrets.token_bytes(32))

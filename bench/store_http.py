@@ -30,11 +30,11 @@ class Relaying:
 
     @classmethod
     async def start(
-        cls, stack: ExitStack, client: str, place: Sequence[str], credentials: Mapping[str, str], work: Path
+        cls, stack: ExitStack, place: Sequence[str], credentials: Mapping[str, str], work: Path
     ) -> Relaying:
         """Start it over the bucket that ``place`` names, and store what will be recalled."""
         arguments = ["serve", "--port", "0", "--data", str(work / "data"), "--rate-limits", "off"]
-        arguments += [*place, "--s3-client", client]
+        arguments += place
         environment = {**credentials, "MEMRELAY_RELAYER_KEY": secrets.token_hex(32)}
         server = stack.enter_context(started("relayer", arguments, work, environment))
         relaying = cls(server, BenchGateway(server, work))

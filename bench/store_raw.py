@@ -1,7 +1,7 @@
 """One S3 request after the other by each client library, with nothing of a relayer around it: the yardstick.
 
-``direct`` and ``boto3`` are what a relayer can be told to use. obstore is a client written in Rust that a relayer cannot
-use, because it does not hand over the time of an answer (docs/adr/0009-object-client.md); it shows what is left to gain.
+``boto3`` is what a relayer uses. obstore is a client written in Rust that a relayer cannot use, because it does not hand
+over the time of an answer (docs/adr/0032-boto3-in-threads.md); it shows what is left to gain.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from importlib.util import find_spec
 
 from bench.stats import percentile
 from relayer.adapters.s3_store import Timeouts
-from relayer.adapters.s3_store.client import Client, Requester
+from relayer.adapters.s3_store.client import Client
 from relayer.adapters.s3_store.failures import NoSuccess
-from relayer.adapters.s3_store.store import DirectClient
 
-__all__ = ["OBSTORE", "RELAYER_CLIENTS", "RawClient", "RawSample", "raw_clients"]
+__all__ = ["BOTO3", "OBSTORE", "RawClient", "RawSample", "raw_clients"]
 
-RELAYER_CLIENTS = ("direct", "boto3")
+BOTO3 = "boto3"
 OBSTORE = "obstore"
 _CONNECTIONS = 4
 
@@ -66,24 +65,22 @@ class RawClient:
 
 def raw_clients(bucket: str, url: str) -> dict[str, RawClient]:
     """Return every client that is installed, by name; credentials come from the environment."""
-    boto = Client(bucket, url, None, _CONNECTIONS, Timeouts())
-    direct = DirectClient(Client(bucket, url, None, _CONNECTIONS, Timeouts()), _CONNECTIONS, Timeouts())
-    found = {"direct": _of_requester(direct), "boto3": _of_requester(boto)}
+    found = {BOTO3: _of_boto3(Client(bucket, url, None, _CONNECTIONS, Timeouts()))}
     if find_spec(OBSTORE) is not None:
         found[OBSTORE] = _of_obstore(bucket, url)
     return found
 
 
-def _of_requester(requester: Requester) -> RawClient:
+def _of_boto3(client: Client) -> RawClient:
     def create(key: str, data: bytes) -> None:
-        requester.ask("put_object", Key=key, Body=data, IfNoneMatch="*")
+        client.ask("put_object", Key=key, Body=data, IfNoneMatch="*")
 
     def read_absent(key: str) -> None:
         with suppress(NoSuccess):
-            requester.ask("get_object", Key=key)
+            client.ask("get_object", Key=key)
             raise RuntimeError("the object is there")
 
-    return RawClient(create, read_absent, requester.close)
+    return RawClient(create, read_absent, client.close)
 
 
 def _of_obstore(bucket: str, url: str) -> RawClient:

@@ -1,6 +1,6 @@
-"""Measure a relayer over a bucket against its server's own pace, by every S3 client; `make bench-store` runs it.
+"""Measure a relayer over a bucket against its server's own pace; `make bench-store` runs it.
 
-It starts SeaweedFS, and for each client a relayer. A round measures everything once, client by client, in an order that
+It starts SeaweedFS and a relayer. A round measures everything once, client by client, in an order that
 turns from round to round; ratios and differences are taken within a round, and their least and greatest say how far to
 trust the middle.
 """
@@ -23,7 +23,7 @@ from bench.http_servers import Sample
 from bench.report import Lab, Section, machine, show, write
 from bench.store_committer import CommitSample, Committing
 from bench.store_http import Bare, Relaying
-from bench.store_raw import RELAYER_CLIENTS, RawClient, RawSample, raw_clients
+from bench.store_raw import BOTO3, RawClient, RawSample, raw_clients
 from bench.store_tables import sections
 from tests.s3_servers import BUCKET, CREDENTIALS, S3Server, seaweedfs
 
@@ -49,8 +49,8 @@ class Rounds:
 class _Bench:
     lab: Lab
     raw: dict[str, RawClient]
-    relaying: dict[str, Relaying]
-    committing: dict[str, Committing]
+    relaying: Relaying
+    committing: Committing
     bare: Bare
     size: int
 
@@ -60,9 +60,9 @@ class _Bench:
         self.lab.say(f"round {number + 1}, {name}")
         rounds.creates.append(self.raw[name].creates(self.size, lab.count(400, 10)))
         rounds.absent.append(self.raw[name].reads_absent(lab.count(400, 10)))
-        if name not in self.relaying:
+        if name != BOTO3:
             return
-        relaying, committing = self.relaying[name], self.committing[name]
+        relaying, committing = self.relaying, self.committing
         rounds.alone.append(await relaying.write_alone(lab.count(300, 5), seed=seed))
         rounds.recalls.append(await relaying.recall(lab.count(300, 5)))
         rounds.together.append(await relaying.write_together(lab.count(2_000, 64), CONNECTIONS, seed=seed))
@@ -72,31 +72,28 @@ class _Bench:
 
 
 async def measure(lab: Lab, server: S3Server) -> list[Section]:
-    """Measure all clients over one server."""
+    """Measure a relayer and each client library over one server."""
     raw = raw_clients(BUCKET, server.url)
     measured = {name: Rounds() for name in raw}
     bare_rounds: list[Sample] = []
     with ExitStack() as stack:
         for client in raw.values():
             stack.callback(client.close)
-        relaying, committing = {}, {}
-        for name in RELAYER_CLIENTS:
-            lab.say(f"starting a relayer, {name}")
-            place = ["--store", f"s3://{BUCKET}/{name}", "--endpoint-url", server.url]
-            relaying[name] = await Relaying.start(stack, name, place, CREDENTIALS, lab.work / name)
-            committing[name] = await Committing.open(BUCKET, server.url, name)
-        bare = Bare.start(stack, relaying["direct"].gateway, lab.work / "bare")
+        lab.say("starting a relayer")
+        place = ["--store", f"s3://{BUCKET}/relayer", "--endpoint-url", server.url]
+        relaying = await Relaying.start(stack, place, CREDENTIALS, lab.work / "relayer")
+        committing = await Committing.open(BUCKET, server.url)
+        bare = Bare.start(stack, relaying.gateway, lab.work / "bare")
         await bare.write(100, CONNECTIONS, seed=3)
-        bench = _Bench(lab, raw, relaying, committing, bare, await _entry_size(relaying["direct"], server))
+        bench = _Bench(lab, raw, relaying, committing, bare, await _entry_size(relaying, server))
         names = list(raw)
         for number in range(lab.count(7, 1)):
             turn = number % len(names)
             bare_rounds.append(await bare.write(lab.count(3_000, 64), CONNECTIONS, seed=200 + number))
             for name in names[turn:] + names[:turn]:
                 await bench.round(number, name, measured[name])
-        for name in RELAYER_CLIENTS:
-            await committing[name].close()
-            await relaying[name].gateway.client.aclose()
+        await committing.close()
+        await relaying.gateway.client.aclose()
     return sections(measured, bare_rounds, bench.size)
 
 

@@ -64,7 +64,7 @@ def _raw(measured: Mapping[str, Measured], size: int) -> Section:
         {"entry_bytes": size, **data},
         (
             f"conditional creates of {size:,} bytes, what one memory comes to in the bucket; reads of an absent key;",
-            "CPU of the client's process; a relayer cannot use obstore (docs/adr/0009-object-client.md)",
+            "CPU of the client's process; a relayer cannot use obstore (docs/adr/0032-boto3-in-threads.md)",
             *missing,
         ),
     )

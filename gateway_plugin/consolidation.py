@@ -27,7 +27,7 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.identity import Identity, NamespaceRef, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, RevisionConflict, ValueUpdate
-from gateway_plugin.schedule import Schedule
+from gateway_plugin.schedule import next_time
 from gateway_plugin.sessions import folded
 from gateway_plugin.settings import ConsolidationSettings
 from gateway_plugin.sharing import SharedHit
@@ -272,7 +272,7 @@ class Consolidator:
         self._settings = settings
         self._clock = clock
         self._gateway = gateway
-        self._schedule = Schedule.parse(settings.schedule)
+        self._schedule = settings.schedule
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -294,7 +294,7 @@ class Consolidator:
         with contextlib.suppress(OutboxUnavailable):
             since = await asyncio.to_thread(self._last_run, since)
         while True:
-            if self._clock.now() >= self._schedule.after(since):
+            if self._clock.now() >= next_time(self._schedule, since):
                 since = self._clock.now()
                 await self._due(since)
             await self._clock.sleep(_LOOK_SECONDS)
@@ -325,7 +325,7 @@ class Consolidator:
         """Note that it runs now; False where another process was faster."""
         found = self._outbox.get(self._gateway, _RUN)
         known = _loaded(found.value)
-        if isinstance(known, int | float) and self._schedule.after(float(known)) > now:
+        if isinstance(known, int | float) and next_time(self._schedule, float(known)) > now:
             return False
         try:
             value = json.dumps(now).encode()

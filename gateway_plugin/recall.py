@@ -148,6 +148,30 @@ _LEAST_SECONDS: Final = 0.001
 _SPARE_SECONDS: Final = 0.05
 
 
+def turn_request(
+    recall: RecallSettings, query: str, audible: tuple[AudienceName, ...], standing: tuple[str, ...] = ()
+) -> RecallRequest:
+    """Return the request that recalls for one turn.
+
+    Args:
+        recall: the gateway's settings.
+        query: the text to search for.
+        audible: audiences whose memories may be said in the turn; empty for all.
+        standing: ids of the memories in the session's standing block.
+    """
+    # Filters of our own may drop some: ask for a few more than are wanted.
+    return RecallRequest(
+        query=query,
+        limit=min(recall.max_results + _SPARE + len(standing), 100),
+        floor=recall.min_score,
+        audiences=audible,
+        trusts=TRUSTED,
+        **ranking(recall),
+        # What was not set is left out: a relayer that does not know it answers all the same.
+        **({"standing": standing} if standing else {}),
+    )
+
+
 class Recaller:
     """Recalls for the turns of one plugin; `trace` tells about the last one."""
 
@@ -278,7 +302,9 @@ class Recaller:
         grace = limits.setup_grace_timeout_ms / 1000 if active is not None and active.allowed else 0.0
         soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
         try:
-            request = self._request(query.search, audible_to(turn.heard_by), self.standing.now(turn).ids)
+            request = turn_request(
+                self._settings.recall, query.search, audible_to(turn.heard_by), self.standing.now(turn).ids
+            )
             answer, cached = await self._find(request, identity, soon)
         except GatewayError as error:
             injection = self._injection(error.outcome, start, detail=str(error))
@@ -383,22 +409,6 @@ class Recaller:
         if self._positions.changed:
             self._sender.wake()
         return answer
-
-    def _request(
-        self, query: str, audible: tuple[AudienceName, ...], standing: tuple[str, ...]
-    ) -> RecallRequest:
-        recall = self._settings.recall
-        # Filters of our own may drop some: ask for a few more than are wanted.
-        return RecallRequest(
-            query=query,
-            limit=min(recall.max_results + _SPARE + len(standing), 100),
-            floor=recall.min_score,
-            audiences=audible,
-            trusts=("user", "imported", "assistant"),
-            **ranking(recall),
-            # What was not set is left out: a relayer that does not know it answers all the same.
-            **({"standing": standing} if standing else {}),
-        )
 
     def _injection(
         self,

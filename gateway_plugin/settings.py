@@ -28,7 +28,7 @@ from pydantic import (
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import DEFAULT_NAME, Audience, NamespaceScope, named
-from gateway_plugin.schedule import Schedule
+from gateway_plugin.schedule import next_time
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
@@ -201,7 +201,7 @@ def _renamed(pairs: dict[str, str]) -> dict[str, str]:
 
 
 def _cron(line: str) -> str:
-    Schedule.parse(line)
+    next_time(line, 0.0)
     return line
 
 

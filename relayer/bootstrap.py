@@ -13,11 +13,10 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.local_embedder.runtime import give_back
-from relayer.adapters.otlp import OtlpTraces
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin.last_backup import last_backup
 from relayer.domain.operations import Role
-from relayer.errors import EmbedderUnavailable, QueueFull, StoreError
+from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
@@ -28,7 +27,7 @@ from relayer.http.compat.front import Services as CompatServices
 from relayer.http.compat.names import Tokens, inner_account
 from relayer.http.compat.table import table as compat_table
 from relayer.http.health import Readiness
-from relayer.http.limits import ConnectionLimits, Connections, Limits
+from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
@@ -58,6 +57,7 @@ from relayer.settings.keys import find_metrics_token
 from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
+from relayer.wire.connections import ConnectionLimits, Connections
 from relayer.wire.schemas import VersionResponse
 from relayer.worker_line import WorkerLine
 
@@ -147,6 +147,7 @@ async def build(
         # The operator names an account by the id that is shown; the same id may be one of gateways and one of MemWal's.
         also = {inner_account(account): quota for account, quota in own.items()}
         quotas = Quotas(ports, settings.quota, {**own, **also})
+        stack.push_async_callback(quotas.close)
         namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
@@ -164,10 +165,7 @@ async def build(
             former=former,
             texts=WorkPool(on_used=limits.charge_work),
         )
-        traces = None
-        if settings.otlp_url:
-            traces = OtlpTraces(settings.otlp_url, product_version(), randomness)
-            stack.push_async_callback(traces.close)
+        traces = _traces_to(settings.otlp_url, stack) if settings.otlp_url else None
         relayer = _assemble(
             settings,
             context,
@@ -189,8 +187,7 @@ async def build(
         )
         is_first = seat is None or seat.is_first
         _start_background(scheduler, relayer, settings.forget_inactive_days if is_first else 0)
-        if traces is not None:
-            scheduler.start(traces.task)
+        scheduler.start(quotas.task)
         if line is not None:
             scheduler.start(Periodic("memory", _give_back_memory, _MEMORY_SECONDS))
         yield relayer
@@ -206,7 +203,8 @@ async def _namespaces(
     quotas: Quotas,
 ) -> OpenNamespaces:
     async def making(access: Access) -> None:
-        await accounts.make(access.account, access.principal.peer)
+        if await accounts.make(access.account, access.principal.peer):
+            quotas.begin(access.account)
 
     await asyncio.to_thread(load_readers)
     return OpenNamespaces(
@@ -235,6 +233,19 @@ async def _calibration(embedder: Embedder) -> Calibration:
         return await first_calibration(embedder)
     except (EmbedderUnavailable, QueueFull):
         return Calibration(LEXICAL_PRIOR)
+
+
+def _traces_to(url: str, stack: AsyncExitStack) -> Traces:
+    """Return what sends spans to a collector, closed by ``stack``. Raises `ConfigurationError` without the extra."""
+    try:
+        from relayer.adapters.otlp import OtlpTraces  # noqa: PLC0415 - the only user of an extra
+    except ImportError as error:
+        raise ConfigurationError(
+            "--otlp-url needs OpenTelemetry's exporter: pip install '.[relayer,otlp]' in a clone of memrelay"
+        ) from error
+    traces = OtlpTraces(url, product_version())
+    stack.push_async_callback(traces.close)
+    return traces
 
 
 def _assemble(
@@ -301,7 +312,7 @@ def _assemble(
         services,
         metrics=metrics,
         randomness=context.randomness,
-        compat=_compat(settings, services, acceptance.connections, limits, metrics, shared=shared),
+        compat=_compat(settings, services, acceptance, metrics, shared=shared),
         traces=traces,
     )
     indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
@@ -317,8 +328,7 @@ def _assemble(
 def _compat(
     settings: RelayerSettings,
     native: Services,
-    connections: Connections,
-    limits: Limits,
+    acceptance: Acceptance,
     metrics: Metrics,
     *,
     shared: Shared | None,
@@ -330,12 +340,14 @@ def _compat(
     if settings.compat_legacy:
         log.warning(
             "legacy_clients_served",
-            why="--compat-legacy: requests without a nonce are known by their signatures alone, and what they sign leaves out the account",
+            why="--compat-legacy: requests without a nonce are known by their signatures alone, and answered for their keys' own accounts",
         )
-    acceptance = CompatAcceptance(
+    front = CompatAcceptance(
         native.accounts,
         context.keys,
-        limits,
+        acceptance.limits,
+        bodies=acceptance.bodies,
+        authorities=acceptance.authorities,
         points=Points(
             Rates(*settings.compat_rates),
             context.clock,
@@ -351,9 +363,9 @@ def _compat(
         native.accounts,
         native.quotas,
         tokens=Tokens(context.keys),
-        acceptance=acceptance,
-        limits=limits,
-        connections=connections,
+        acceptance=front,
+        limits=acceptance.limits,
+        connections=acceptance.connections,
         readiness=native.readiness,
         version=native.version,
         public_url=settings.public_url,

@@ -44,9 +44,7 @@ def serve(**flags: object) -> None:
     raise typer.Exit(server.serve(flags, typer.echo))
 
 
-@settings_command(
-    app, "store", "endpoint_url", "region", "s3_client", "host", "port", "accounts", "public_url"
-)
+@settings_command(app, "store", "endpoint_url", "region", "host", "port", "accounts", "public_url")
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")],
     *,
@@ -150,7 +148,7 @@ def recover(
     server.recover_key(file, text, partial(tell, as_json=as_json))
 
 
-@settings_command(stores, "store", "endpoint_url", "region", "s3_client", "data", "config", name="probe")
+@settings_command(stores, "store", "endpoint_url", "region", "data", "config", name="probe")
 def probe_store(*, as_json: JsonOption = False, **flags: object) -> None:
     """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer.
 

@@ -22,11 +22,10 @@ from pathlib import Path
 from relayer.errors import ConfigurationError
 from relayer.settings.config import RelayerSettings
 from relayer.telemetry import log
+from relayer.wire.connections import connections_within_files
 from relayer.wire.loopback import in_url
 
 _MOST_FILES = 65_536
-# A store takes up to some sixty at once, models, logs and what is read at the start some dozens.
-_RESERVED_FILES = 192
 _COLLECTOR = (50_000, 50, 100)
 _TURN_SECONDS = 0.0002
 
@@ -77,13 +76,11 @@ def raise_descriptor_limit() -> None:
 
 def connections_within(wanted: int) -> int:
     """Return how many connections there may be, so that descriptors are left for the store and for everything else."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    room = soft - min(_RESERVED_FILES, soft // 2)
+    room = connections_within_files(wanted)
     if room < wanted:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         log.warning("fewer_connections", most=room, wanted=wanted, why=f"the limit of open files is {soft}")
-    return min(wanted, room)
+    return room
 
 
 def free_bytes(directory: Path) -> int:

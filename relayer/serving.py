@@ -118,8 +118,8 @@ async def work(start: Start) -> None:
 def share_of(settings: RelayerSettings, workers: int) -> RelayerSettings:
     """Return the settings of one of so many workers: what bounds the relayer as a whole is divided, and rounded up.
 
-    Rates, budgets of models and what was answered already the workers count together (`relayer.lib.shared`); quotas are read from
-    the store, which is one.
+    Rates, budgets of models and what was answered already the workers count together (`relayer.lib.shared`); quotas are
+    kept in the store, which is one.
     """
 
     def share(most: int) -> int:

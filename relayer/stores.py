@@ -39,7 +39,6 @@ async def open_store(settings: RelayerSettings, clock: Clock, *, tried: bool = F
         clock=clock,
         endpoint_url=settings.endpoint_url,
         region=settings.region,
-        client=settings.s3_client or "direct",
     )
 
 

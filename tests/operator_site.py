@@ -121,6 +121,17 @@ class Site:
             ids.append(answer.memories[0].id)
         return ids
 
+    async def index(self, agent: str = "researcher") -> str:
+        """Write a stored index; returns its key."""
+        async with self.relayer().namespaces.use(self.access(agent), self.deadline(), create=False) as opened:
+            assert (await opened.write_index()).named
+            return (await opened.replica.manifest.read()).index_key
+
+    async def opened_from(self, agent: str = "researcher") -> int:
+        """Return the entry up to which a process that has nothing open yet reads no log, but a stored index."""
+        async with self.relayer().namespaces.use(self.access(agent), self.deadline(), create=False) as opened:
+            return opened.from_index
+
     async def forget(self, memory: str, agent: str = "researcher") -> None:
         await forget_memory(self.relayer(), self.access(agent), memory, self.deadline())
 

@@ -20,7 +20,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from relayer.adapters.s3_store.client import Requester
+from relayer.adapters.s3_store.client import Client
 
 # A server usually answers within two seconds; on old data and a busy machine it may take twenty.
 PATIENCE = 30.0
@@ -199,11 +199,10 @@ def _wait(admin: Any, process: subprocess.Popen[bytes], log: Path) -> None:
 class KeptClient:
     """A client that several stores use, one after the other: closing one of those gives back what is its own alone."""
 
-    def __init__(self, client: Requester) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self.endpoint_url = client.endpoint_url
         self.ask = client.ask
-        self.for_loop = client.for_loop
 
     def close(self) -> None:
         """Do nothing."""

@@ -39,7 +39,7 @@ from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem
-from relayer.wire.sheet import GATEWAY_SHEET, LINES
+from relayer.wire.sheet import GATEWAY_SHEET, LINES, read_line, secret_of
 from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 
 keys = typer.Typer(help="The account's keys: show, export one agent's, recovery sheet.", no_args_is_help=True)
@@ -171,14 +171,15 @@ def _typed_in() -> bytes:
     typer.echo(
         "Type the sheet's lines without their numbers; what is not right is asked for again.", err=True
     )
-    parts = [_asked(f"{number}", partial(GATEWAY_SHEET.read_line, number)) for number in range(1, LINES + 1)]
-    secret = b"".join(parts)
-    lines = GATEWAY_SHEET.render(secret).splitlines()[:-1]
-    _asked("check", lambda text: GATEWAY_SHEET.read("\n".join([*lines, f"check {text.strip()}"])))
-    return secret
+    while True:
+        lines = [_asked(f"{number}", partial(read_line, number)) for number in range(1, LINES + 1)]
+        try:
+            return secret_of([word for line in lines for word in line])
+        except InvalidSecret as error:
+            complain(str(error))
 
 
-def _asked(prompt: str, read: Callable[[str], bytes]) -> bytes:
+def _asked(prompt: str, read: Callable[[str], list[str]]) -> list[str]:
     while True:
         text = typer.prompt(prompt, prompt_suffix="   ", err=True)
         try:

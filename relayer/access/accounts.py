@@ -246,8 +246,8 @@ class Accounts:
         if _revoked(known, certificate):
             raise NotAccepted("revoked")
 
-    async def make(self, account: str, address: str = "") -> None:
-        """Bring an account into being, if it is not there: whatever is kept for it comes after.
+    async def make(self, account: str, address: str = "") -> bool:
+        """Create an account if it does not exist, before anything is kept for it; returns whether this call created it.
 
         Args:
             account: admitted.
@@ -259,8 +259,7 @@ class Accounts:
             StoreError: the store does not answer.
         """
         known = self._entry(account)
-        if known.stored is None:
-            await self._create(account, known, address)
+        return known.stored is None and await self._create(account, known, address)
 
     async def revocations(self, account: str) -> bytes:
         """Return the list of revocations that is in place, as the account signed it; empty when there is none.
@@ -473,10 +472,10 @@ class Accounts:
 
     async def _create(
         self, account: str, known: _KnownAccount, address: str, revocations: bytes = b""
-    ) -> None:
+    ) -> bool:
         async with known.lock:
             if known.stored is not None:
-                return
+                return False
             now = self._clock.monotonic()
             # Taken before the first await, and given back: requests that come at once must not all find the same room.
             await self._take_place(address, now)
@@ -491,6 +490,7 @@ class Accounts:
             finally:
                 if not made:
                     self._give_place(address)
+            return made
 
     async def _take_place(self, address: str, now: float) -> None:
         if self._served is not None:

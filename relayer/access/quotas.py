@@ -1,31 +1,57 @@
-"""How much an account may keep, and how much it keeps: bytes, namespaces, memories.
+"""Quotas: how much an account may keep, across all processes that serve a store.
 
-What is kept is read once from pointers, manifests and the entries after them, counted on with every append of this replica, and
-read again when a write would go beyond the quota, so that what was erased, or written through other replicas, counts. Only what
-a request asks to be kept is refused: what was promised before is kept, and forgetting and erasing are never refused.
+All processes add up what they write in one object of the account (`relayer.access.usage`). A process may write a 256th of what was
+left when it last saw that object before it adds its writes; nearer to the quota it adds each write before it is made. So one process
+never goes beyond a quota, and each further process by a 256th of it at most. The object is compared with the store in the
+background: after erasures, after a refusal, and every six hours.
+
+Only what a request asks to be kept is refused: promises made earlier are kept, and forgetting and erasing are never refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from cachetools import LRUCache
 
-from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.operations import JobAccepted, JobFinished, Operation, Outcome, Put, Result, Supersede
-from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, UpgradeRequired
+from relayer.access.usage import SeenUsage, Usage, count_usage, read_usage, write_usage
+from relayer.domain.operations import (
+    Close,
+    Erase,
+    JobAccepted,
+    JobFinished,
+    Operation,
+    Outcome,
+    Put,
+    Result,
+    Supersede,
+)
+from relayer.errors import Refused, RelayerError
+from relayer.lib.scheduler import OnError, Periodic, Wake
 from relayer.lib.work import in_windows
-from relayer.log.creation import list_pointers
-from relayer.log.objects import LogPorts, ManifestView
+from relayer.log.objects import LogPorts
 
-# How long what was read is believed when a write does not fit, or somebody asks; and how long at all.
+# A process may run ahead of the shared object by this share of what was left of a quota.
+_AHEAD_SHARE = 256
+# Seconds between two rounds that add what was written to the shared objects.
+_ADD_SECONDS = 30.0
+# Seconds for which a look at the shared object is good enough for somebody who asks how much is used.
 _FRESH_SECONDS = 15.0
-_OLD_SECONDS = 600.0
-_MOST_KNOWN = 10_000
-_GONE = (Result.REFUSED, Result.DUPLICATE)
+# Time between two comparisons with the store, of an account that writes.
+_COMPARED_MS = 6 * 3600 * 1000
+# Seconds from an erasure to a comparison: most of what it frees is gone by then.
+_ERASED_SECONDS = 60.0
+# Seconds that a comparison waits for writes that are under way, and that the end of the process waits for the store.
+_WRITING_SECONDS, _CLOSING_SECONDS = 60.0, 5.0
+# Comparisons of one account take at most a tenth of the time, and come no sooner than this.
+_PAUSE_SHARE, _PAUSE_SECONDS = 10.0, 15.0
+_ATTEMPTS = 8
+_MAX_TALLIES = 10_000
+_NOT_KEPT = (Result.REFUSED, Result.DUPLICATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +63,42 @@ class Quota:
     memories: int = 0
 
 
-@dataclass(slots=True)
-class Amount:
-    """Memories, every version and what is forgotten included, and the bytes that they take in the store."""
+@dataclass(slots=True, eq=False)
+class _Tally:
+    """One account as this process knows it.
 
-    memories: int = 0
-    bytes: int = 0
+    Attributes:
+        seen: the shared object as last read or written; None before the first time.
+        added: written here and not yet added to the shared object; negative after writes that were counted and not kept.
+        writing: the ends of the writes that are counted and still under way.
+        lock: of whoever changes the shared object.
+        compare_after: when it may be compared with the store again, by the clock's `monotonic`.
+    """
 
-    def add(self, other: Amount, times: int = 1) -> None:
-        """Add another amount so many times."""
-        self.memories += times * other.memories
-        self.bytes += times * other.bytes
+    seen: SeenUsage | None = None
+    seen_at: float = -inf
+    added: Usage = field(default_factory=Usage)
+    writing: set[asyncio.Event] = field(default_factory=set)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    compare_after: float = -inf
 
-
-@dataclass(slots=True)
-class Used:
-    """What an account keeps: its namespaces by name, and all of them together."""
-
-    namespaces: set[str] = field(default_factory=set)
-    amount: Amount = field(default_factory=Amount)
-
-
-@dataclass(slots=True)
-class _KnownUsage:
-    used: Used = field(default_factory=Used)
-    read_at: float = float("-inf")
-    reading: asyncio.Task[None] | None = None
+    def runs_ahead(self, quota: Quota, more: Usage) -> bool:
+        """Return whether ``more`` may be written before it is in the shared object."""
+        if self.seen is None:
+            return False
+        used, ahead = self.seen.usage, self.added + more
+        return all(
+            not (limit and wanted) or total <= (limit - known) // _AHEAD_SHARE
+            for limit, known, wanted, total in (
+                (quota.namespaces, used.namespaces, more.namespaces, ahead.namespaces),
+                (quota.memories, used.memories, more.memories, ahead.memories),
+                (quota.bytes, used.bytes, more.bytes, ahead.bytes),
+            )
+        )
 
 
 class Quotas:
-    """Holds accounts to their quotas on this replica.
+    """Holds accounts to their quotas.
 
     Args:
         ports: the store.
@@ -78,153 +110,259 @@ class Quotas:
         self._ports = ports
         self._usual = usual
         self._own = own or {}
-        self._known: LRUCache[str, _KnownUsage] = LRUCache(_MOST_KNOWN)
+        self._tallies: LRUCache[str, _Tally] = LRUCache(_MAX_TALLIES)
+        # Accounts by their tallies, of which some writes are not in the shared object: none is lost with a tally that is evicted.
+        self._to_add: dict[_Tally, str] = {}
+        # When each account is to be compared with the store, by the clock's `monotonic`.
+        self._to_compare: dict[str, float] = {}
+        self._wake = Wake()
+
+    @property
+    def task(self) -> Periodic:
+        """The task that adds writes to the shared objects and compares these with the store."""
+        return Periodic("quotas", self._round, _ADD_SECONDS, wake=self._wake)
 
     def of(self, account: str) -> Quota:
         """Return what an account may keep."""
         return self._own.get(account, self._usual)
 
-    async def used(self, account: str) -> Used:
-        """Return what an account keeps, as of a moment ago.
+    def begin(self, account: str) -> None:
+        """Record that an account was created just now: what it keeps need not be looked up or counted."""
+        now = self._ports.clock.now_ms()
+        self._see(account, self._tally(account), SeenUsage(Usage(), now, None, now))
+
+    async def used(self, account: str) -> Usage:
+        """Return what an account keeps, with what this process wrote, and what others wrote up to half a minute ago.
 
         Raises:
+            CorruptNamespace: the account was never counted before, and a pointer does not open.
             StoreError: the store did not answer.
         """
-        known = self._entry(account)
-        await self._read(account, known, older_than=_FRESH_SECONDS)
-        return known.used
+        tally = self._tally(account)
+        async with tally.lock:
+            seen = tally.seen
+            if seen is None or self._ports.clock.monotonic() - tally.seen_at > _FRESH_SECONDS:
+                seen = await self._read(account, tally)
+        if not seen.counted_at:
+            seen = await self._compare(account, tally)
+        return (seen.usage + tally.added).not_negative()
 
-    async def check_name(self, account: str, name: str) -> None:
-        """Refuse a namespace that would be one too many.
+    async def take_namespace(self, account: str) -> Callable[[], None]:
+        """Count a namespace that is about to be created; returns what is to be called afterwards.
 
         Raises:
             Refused: ``quota_exceeded``.
             StoreError: the store did not answer.
         """
-        most = self.of(account).namespaces
-        if not most:
-            return
-        known = self._entry(account)
-        await self._read(account, known, older_than=_OLD_SECONDS)
-        if name not in known.used.namespaces and len(known.used.namespaces) >= most:
-            await self._read(account, known, older_than=_FRESH_SECONDS)
-        # No await between looking and counting: requests that come at once must not all find the same room.
-        if name not in known.used.namespaces and len(known.used.namespaces) >= most:
-            raise _refused("namespaces", most, len(known.used.namespaces), 1)
-        known.used.namespaces.add(name)
+        return await self._count(account, Usage(namespaces=1), refuses=True)
 
     async def take(
         self, account: str, operations: Sequence[Operation]
     ) -> Callable[[Sequence[Outcome]], None]:
-        """Count operations that are about to be appended; returns what is to be told their outcomes, none if that failed.
+        """Count operations that are about to be appended; returns what is to be called with their outcomes, none if that failed.
 
         Raises:
             Refused: ``quota_exceeded``; nothing may be appended.
             StoreError: the store did not answer.
         """
-        amounts = [_amount(operation) for operation in operations]
-        more = Amount()
-        for amount in amounts:
-            more.add(amount)
-        quota = self.of(account)
-        if not (more.bytes and (quota.bytes or quota.memories)):
+        if any(isinstance(operation, Erase | Close) for operation in operations):
+            self._compare_in(_ERASED_SECONDS, account)
+        amounts = [_usage(operation) for operation in operations]
+        more = sum(amounts, Usage())
+        if not more.bytes:
             return lambda _: None
-        known = self._entry(account)
-        await self._read(account, known, older_than=_OLD_SECONDS)
-        if any(map(_is_asked, operations)):
-            if _beyond(quota, known.used.amount, more) is not None:
-                await self._read(account, known, older_than=_FRESH_SECONDS)
-            refused = _beyond(quota, known.used.amount, more)
-            if refused is not None:
-                raise refused
-        used = known.used
-        used.amount.add(more)
+        tally = self._tally(account)
+        end = await self._count(account, more, refuses=any(map(_is_asked, operations)))
 
         def settle(outcomes: Sequence[Outcome]) -> None:
             results = [outcome.result for outcome in outcomes] or [Result.REFUSED] * len(amounts)
             for amount, result in zip(amounts, results, strict=True):
-                if result in _GONE:
-                    used.amount.add(amount, -1)
+                if result in _NOT_KEPT:
+                    tally.added -= amount
+                    self._to_add[tally] = account
+            end()
 
         return settle
 
-    def _entry(self, account: str) -> _KnownUsage:
-        return self._known.setdefault(account, _KnownUsage())
+    async def close(self) -> None:
+        """Add what was written to the shared objects, as far as the store takes it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await self._add_all(lambda _: None)
 
-    async def _read(self, account: str, known: _KnownUsage, *, older_than: float) -> None:
-        """Read what an account keeps, if what is known of it is older than so many seconds; once for all who ask."""
-        if self._ports.clock.monotonic() - known.read_at < older_than:
-            return
-        if known.reading is None:
-            known.reading = asyncio.create_task(self._read_anew(account, known))
-            known.reading.add_done_callback(lambda _: setattr(known, "reading", None))
-        await asyncio.shield(known.reading)
+    def _tally(self, account: str) -> _Tally:
+        return self._tallies.setdefault(account, _Tally())
 
-    async def _read_anew(self, account: str, known: _KnownUsage) -> None:
-        asked_at = self._ports.clock.monotonic()
-        pointers = [
-            pointer
-            for pointer in await list_pointers(self._ports, account)
-            if pointer.state is not PointerState.ERASED
-        ]
-        used = Used({pointer.name for pointer in pointers})
-        for amount in await in_windows(partial(self._amount_of, account), pointers):
-            used.amount.add(amount)
-        known.used, known.read_at = used, asked_at
+    async def _count(self, account: str, more: Usage, *, refuses: bool) -> Callable[[], None]:
+        """Count a write that is to come; returns what is to be called at its end. Raises as `take`."""
+        tally, quota = self._tally(account), self.of(account)
+        if tally.runs_ahead(quota, more):
+            self._run_ahead(account, tally, more)
+        else:
+            async with tally.lock:
+                if tally.seen is None:
+                    await self._read(account, tally)
+                if tally.runs_ahead(quota, more):
+                    self._run_ahead(account, tally, more)
+                else:
+                    await self._add(account, tally, more, refuses=refuses)
+        ended = asyncio.Event()
+        tally.writing.add(ended)
 
-    async def _amount_of(self, account: str, pointer: Pointer) -> Amount:
+        def end() -> None:
+            tally.writing.discard(ended)
+            ended.set()
+
+        return end
+
+    async def _read(self, account: str, tally: _Tally) -> SeenUsage:
+        """Read the shared object; hold the lock."""
+        seen = await read_usage(self._ports, account)
+        self._see(account, tally, seen)
+        return seen
+
+    def _see(self, account: str, tally: _Tally, seen: SeenUsage) -> None:
+        """Keep what the store showed; an account that was not compared lately is compared in the background."""
+        tally.seen, tally.seen_at = seen, self._ports.clock.monotonic()
+        if seen.store_time - seen.counted_at > _COMPARED_MS:
+            self._compare_in(0.0, account)
+
+    async def _add(self, account: str, tally: _Tally, more: Usage, *, refuses: bool) -> None:
+        """Add what was written, and ``more``, to the shared object; hold the lock. Raises as `take`."""
+        # An object that was replaced since it was seen is read again, and so is one by which a write would be refused.
+        seen, is_current = tally.seen, False
+        for _ in range(_ATTEMPTS):
+            if seen is None:
+                seen, is_current = await self._read(account, tally), True
+            added = tally.added
+            refused = _beyond(self.of(account), seen.usage + added, more) if refuses else None
+            if refused is not None and is_current:
+                self._compare_in(0.0, account)
+                raise refused
+            if refused is None:
+                total = (seen.usage + added + more).not_negative()
+                # Writes that come meanwhile run ahead of the new sum.
+                tally.seen, tally.added = replace(seen, usage=total), Usage()
+                written = None
+                try:
+                    written = await write_usage(self._ports, account, total, seen.counted_at, seen.etag)
+                finally:
+                    if written is None:
+                        tally.seen, tally.added = None, tally.added + added
+                if written is not None:
+                    self._see(account, tally, written)
+                    return
+            seen, is_current = None, False
+        # Others were faster each time: the next round adds it.
+        self._run_ahead(account, tally, more)
+
+    def _run_ahead(self, account: str, tally: _Tally, more: Usage) -> None:
+        tally.added += more
+        self._to_add[tally] = account
+
+    def _compare_in(self, seconds: float, account: str) -> None:
+        at = self._ports.clock.monotonic() + seconds
+        if at < self._to_compare.get(account, inf):
+            self._to_compare[account] = at
+            self._wake.set()
+
+    async def _round(self, on_error: OnError) -> float | None:
+        await self._add_all(on_error)
+        for account in list(self._to_compare):
+            tally = self._tally(account)
+            if max(self._to_compare[account], tally.compare_after) <= self._ports.clock.monotonic():
+                try:
+                    await self._compare(account, tally)
+                except RelayerError as error:
+                    on_error(error)
+        due = (max(at, self._tally(account).compare_after) for account, at in self._to_compare.items())
+        return max(1.0, min([_ADD_SECONDS, *(at - self._ports.clock.monotonic() for at in due)]))
+
+    async def _add_all(self, on_error: OnError) -> None:
+        async def add(item: tuple[_Tally, str]) -> None:
+            tally, account = item
+            try:
+                async with tally.lock:
+                    if tally.added != Usage():
+                        await self._add(account, tally, Usage(), refuses=False)
+                    if tally.added == Usage():
+                        self._to_add.pop(tally, None)
+            except RelayerError as error:
+                on_error(error)
+
+        await in_windows(add, self._to_add.items())
+
+    async def _compare(self, account: str, tally: _Tally) -> SeenUsage:
+        """Count what the account keeps, and correct the shared object by the difference.
+
+        What is written meanwhile may be counted twice, so that the result is rather too high than too low until the next time.
+        """
+        began = self._ports.clock.monotonic()
         try:
-            return await log_amount(self._ports, account, pointer.incarnation)
-        except (CorruptNamespace, UpgradeRequired, NamespaceClosed):
-            return Amount()  # nothing is written to it either, until an operator looked at it
+            async with tally.lock:
+                if tally.added != Usage():
+                    await self._add(account, tally, Usage(), refuses=False)
+                before = await self._read(account, tally)
+            # What is under way is in the sum already, and may not be in the store yet.
+            under_way = list(tally.writing)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WRITING_SECONDS):
+                    for ended in under_way:
+                        await ended.wait()
+            counted = await count_usage(self._ports, account)
+            async with tally.lock:
+                seen = before
+                for _ in range(_ATTEMPTS):
+                    seen = await self._read(account, tally)
+                    if seen.counted_at != before.counted_at:
+                        break  # another process compared it meanwhile
+                    total = (seen.usage + counted.corrects(before.usage)).not_negative()
+                    if seen.etag is None and total == Usage():
+                        written: SeenUsage | None = replace(seen, counted_at=before.store_time)
+                    else:
+                        written = await write_usage(self._ports, account, total, before.store_time, seen.etag)
+                    if written is not None:
+                        seen = written
+                        self._see(account, tally, seen)
+                        break
+            if self._to_compare.get(account, inf) <= self._ports.clock.monotonic():
+                del self._to_compare[account]
+            return seen
+        finally:
+            took = self._ports.clock.monotonic() - began
+            tally.compare_after = began + took + max(_PAUSE_SECONDS, _PAUSE_SHARE * took)
 
 
-async def log_amount(ports: LogPorts, account: str, incarnation: bytes) -> Amount:
-    """Return what a log keeps by its manifest and the entries after it, of which each counts as one memory.
-
-    Raises:
-        CorruptNamespace, UpgradeRequired, NamespaceClosed: the manifest cannot be read.
-        StoreError: the store did not answer.
-    """
-    manifest = await ManifestView(ports, account, incarnation).read()
-    amount = Amount(manifest.live_count, manifest.live_bytes)
-    async for row in ports.store.list(ports.layout.at(ports.layout.entries(incarnation))):
-        if int(row.key.rpartition("/")[2]) > manifest.snap_seq:
-            amount.add(Amount(1, row.size))
-    return amount
-
-
-def _amount(operation: Operation) -> Amount:
+def _usage(operation: Operation) -> Usage:
     match operation:
         case Put(stored=stored) | Supersede(stored=stored):
-            return Amount(1, stored.size)
+            return Usage(0, 1, stored.size)
         case JobAccepted(sealed=sealed):
-            return Amount(0, len(sealed))
+            return Usage(0, 0, len(sealed))
         case JobFinished(stored=results, vectors=vectors):
             size = sum(one.size for one in results) + sum(
                 len(one.vector) + len(one.context_vector) for one in vectors
             )
-            return Amount(len(results), size)
+            return Usage(0, len(results), size)
         case _:
-            return Amount()
+            return Usage()
 
 
 def _is_asked(operation: Operation) -> bool:
-    """Whether a request asks for this to be kept: what the relayer promised itself has no author."""
+    """Return whether a request asks for this to be kept: what the relayer promised itself has no author."""
     return isinstance(operation, Put | Supersede | JobAccepted) and bool(operation.origin.author)
 
 
-def _beyond(quota: Quota, used: Amount, more: Amount) -> Refused | None:
-    if quota.bytes and used.bytes + more.bytes > quota.bytes:
-        return _refused("bytes", quota.bytes, used.bytes, more.bytes)
-    if quota.memories and used.memories + more.memories > quota.memories:
-        return _refused("memories", quota.memories, used.memories, more.memories)
+def _beyond(quota: Quota, used: Usage, more: Usage) -> Refused | None:
+    for what, most, known, add in (
+        ("namespaces", quota.namespaces, used.namespaces, more.namespaces),
+        ("bytes", quota.bytes, used.bytes, more.bytes),
+        ("memories", quota.memories, used.memories, more.memories),
+    ):
+        if most and add and known + add > most:
+            return Refused(
+                "quota_exceeded",
+                f"this account may keep {most:,} {what}, keeps {known:,} and asks for {add:,} more: erase what is not needed any "
+                f"more, or have the relayer's operator raise --quota-{what} or the account's own quota (--quotas)",
+            )
     return None
-
-
-def _refused(what: str, most: int, used: int, more: int) -> Refused:
-    return Refused(
-        "quota_exceeded",
-        f"this account may keep {most:,} {what}, keeps {used:,} and asks for {more:,} more: erase what is not needed any "
-        f"more, or have the relayer's operator raise --quota-{what} or the account's own quota (--quotas)",
-    )

@@ -106,6 +106,7 @@ class Kind(Enum):
     RELAYER = "relayer"
     PROBE = "probe"
     BACKED_UP = "backed_up"
+    USAGE = "usage"
     ERASURE = "erasure"
     QUARANTINE = "quarantine"
     OTHER = "other"
@@ -125,6 +126,7 @@ _PATTERNS = {
     Kind.RELAYER: r"relayer",
     Kind.PROBE: r"probed?/.+",
     Kind.BACKED_UP: r"backed_up",
+    Kind.USAGE: r"usage/[0-9a-f]{40}",
     Kind.QUARANTINE: r"quarantine/.+",
 }
 

@@ -29,7 +29,6 @@ _EXTRA_PACKAGES = frozenset(
         "prometheus_client",
         "pydantic_settings",
         "structlog",
-        "tokenizers",
         "usearch",
         "uvloop",
     }

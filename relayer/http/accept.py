@@ -5,7 +5,6 @@ Nothing here is decoded twice: what was signed is what was sent.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from typing import Any, Never, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from aiohttp.web import BaseRequest, RequestPayloadError
+from aiohttp.web import BaseRequest
 from cachetools import LRUCache, TLRUCache
 from pydantic import BaseModel, ValidationError
 
@@ -22,7 +21,8 @@ from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.limits import Connections, Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
+from relayer.http.bodies import MAX_BODY, RequestBodies
+from relayer.http.limits import Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
 from relayer.lib.shared import Shared
@@ -31,6 +31,7 @@ from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
 from relayer.wire.codec import Reader
+from relayer.wire.connections import Connections
 from relayer.wire.errors import Malformed, NotAccepted, UnsealError
 from relayer.wire.sealed_keys import MAX_LIFE_SECONDS, MAX_SEALED_KEY, SealedKey, named_fleet_key
 from relayer.wire.sealing import FIRST_GENERATION
@@ -98,12 +99,13 @@ class Acceptance:
     ) -> None:
         self.connections = connections
         self.unread = UnreadAnswers()
+        self.limits = limits
+        self.bodies = RequestBodies(limits)
+        self.authorities = Authorities(authorities)
         self._routes = Routes(routes)
-        self._authorities = Authorities(authorities)
         self._accounts = accounts
         self._fleet = fleet
         self._keys = keys
-        self._limits = limits
         self._texts = texts
         self._clock = clock
         self._trusted = trusted
@@ -141,7 +143,7 @@ class Acceptance:
             said = signing.header_digest(certificate_header), signing.header_digest(key_header)
             known = self._certificates.get(said[0])
             # 3. The authority is one of this relayer's.
-            authority = self._authorities.check(head.need("host"))
+            authority = self.authorities.check(head.need("host"))
             # 4. The signature's times.
             signature, digest = _stated(head, now)
             # 5. The signature, over the digest that the request states, by the key that the certificate names.
@@ -163,24 +165,28 @@ class Acceptance:
             key, opened = self._sealed_key(key_header, said[1], certificate, route, now=now)
         except NotAccepted:
             # What depends on keys costs the peer; all of it is the one 401.
-            self._limits.note_failure(head.peer)
+            self.limits.note_failure(head.peer)
             raise
         signer = Principal(
             certificate, signature.nonce, signature.expires * 1000, digest, peer_name(head.peer)
         )
-        # 9. A read was not answered before; a write's repetition is answered by the log.
+        # 9. The account's and the agent's buckets hold the cost: what is refused for its rate leaves no nonce behind.
+        self.limits.charge(signer.account, signer.author, route.cost)
+        # 10. A read was not answered before; a write's repetition is answered by the log.
         if not route.writes:
-            self._seen.note(signer.author, signer.nonce, expires=signature.expires, now=now)
-        # 10. The account's and the agent's buckets hold the cost.
-        self._limits.charge(signer.account, signer.author, route.cost)
-        if not route.writes:
+            try:
+                self._seen.note(signer.author, signer.nonce, expires=signature.expires, now=now)
+            except HttpProblem:
+                # Nobody but the account itself can spend what is the account's.
+                self.limits.credit(signer.account, signer.author, route.cost)
+                raise
             self.unread.check(signer.account)
         if trail.prover is not None and key is not None:
             trail.prover.opened(key.answer_key)
         # 11. Only now the query, and the body: read against the digest; opened, if it is sealed; then strict JSON; then the schema.
         query = parse_query(raw_query, route.query)
         if route.rows_a_token is not None:
-            self._limits.charge(
+            self.limits.charge(
                 signer.account, signer.author, getattr(query, "limit", 0) // route.rows_a_token
             )
         body, signer = await self._body(request, head, route, signer, key, seconds=deadline.remaining())
@@ -228,7 +234,7 @@ class Acceptance:
     def _claimed_agent_key(self, header: str, peer: str) -> bytes:
         """Return the agent key that a new certificate names, before its own signature is looked at."""
         # A peer that keeps failing is not worth the arithmetic; agents known already are, behind the same proxy.
-        self._limits.check_peer(peer)
+        self.limits.check_peer(peer)
         encoded = _decoded(header, signing.CERTIFICATE_HEADER)
         try:
             body = Reader(Reader(encoded).bytes())
@@ -299,8 +305,10 @@ class Acceptance:
         schema = route.body
         if schema is None:
             return None, signer
-        raw = await read_body(request, head, signer.body_digest, seconds=seconds)
-        self._limits.charge_body(signer.account, signer.author, len(raw) // route.bytes_a_token)
+        raw, received = await self.bodies.receive(request, head.peer, most=head.longest_body, seconds=seconds)
+        if received != signer.body_digest:
+            raise HttpProblem("digest_mismatch")
+        self.limits.charge_body(signer.account, signer.author, len(raw) // route.bytes_a_token)
 
         def parsed() -> tuple[BaseModel, Principal]:
             if not head.is_sealed:
@@ -354,10 +362,10 @@ class Acceptance:
         """
         stranger = not self._accounts.knows(signer.account)
         if stranger:
-            self._limits.charge_stranger(signer.peer, route.cost)
+            self.limits.charge_stranger(signer.peer, route.cost)
         await self._hold(signer, route)
         if stranger and self._accounts.knows(signer.account):
-            self._limits.credit_stranger(signer.peer, route.cost)
+            self.limits.credit_stranger(signer.peer, route.cost)
 
     async def _hold(self, signer: Principal, route: Route) -> None:
         # The list of revocations is all that admin rights without a namespace lead to.
@@ -485,10 +493,6 @@ def peer_of(request: BaseRequest, trusted: Sequence[Network] = ()) -> str:
     return peer
 
 
-MAX_BODY = 2 * 1024 * 1024
-READ_SECONDS = 15.0
-
-
 def check_announced(head: RequestHead, *, expects_body: bool) -> None:
     """Refuse what the head alone shows to be wrong with the body, before anything else is looked at.
 
@@ -607,62 +611,6 @@ def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
 
 # Bytes of a body that is parsed in the same step of the event loop: about half a millisecond's.
 _PARSED_AT_ONCE = 4096
-
-
-async def read_body(request: BaseRequest, head: RequestHead, digest: bytes, *, seconds: float) -> bytes:
-    """Read the body and compare it with the signed digest.
-
-    Args:
-        request: positioned at its body.
-        head: of the request.
-        digest: SHA-256 that the signature covers.
-        seconds: the most this may take; never more than 15.
-
-    Raises:
-        HttpProblem: ``too_large``, ``body_timeout``, ``digest_mismatch`` or ``malformed``.
-    """
-    body, received = await receive_body(request, head.longest_body, seconds=seconds)
-    if received != digest:
-        raise HttpProblem("digest_mismatch")
-    return body
-
-
-async def receive_body(request: BaseRequest, most: int, *, seconds: float) -> tuple[bytes, bytes]:
-    """Read a body of at most so many bytes; returns it and its SHA-256. Raises as `read_body`."""
-    if request.headers.get("expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0
-    stream = request.content
-    received = _Received(most)
-    if stream.is_eof():
-        received.take(stream.read_nowait())
-    if not stream.at_eof():
-        try:
-            async with asyncio.timeout(min(seconds, READ_SECONDS)):
-                async for chunk in stream.iter_any():
-                    received.take(chunk)
-        except TimeoutError as error:
-            raise HttpProblem("body_timeout") from error
-        except (RequestPayloadError, ConnectionError) as error:
-            raise HttpProblem("malformed", "The body is not in form, or ended early.") from error
-    return b"".join(received.chunks), received.digest.digest()
-
-
-class _Received:
-    """What came of a body, digested piece by piece: in one, a large one would hold the event loop."""
-
-    def __init__(self, most: int) -> None:
-        self.chunks: list[bytes] = []
-        self.digest = hashlib.sha256()
-        self._length = 0
-        self._most = most
-
-    def take(self, chunk: bytes) -> None:
-        self._length += len(chunk)
-        if self._length > self._most:
-            raise HttpProblem("too_large", f"A body has at most {MAX_BODY} bytes.")
-        self.digest.update(chunk)
-        self.chunks.append(chunk)
 
 
 def unsealed(raw: bytes, key: SealedKey | None, nonce: bytes) -> bytes:

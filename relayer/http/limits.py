@@ -1,4 +1,4 @@
-"""What one replica lets be taken of it: weighted requests, connections, and answers that somebody does not read.
+"""What one replica lets be taken of it: weighted requests, and answers that somebody does not read.
 
 The rates leave room for a gateway with many busy agents and hold off a client in a loop. Each replica counts for
 itself: behind a balancer over n replicas the effective limit is n times as high. The workers of one replica count together.
@@ -10,10 +10,9 @@ import asyncio
 import ipaddress
 import socket
 import struct
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -127,6 +126,13 @@ class Limits:
             whole = self._accounts.wait(account, cost, now) >= wait
             raise HttpProblem("rate_limited", retry_after=wait, rule="account" if whole else "agent")
 
+    def credit(self, account: str, agent_key: bytes, cost: float) -> None:
+        """Give back what `charge` took: the request was a repetition of an earlier one."""
+        if self._enabled:
+            now = self._clock.monotonic()
+            self._accounts.spend(account, -cost, now)
+            self._agents.spend(agent_key.hex(), -cost, now)
+
     def charge_body(self, account: str, agent_key: bytes, cost: float) -> None:
         """Charge a request for its body's length, as `charge`; the longest costs what an agent can pay several times over."""
         self.charge(account, agent_key, min(cost, _MOST_FOR_A_BODY))
@@ -167,6 +173,10 @@ class Limits:
         if self._enabled:
             self._failures.spend(peer_name(address), 1.0, self._clock.monotonic())
 
+    def failures_left(self, address: str) -> float:
+        """Return how many more failures a peer may have before `check_peer` refuses it."""
+        return self._failures.level(peer_name(address), self._clock.monotonic())
+
 
 _NO_LINGERING = struct.pack("ii", 1, 0)
 
@@ -179,6 +189,9 @@ _MOST_SEEN = 1_000_000
 class SeenReads:
     """Remembers reads until their signatures have run out, in slices of a minute.
 
+    A slice that was forgotten stays closed: if the clock is set back, signatures that ran out are good once more, and nothing tells a
+    new one from a repetition. They are refused until the clock is past them; a step of less than four minutes closes nothing.
+
     Args:
         most: of a process that is alone.
         shared: where a relayer's workers remember together: what one of them answered, none answers again.
@@ -189,16 +202,21 @@ class SeenReads:
         self._most = most
         self._slices: dict[int, set[bytes]] = {}
         self._count = 0
+        self._forgotten = 0
 
     def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
         """Remember a read; times in seconds since the epoch.
 
         Raises:
-            HttpProblem: ``replayed``, or ``queue_full`` when there is no room: what cannot be remembered is not served.
+            HttpProblem: ``replayed``, or ``queue_full`` when there is no room, or the clock was set back: what cannot be remembered
+                is not served.
         """
         if self._shared is not None:
             self._note_together(self._shared, expires // _SLICE, agent_key[:16], nonce)
             return
+        if expires // _SLICE <= self._forgotten:
+            wait = float((self._forgotten + 1) * _SLICE - expires)
+            raise HttpProblem("queue_full", retry_after=wait, rule="clock_set_back")
         seen = self._slices.get(expires // _SLICE)
         if seen is None:
             self._drop(now)
@@ -228,23 +246,7 @@ class SeenReads:
     def _drop(self, now: int) -> None:
         for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:
             self._count -= len(self._slices.pop(over))
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Bounds of one process.
-
-    Attributes:
-        most: connections at once.
-        per_address: of one peer address; 0: any number.
-        head_seconds: from the first byte of a request, or the connection's beginning, to the end of its head.
-        answer_seconds: how long the peer may take next to nothing of an answer.
-    """
-
-    most: int = 1024
-    per_address: int = 0
-    head_seconds: float = 15.0
-    answer_seconds: float = 30.0
+            self._forgotten = max(self._forgotten, over)
 
 
 def break_off(transport: asyncio.Transport | None) -> None:
@@ -254,105 +256,6 @@ def break_off(transport: asyncio.Transport | None) -> None:
         if line is not None:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
         transport.abort()
-
-
-@dataclass(slots=True)
-class _State:
-    end: Callable[[], None]
-    address: str
-    due: float | None
-    account: str = ""
-    busy: bool = False
-
-
-class Connections:
-    """The connections of one process. Times are monotonic, in seconds."""
-
-    def __init__(self, limits: ConnectionLimits | None = None) -> None:
-        self.limits = limits or ConnectionLimits()
-        self.ended = 0
-        # In the order of their last use, the latest last.
-        self._open: OrderedDict[object, _State] = OrderedDict()
-        self._of: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def enter(self, connection: object, end: Callable[[], None], address: str, now: float) -> bool:
-        """Count a new connection, ending another one if need be; False when none can go for it.
-
-        Args:
-            connection: names it.
-            end: breaks it off.
-            address: of the peer.
-            now: the time.
-        """
-        if self.limits.per_address and self._of[address] >= self.limits.per_address:
-            room = self._end_one(lambda state: state.address == address)
-        else:
-            room = len(self._open) < self.limits.most or self._end_one(lambda _: True)
-        if room:
-            self._open[connection] = _State(end, address, now + self.limits.head_seconds)
-            self._of[address] += 1
-        return room
-
-    def leave(self, connection: object) -> None:
-        """Forget a connection that is over; also twice."""
-        state = self._open.pop(connection, None)
-        if state is not None:
-            self._of[state.address] -= 1
-            if not self._of[state.address]:
-                del self._of[state.address]
-
-    def heard(self, connection: object, now: float) -> None:
-        """Note bytes of a peer; between two requests they begin a head, which must end in time."""
-        state = self._open.get(connection)
-        if state is not None and state.due is None and not state.busy:
-            state.due = now + self.limits.head_seconds
-
-    def asked(self, connection: object) -> None:
-        """Note that a head is whole, and its request being answered."""
-        state = self._open.get(connection)
-        if state is not None:
-            state.due, state.busy = None, True
-
-    def accepted(self, connection: object, account: str) -> None:
-        """Note that its request was let in."""
-        state = self._open.get(connection)
-        if state is not None:
-            state.account = account
-
-    def answered(self, connection: object) -> None:
-        """Note that the answer was sent: the connection waits for the next request."""
-        state = self._open.get(connection)
-        if state is not None:
-            state.busy = False
-            self._open.move_to_end(connection)
-
-    def end_late(self, now: float) -> None:
-        """End the connections whose head does not come."""
-        for connection, state in list(self._open.items()):
-            if state.due is not None and state.due <= now:
-                self._end(connection)
-
-    def _end_one(self, fits: Callable[[_State], bool]) -> bool:
-        some = [(connection, state) for connection, state in self._open.items() if fits(state)]
-        victim = next((connection for connection, state in some if not state.account), None)
-        if victim is None:
-            victim = next((connection for connection, state in some if not state.busy), None)
-        if victim is None:
-            [(account, count)] = Counter(state.account for _, state in some).most_common(1)
-            if count == 1:
-                return False
-            victim = next(connection for connection, state in some if state.account == account)
-        self._end(victim)
-        return True
-
-    def _end(self, connection: object) -> None:
-        end = self._open[connection].end
-        self.leave(connection)
-        self.ended += 1
-        end()
 
 
 _MIB = 1024 * 1024

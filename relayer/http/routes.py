@@ -443,9 +443,9 @@ async def _account(to: Services, call: AcceptedCall) -> Reply:
     return Reply.of(
         service.AccountResponse(
             account=account,
-            bytes=service.QuotaView(used=used.amount.bytes, limit=quota.bytes or None),
-            namespaces=service.QuotaView(used=len(used.namespaces), limit=quota.namespaces or None),
-            memories=service.QuotaView(used=used.amount.memories, limit=quota.memories or None),
+            bytes=service.QuotaView(used=used.bytes, limit=quota.bytes or None),
+            namespaces=service.QuotaView(used=used.namespaces, limit=quota.namespaces or None),
+            memories=service.QuotaView(used=used.memories, limit=quota.memories or None),
         )
     )
 

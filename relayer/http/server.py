@@ -24,7 +24,6 @@ from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, Services
 from relayer.lib.shared import Seat
-from relayer.lib.work import Bound
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
 from relayer.wire.errors import NotAccepted
@@ -166,7 +165,7 @@ class RequestHandler:
     async def _handle(self, request: web.BaseRequest, call: AcceptedCall) -> Reply:
         route = call.route
         try:
-            async with Bound(call.deadline.remaining() + _GRACE_SECONDS):
+            async with asyncio.timeout(call.deadline.remaining() + _GRACE_SECONDS):
                 work = route.handle(self._services, call)
                 reply = await (_while_there(request, work) if route.ends_with_caller else work)
                 if call.signer is not None and not route.writes:

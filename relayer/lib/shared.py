@@ -56,11 +56,16 @@ class SharedLock:
 
 
 _ITEM = 16
-_HEAD = 2
+# The slice, how many digests it has, the latest slice that was forgotten on the way forwards, and others that were later than that.
+_HEAD = struct.Struct("=QQQ4Q")
+_FORGOTTEN, _LATER = 16, 24
 
 
 class SharedSlices:
-    """Sets of digests, one for each slice of time; a slice is forgotten when its place is needed for one that is ``places`` later.
+    """Sets of digests, one for each slice of time; a slice is forgotten when its place is needed for another one.
+
+    Usually that one is ``places`` later. After a clock was ahead, it is an earlier one. A slice that was forgotten stays closed either way,
+    and so do those before one that was forgotten on the way forwards.
 
     Each process keeps a set of its own and reads on in the shared page of the slice, where digests stand in the order in which they
     were added: what is looked up often is found in memory that is its own, and what others added is read once.
@@ -73,7 +78,7 @@ class SharedSlices:
     def __init__(self, *, places: int, most: int) -> None:
         self._most = most
         # Pages that nobody writes to take no memory, however large this is.
-        self._stride = (_HEAD * 8 + most * _ITEM + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+        self._stride = (_HEAD.size + most * _ITEM + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
         self._pages = mmap.mmap(-1, places * self._stride)
         self._places = places
         self._lock = SharedLock()
@@ -83,7 +88,7 @@ class SharedSlices:
         """Add to slice ``at``, a number above 0; False when some process added the same before.
 
         Raises:
-            QueueFull: the slice is full, or its place belongs to a later one.
+            QueueFull: the slice is full, or was forgotten.
         """
         digest = hashlib.blake2b(b"".join(parts), digest_size=_ITEM).digest()
         start = at % self._places * self._stride
@@ -91,14 +96,14 @@ class SharedSlices:
             count = self._count(at, start)
             read, seen = self._own.get(at, (0, set()))
             if read < count:
-                new = self._pages[start + _HEAD * 8 + read * _ITEM : start + _HEAD * 8 + count * _ITEM]
+                new = self._pages[start + _HEAD.size + read * _ITEM : start + _HEAD.size + count * _ITEM]
                 seen.update(new[item : item + _ITEM] for item in range(0, len(new), _ITEM))
             self._own[at] = count, seen
             if digest in seen:
                 return False
             if count >= self._most:
                 raise QueueFull("too many requests are remembered", retry_after=_RETRY_SECONDS)
-            place = start + _HEAD * 8 + count * _ITEM
+            place = start + _HEAD.size + count * _ITEM
             self._pages[place : place + _ITEM] = digest
             # Last: of a process that is killed before this, the request was not answered either.
             self._put(start + 8, count + 1)
@@ -107,12 +112,18 @@ class SharedSlices:
         return True
 
     def _count(self, at: int, start: int) -> int:
-        """Return how many a slice has, having made its place its own if it is another's that is over."""
-        held, count = struct.unpack_from("=QQ", self._pages, start)
+        """Return how many a slice has, having made its place its own; raises `QueueFull` for one that was forgotten."""
+        held, count, forgotten, *later = _HEAD.unpack_from(self._pages, start)
         if held == at:
             return int(count)
-        if held > at:
+        free = next((place for place, number in enumerate(later) if number <= forgotten), None)
+        if at <= forgotten or at in later or (held > at and free is None):
             raise QueueFull("a slice of time is over already", retry_after=_RETRY_SECONDS)
+        # First: of a process that is killed before the rest, the slice is closed, and its digests are still there.
+        if held < at:
+            self._put(start + _FORGOTTEN, max(forgotten, held))
+        elif free is not None:
+            self._put(start + _LATER + 8 * free, held)
         self._put(start + 8, 0)
         self._put(start, at)
         for over in [own for own in self._own if own <= at - self._places]:

@@ -6,11 +6,10 @@ import asyncio
 import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
-from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -38,64 +37,14 @@ class Deadline:
         """Seconds left, never negative."""
         return max(0.0, self.at - self.clock.monotonic())
 
-    def step(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Bound a step; raises `DeadlineExceeded` with its name when the time is up."""
-        return _Step(self.remaining(), name)
-
-
-class Bound(AbstractAsyncContextManager[None]):
-    """Raises `TimeoutError` when what is inside takes longer than so many seconds, exactly as `asyncio.timeout` does.
-
-    Every request has some, and that one takes twice as many steps: it can be rescheduled and asked.
-    """
-
-    __slots__ = ("_before", "_is_over", "_seconds", "_task", "_timer")
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._is_over = False
-
-    async def __aenter__(self) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("there is no task whose time could be bounded")
-        self._task, self._before = task, task.cancelling()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
-
-    def _end(self) -> None:
-        self._is_over = True
-        self._task.cancel()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        # Somebody else may have cancelled the task as well: that goes on.
-        if self._is_over and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
-            raise self._error() from error
-
-    def _error(self) -> Exception:
-        return TimeoutError()
-
-
-class _Step(Bound):
-    """A bounded step, which raises an error with its name; also for a `TimeoutError` of what is inside."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, seconds: float, name: str) -> None:
-        super().__init__(seconds)
-        self._name = name
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await super().__aexit__(kind, error, traceback)
-        if isinstance(error, TimeoutError):
-            raise self._error() from error
-
-    def _error(self) -> Exception:
-        return DeadlineExceeded(self._name)
+    @asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[None]:
+        """Bound a step; raises `DeadlineExceeded` with its name when the time is up, or what is inside raises `TimeoutError`."""
+        try:
+            async with asyncio.timeout(self.remaining()):
+                yield
+        except TimeoutError as error:
+            raise DeadlineExceeded(name) from error
 
 
 class SingleFlight:

@@ -6,7 +6,8 @@ was made when a process died is found and completed by the next one; whoever los
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import msgspec
@@ -105,8 +106,17 @@ async def open_existing(
     return OpenedNamespace(account, pointer, keys, seen)
 
 
+# Asked before a name's pointer is written; returns what is to be called once that was tried.
+OnNew = Callable[[], Awaitable[Callable[[], None]]]
+
+
 async def open_or_create(
-    ports: LogPorts, new: NewNamespace, secret: bytes, on_manifest: OnManifest | None = None
+    ports: LogPorts,
+    new: NewNamespace,
+    secret: bytes,
+    on_manifest: OnManifest | None = None,
+    *,
+    on_new: OnNew | None = None,
 ) -> OpenedNamespace:
     """Open a namespace, making what is missing of it.
 
@@ -115,6 +125,7 @@ async def open_or_create(
         new: which, and what it is to be.
         secret: the namespace secret, 32 bytes; used for keys and not kept.
         on_manifest: told of one that was there.
+        on_new: asked before a new one is created; may raise.
 
     Raises:
         WrongCustody: it exists under the other custody; nothing was written.
@@ -124,7 +135,7 @@ async def open_or_create(
     """
     creation = _Creation(ports, new.account)
     for _ in range(_ROUNDS):
-        pointer = await creation.settle_pointer(new)
+        pointer = await creation.settle_pointer(new, on_new)
         seen = await creation.read_manifest(pointer)
         if seen is not None:
             if on_manifest is not None:
@@ -273,18 +284,22 @@ class _Creation:
         keyring = self._sealer.unseal_keyring(self._account, pointer.incarnation, key, sealed)
         return NamespaceKeys.open(secret, keyring, account=self._account, incarnation=pointer.incarnation)
 
-    async def settle_pointer(self, new: NewNamespace) -> Pointer:
+    async def settle_pointer(self, new: NewNamespace, on_new: OnNew | None = None) -> Pointer:
         """Return the live pointer of the name, made or renewed if need be."""
         key = self._pointer_key(new.name)
         backoff = Backoff(self._ports.randomness)
-        for _ in range(_ATTEMPTS):
-            found = await self._get(key)
-            if isinstance(found, Found):
-                pointer = self._sealer.unseal_pointer(self._account, key, found.data)
-                if pointer.state is not PointerState.ERASED:
-                    return _usable(pointer, new)
-            etag = found.etag if isinstance(found, Found) else None
-            await self._write(key, self._new_pointer(key, new, found.store_time), etag, backoff)
+        with ExitStack() as tried:
+            for _ in range(_ATTEMPTS):
+                found = await self._get(key)
+                if isinstance(found, Found):
+                    pointer = self._sealer.unseal_pointer(self._account, key, found.data)
+                    if pointer.state is not PointerState.ERASED:
+                        return _usable(pointer, new)
+                if on_new is not None:
+                    tried.callback(await on_new())
+                    on_new = None
+                etag = found.etag if isinstance(found, Found) else None
+                await self._write(key, self._new_pointer(key, new, found.store_time), etag, backoff)
         raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
 
     async def write_pointer(self, found: _ReadPointer, state: PointerState) -> None:

@@ -98,6 +98,11 @@ class Layout:
         return f"acct/{account_tag}/revoked"
 
     @staticmethod
+    def usage(account_tag: str) -> str:
+        """The object in which relayers add up what an account keeps."""
+        return f"usage/{account_tag}"
+
+    @staticmethod
     def pointers(account_tag: str) -> str:
         """What the keys of all pointers of an account start with."""
         return f"acct/{account_tag}/ns/"

@@ -8,10 +8,9 @@ Records come from the log one by one, each under its own seal, or from a stored 
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -20,10 +19,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
+from relayer.domain.facets import FACETS, facets_of
 from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
+from relayer.search.key_mask import KeyMask
+from relayer.search.rows import Column
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.memories import Selection
@@ -163,6 +166,12 @@ class RecordCache:
         self._blocks[at] = block._replace(sealed=sealed)
         self._sealed_bytes += len(sealed)
 
+    def pin(self) -> RecordCache:
+        """Return a cache of the same sealed records, for `encoded_blocks`; those are never changed, only replaced."""
+        pinned = RecordCache(self._keys)
+        pinned._single, pinned._blocks = self._single.copy(), self._blocks.copy()
+        return pinned
+
     def encoded_blocks(self, count: int) -> Iterator[bytes]:
         """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another cache.
 
@@ -251,6 +260,13 @@ class Dialogues:
             return list(self._by_session.get(session, {}).values())
         return sorted(self._numbers, key=lambda record: self._numbers[record][0])
 
+    def copy(self) -> Dialogues:
+        """Return the same ones."""
+        copied = Dialogues()
+        copied._numbers = self._numbers.copy()
+        copied._by_session = {session: found.copy() for session, found in self._by_session.items()}
+        return copied
+
     def numbers(self) -> Iterator[tuple[str, list[int]]]:
         """Yield each session with its numbers."""
         for session, found in self._by_session.items():
@@ -258,13 +274,101 @@ class Dialogues:
 
 
 _NEVER = -(2**63)
+_FOREVER = 2**63 - 1
+# In place of the code of a record without a value; a code that no record has.
+_NO_VALUE, _NEVER_GIVEN = -1, -2
+# Up to so many values are compared with the codes one by one, which is faster than to look each code up in a table.
+_COMPARED_VALUES = 8
+
+
+class Facet:
+    """One property of the records by number, such as their audience; it may have few distinct values, or as many as there are records.
+
+    A value is kept as a number of its own, two bytes for each record, or four where there are very many values: `among` is a few numpy
+    operations over all records.
+    """
+
+    def __init__(self) -> None:
+        self._codes = Column(np.empty(0, np.int16))
+        self._values: dict[str, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes this takes in memory."""
+        return self._codes.values.nbytes + _VALUE_BYTES * len(self._values)
+
+    def copy(self) -> Facet:
+        """Return the same property, that goes its own way."""
+        copied = Facet()
+        copied._codes, copied._values = self._codes.copy(), self._values.copy()
+        return copied
+
+    def append(self, value: str | None) -> None:
+        """Give a value to the next record, None for one that has no value."""
+        code = _NO_VALUE if value is None else self._values.setdefault(str(value), len(self._values))
+        if code > np.iinfo(np.int16).max and self._codes.values.dtype == np.int16:
+            self._codes = Column(self._codes.values.astype(np.int32))
+        self._codes.append(code)
+
+    def clear(self, number: int) -> None:
+        """Take the value of a record away."""
+        self._codes[number] = _NO_VALUE
+
+    def has(self, number: int, values: Iterable[str]) -> bool:
+        """Return whether a record has one of these values."""
+        code = self._codes.values[number]
+        return any(self._values.get(value) == code for value in values)
+
+    def among(self, values: Iterable[str]) -> NDArray[np.bool_]:
+        """Return for each record whether it has one of these values."""
+        wanted = [code for value in set(values) if (code := self._values.get(value)) is not None]
+        codes = self._codes.values
+        if len(wanted) > _COMPARED_VALUES:
+            # The last one is of records without a value.
+            table = np.zeros(len(self._values) + 1, np.bool_)
+            table[wanted] = True
+            looked_up: NDArray[np.bool_] = table[codes]
+            return looked_up
+        passing: NDArray[np.bool_] = codes == (wanted[0] if wanted else _NEVER_GIVEN)
+        for code in wanted[1:]:
+            passing |= codes == code
+        return passing
+
+    def unset(self) -> NDArray[np.bool_]:
+        """Return for each record whether it has no value."""
+        without: NDArray[np.bool_] = self._codes.values == _NO_VALUE
+        return without
+
+    def stored(self) -> Iterator[tuple[str, bytes]]:
+        """Yield each value that records have, with their numbers as `_packed`."""
+        codes = self._codes.values
+        # A stable order keeps the numbers of one value in rising order.
+        order = np.argsort(codes, kind="stable")
+        ends = np.searchsorted(codes[order], np.arange(len(self._values) + 1))
+        for value, code in self._values.items():
+            numbers = order[ends[code] : ends[code + 1]]
+            if len(numbers):
+                yield value, numbers.astype("<u4").tobytes()
+
+    def restore(self, count: int, stored: Iterable[tuple[str, bytes]]) -> None:
+        """Take the values of ``count`` records from `stored`; raises `IndexError` for a number that is not one of theirs."""
+        stored = list(stored)
+        codes = np.full(count, _NO_VALUE, np.int16 if len(stored) <= np.iinfo(np.int16).max else np.int32)
+        for value, numbers in stored:
+            codes[np.frombuffer(numbers, "<u4")] = self._values.setdefault(value, len(self._values))
+        self._codes = Column(codes)
+
+
+# The facet that only suspect records have.
+_SUSPECT = "suspect"
 # What a session's dialogues are stored as: a facet that no filter asks for.
 _DIALOGUE = "dialogue"
 # What memories contradict which is stored as one, too: pairs of numbers, the older one first.
 _CONTRADICTS = "contradicts"
-# Measured: id, number and facets of a record in their dictionaries and sets; a chat session with its newest record.
-_RECORD_BYTES = 420
+# Measured: id, number and times of a record; a chat session with its newest record; a value of a facet.
+_RECORD_BYTES = 240
 _SESSION_BYTES = 220
+_VALUE_BYTES = 150
 
 
 class RosterParts(msgspec.Struct, frozen=True, array_like=True):
@@ -301,9 +405,11 @@ class RecordTable:
         self.shown: set[int] = set()
         self.unreadable = 0
         self.dialogues = Dialogues()
-        self._facets: dict[tuple[str, str], set[int]] = defaultdict(set)
-        self._expiring: dict[int, int] = {}
-        self._occurred = array("q")
+        self._facets = {name: Facet() for name in FACETS}
+        # Times in ms by number: when it expires, `_FOREVER` if never; when it occurred, `_NEVER` if that is not known.
+        self._expires = Column(np.empty(0, np.int64))
+        self._expiring = 0
+        self._occurred = Column(np.empty(0, np.int64))
         self._last_of_session: dict[str, bytes] = {}
         self._contradicted_by: dict[int, list[int]] = defaultdict(list)
 
@@ -315,7 +421,7 @@ class RecordTable:
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
         held = len(self._ids) * _RECORD_BYTES + len(self._last_of_session) * _SESSION_BYTES
-        return held + self.dialogues.nbytes
+        return held + self.dialogues.nbytes + sum(facet.nbytes for facet in self._facets.values())
 
     def id_of(self, number: int) -> bytes:
         """Return the id behind a number."""
@@ -339,13 +445,11 @@ class RecordTable:
 
     def is_of_kind(self, record: bytes, kinds: Iterable[str]) -> bool:
         """Whether a readable record is of one of these kinds."""
-        number = self.numbers[record]
-        return any(number in self._facets["kind", kind] for kind in kinds)
+        return self._facets["kind"].has(self.numbers[record], kinds)
 
     def skip(self, record: bytes) -> None:
         """Give a number to a record that cannot be read."""
-        self._ids.append(record)
-        self._occurred.append(_NEVER)
+        self._append(record, {})
 
     def add_dialogue(self, dialogue: Dialogue) -> None:
         """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
@@ -355,23 +459,29 @@ class RecordTable:
     def add(self, record: Record) -> int:
         """Give a number to a record; recall may return it."""
         number = len(self._ids)
-        self._ids.append(record.id)
-        self._occurred.append(_NEVER if record.occurred_at is None else record.occurred_at)
+        self._append(record.id, dict(facets_of(record)), record.expires_at, record.occurred_at)
         self.numbers[record.id] = number
         self.shown.add(number)
         if record.source.session:
             self._last_of_session[record.source.session] = record.id
-        self._facets["kind", record.kind].add(number)
-        self._facets["audience", record.audience].add(number)
-        self._facets["trust", record.trust].add(number)
-        if record.suspect:
-            self._facets["suspect", "yes"].add(number)
-        if record.expires_at is not None:
-            self._expiring[number] = record.expires_at
         for other in record.contradicts:
             if (older := self.numbers.get(other)) is not None:
                 self._contradicted_by[older].append(number)
         return number
+
+    def _append(
+        self,
+        record: bytes,
+        facets: Mapping[str, str],
+        expires_at: int | None = None,
+        occurred_at: int | None = None,
+    ) -> None:
+        self._ids.append(record)
+        for name, facet in self._facets.items():
+            facet.append(facets.get(name))
+        self._expires.append(_FOREVER if expires_at is None else expires_at)
+        self._expiring += expires_at is not None
+        self._occurred.append(_NEVER if occurred_at is None else occurred_at)
 
     def drop(self, record: bytes) -> int | None:
         """Forget all about a record, or a dialogue, but its place; returns the number it had."""
@@ -380,11 +490,12 @@ class RecordTable:
         number = self.numbers.pop(record, None)
         if number is not None:
             self.shown.discard(number)
-            self._expiring.pop(number, None)
+            self._expiring -= int(self._expires.values[number]) != _FOREVER
+            self._expires[number] = _FOREVER
             self._contradicted_by.pop(number, None)
             self._occurred[number] = _NEVER
-            for members in self._facets.values():
-                members.discard(number)
+            for facet in self._facets.values():
+                facet.clear(number)
             ended = [session for session, last in self._last_of_session.items() if last == record]
             for session in ended:
                 del self._last_of_session[session]
@@ -398,29 +509,46 @@ class RecordTable:
         trusts: Sequence[str] = (),
         suspect: bool = False,
         now: int,
-    ) -> set[int] | None:
+    ) -> KeyMask | None:
         """Return the numbers that pass the filters, or None when everything passes."""
-        passing: set[int] | None = None
-        for facet, values in (("kind", kinds), ("audience", audiences), ("trust", trusts)):
-            if values:
-                having = set().union(*(self._facets[facet, value] for value in values))
-                passing = having if passing is None else passing & having
-        excluded = set() if suspect else set(self._facets["suspect", "yes"])
-        excluded |= {number for number, expires_at in self._expiring.items() if expires_at <= now}
-        if excluded:
-            passing = (set(range(len(self._ids))) if passing is None else passing) - excluded
-        return passing
+        tests = [
+            self._facets[name].among(values)
+            for name, values in (("kind", kinds), ("audience", audiences), ("trust", trusts))
+            if values
+        ]
+        if not suspect:
+            tests.append(self._facets[_SUSPECT].unset())
+        if self._expiring:
+            tests.append(self._expires.values > now)
+        for test in tests[1:]:
+            tests[0] &= test
+        return KeyMask(tests[0]) if tests else None
 
-    def between(self, after: int | None, before: int | None, passing: set[int] | None) -> set[int]:
-        """Narrow to records that occurred in ``[after, before)``, in ms; those without a time do not."""
-        times = np.array(self._occurred, dtype=np.int64)
+    def between(self, after: int | None, before: int | None) -> KeyMask:
+        """Return the numbers of records that occurred in ``[after, before)``, in ms; those without a time did not."""
+        times = self._occurred.values
         inside = times != _NEVER
         if after is not None:
             inside &= times >= after
         if before is not None:
             inside &= times < before
-        found = set(np.flatnonzero(inside).tolist())
-        return found if passing is None else found & passing
+        return KeyMask(inside)
+
+    def copy(self) -> RecordTable:
+        """Return a table of the same records, that goes its own way."""
+        copied = RecordTable()
+        copied._ids, copied._occurred = self._ids.copy(), self._occurred.copy()
+        copied.numbers, copied.shown, copied.unreadable = (
+            self.numbers.copy(),
+            self.shown.copy(),
+            self.unreadable,
+        )
+        copied._facets = {name: facet.copy() for name, facet in self._facets.items()}
+        copied._expires, copied._expiring = self._expires.copy(), self._expiring
+        copied._last_of_session = self._last_of_session.copy()
+        copied._contradicted_by.update((old, new.copy()) for old, new in self._contradicted_by.items())
+        copied.dialogues = self.dialogues.copy()
+        return copied
 
     def parts(self, lacking: Iterable[bytes]) -> RosterParts:
         """Return what `of_parts` takes, with the records that lack a vector."""
@@ -430,22 +558,26 @@ class RecordTable:
             gone=_packed(set(range(len(self._ids))).difference(known)),
             hidden=_packed(set(known) - self.shown),
             lacking=_packed(self.numbers[record] for record in lacking),
-            occurred=np.array(self._occurred, "<i8").tobytes(),
+            occurred=self._occurred.values.astype("<i8").tobytes(),
             facets=list(self._stored_facets()),
-            expiring=list(self._expiring.items()),
+            expiring=self._stored_expiring(),
             sessions=list(self._last_of_session.items()),
             unreadable=self.unreadable,
         )
 
     def _stored_facets(self) -> Iterator[tuple[str, str, bytes]]:
-        for (facet, value), members in self._facets.items():
-            if members:
-                yield facet, value, _packed(members)
+        for name, facet in self._facets.items():
+            yield from ((name, value, numbers) for value, numbers in facet.stored())
         for session, numbers in self.dialogues.numbers():
             yield _DIALOGUE, session, _packed(numbers)
         pairs = [(older, newer) for older, found in self._contradicted_by.items() for newer in found]
         if pairs:
             yield _CONTRADICTS, "", _packed(chain.from_iterable(pairs))
+
+    def _stored_expiring(self) -> list[tuple[int, int]]:
+        expires = self._expires.values
+        numbers = np.flatnonzero(expires != _FOREVER)
+        return list(zip(numbers.tolist(), expires[numbers].tolist(), strict=True))
 
     @classmethod
     def of_parts(cls, parts: RosterParts) -> tuple[RecordTable, dict[bytes, None]]:
@@ -454,11 +586,12 @@ class RecordTable:
         count = len(parts.ids)
         gone, hidden = _unpacked(parts.gone), _unpacked(parts.hidden)
         table._ids = parts.ids
-        table._occurred.frombytes(np.frombuffer(parts.occurred, "<i8").astype(np.int64, copy=False).tobytes())
+        table._occurred = Column(np.frombuffer(parts.occurred, "<i8").astype(np.int64))
         table.shown = set(range(count)).difference(gone, hidden)
         table.numbers = dict(zip(parts.ids, range(count), strict=True))
         for number in gone:
             del table.numbers[parts.ids[number]]
+        facets: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
         for facet, value, members in parts.facets:
             if facet == _DIALOGUE:
                 for number in _unpacked(members):
@@ -468,8 +601,13 @@ class RecordTable:
                 for older, newer in zip(pairs[::2], pairs[1::2], strict=True):
                     table._contradicted_by[older].append(newer)
             else:
-                table._facets[facet, value] = set(_unpacked(members))
-        table._expiring = dict(parts.expiring)
+                facets[facet].append((value, members))
+        for name, known in table._facets.items():
+            known.restore(count, facets[name])
+        expires = np.full(count, _FOREVER, np.int64)
+        for number, expires_at in parts.expiring:
+            expires[number] = expires_at
+        table._expires, table._expiring = Column(expires), len(parts.expiring)
         table._last_of_session = dict(parts.sessions)
         table.unreadable = parts.unreadable
         if len(table._occurred) != count or len(table.numbers) != count - len(gone):

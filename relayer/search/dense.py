@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterable, KeysView, Sequence
-from collections.abc import Set as AbstractSet
-from math import ceil
+from collections.abc import KeysView, Sequence
+from math import ceil, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.lib.turns import Turns
 from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
+from relayer.search.key_mask import KeyMask
 from relayer.search.rows import (
     Block,
     Buffer,
@@ -61,6 +62,10 @@ class DenseBlock:
         keys: NDArray[np.int64] = np.frombuffer(self.keys, np.int64)[positions]
         return keys
 
+    def positions_in(self, allowed: KeyMask) -> NDArray[np.int64]:
+        """The positions of the allowed keys, in rising order."""
+        return np.flatnonzero(allowed.at(np.frombuffer(self.keys, np.int64)))
+
     def append(self, key: int, row: NDArray[np.floating]) -> None:
         """Add a row behind the others; the key must not have one."""
         self.positions[key] = self.rows.append(row)
@@ -92,8 +97,13 @@ class DenseBlock:
         return start, self.rows.view(start, stop).copy()
 
 
-# A filter that allows a smaller share than this is answered by scanning what it allows.
+# Rows of a filter are gathered for the product where it allows a smaller share of the rows than this: to copy a row costs as much as
+# the products of three.
+GATHERED_SHARE = 0.25
+# In a graph a filter that allows a smaller share than this is answered by scanning what it allows.
 SCANNED_SHARE = 0.05
+# A graph is asked for more by so many standard deviations of how many of its rows are allowed.
+_SPREAD = 3
 # In place of the position of a key without a row.
 ABSENT = -1
 
@@ -111,8 +121,13 @@ class DenseQuery:
         self._vector = vector
         self._tail: Vector | None = None
 
-    def best(self, k: int, allowed: AbstractSet[int] | None = None) -> Found:
+    def best(self, k: int, allowed: KeyMask | None = None, count: int | None = None) -> Found:
         """The best ``k`` of the allowed keys (None: all), ties by key.
+
+        Args:
+            k: at least 1.
+            allowed: the keys that count.
+            count: about how many rows they have, if that is not the number of keys.
 
         Raises:
             ValueError: ``k`` is below 1.
@@ -121,14 +136,25 @@ class DenseQuery:
             raise ValueError("k is at least 1")
         if allowed is None:
             return self._best(k)
-        share = len(allowed) / max(1, len(self._block.positions))
-        if self._block.covered and share > SCANNED_SHARE:
-            # So many are allowed that the best of all hold enough of them, or else the subset is scanned.
-            keys, scores = self._best(ceil(2 * k / share))
-            inside = np.fromiter((key in allowed for key in keys.tolist()), np.bool_, len(keys))
-            if inside.sum() >= k:
-                return keys[inside][:k], scores[inside][:k]
-        return self._among(allowed, k)
+        count = len(allowed) if count is None else count
+        share = min(1.0, count / max(1, len(self._block.positions)))
+        if not self._block.covered:
+            if share > GATHERED_SHARE:
+                self._scan_tail()
+        elif share > SCANNED_SHARE:
+            # So many are allowed that the best of all hold enough of them, or else more are asked for, and then the subset is scanned:
+            # of n rows n * share are allowed, give or take a few times the square root of n * share * (1 - share).
+            few = ceil((k + _SPREAD * sqrt(k * (1 - share))) / share)
+            for most in (few, 4 * few):
+                keys, scores = self._best(most)
+                inside = allowed.at(keys)
+                if inside.sum() >= k:
+                    return keys[inside][:k], scores[inside][:k]
+        return self._among(self._block.positions_in(allowed), k)
+
+    def count(self, allowed: KeyMask) -> int:
+        """How many rows the allowed keys have."""
+        return len(self._block.positions_in(allowed))
 
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
         """The inner products of these keys' rows with the query, NaN for keys without a row."""
@@ -139,11 +165,14 @@ class DenseQuery:
         scores[present] = self._products(where[present])
         return scores
 
-    def _best(self, k: int) -> Found:
-        block = self._block
+    def _scan_tail(self) -> Vector:
         if self._tail is None:
+            block = self._block
             self._tail = products(block.rows.view(block.covered, len(block.keys)), self._vector)
-        scores = self._tail
+        return self._tail
+
+    def _best(self, k: int) -> Found:
+        block, scores = self._block, self._scan_tail()
         # Rows that were removed on their way into the graph are blank, which may be better than what scores below zero.
         removed = block.keys[block.covered : block.frozen].count(DEAD)
         at = best_of(scores, k + removed)
@@ -153,12 +182,10 @@ class DenseQuery:
             positions, scores = np.concatenate((positions, inside)), np.concatenate((scores, found))
         return self._ranked(positions, scores, k)
 
-    def _among(self, keys: Iterable[int], k: int) -> Found:
-        positions = self._block.positions
-        where = np.array([positions[key] for key in keys if key in positions], dtype=np.int64)
-        scores = self._products(where)
+    def _among(self, positions: NDArray[np.int64], k: int) -> Found:
+        scores = self._products(positions)
         at = best_of(scores, k)
-        return self._ranked(where[at], scores[at], k)
+        return self._ranked(positions[at], scores[at], k)
 
     def _products(self, positions: NDArray[np.int64]) -> Vector:
         """The scores of the rows at these positions, from the scan of the tail if there was one."""
@@ -199,6 +226,7 @@ CROSSOVER = 20_000
 LONGEST_TAIL = 512
 # Share of dead positions at which the graph is built anew.
 DEAD_SHARE = 0.3
+_ROWS_AT_ONCE = 256
 # A key in the array of keys and in the dictionary of positions.
 _KEY_BYTES = 110
 
@@ -225,6 +253,29 @@ class DenseParts(NamedTuple):
     rows: Sequence[Buffer]
 
 
+class PinnedDense:
+    """The vectors of a block as they were when this was made.
+
+    A graph that still holds removed vectors is left out: what was erased is not stored again.
+    """
+
+    def __init__(self, block: DenseBlock) -> None:
+        self._rows = block.rows.pin()
+        self._keys = np.array(block.keys, np.int64)
+        self._graph = block.graph if block.covered and not block.dead else None
+        self._covered = block.covered if self._graph is not None else 0
+
+    async def parts(self) -> DenseParts:
+        """What `DenseIndex.of_parts` takes; others get their turn."""
+        graph = b"" if self._graph is None else await asyncio.to_thread(self._graph.dump)
+        alive = np.flatnonzero(self._keys != DEAD)
+        tail, rows, turns = alive[alive >= self._covered], bytearray(), Turns()
+        for start in range(0, len(tail), _ROWS_AT_ONCE):
+            rows += self._rows.halved(tail[start : start + _ROWS_AT_ONCE])
+            await turns.give()
+        return DenseParts(self._keys[alive].astype("<i8", copy=False).tobytes(), graph, [rows])
+
+
 class DenseIndex:
     """Vectors of one namespace by integer key; for one event loop, whose thread calls everything here.
 
@@ -248,6 +299,10 @@ class DenseIndex:
     def keys(self) -> KeysView[int]:
         """The keys that have a vector."""
         return self._block.positions.keys()
+
+    def count(self, allowed: KeyMask) -> int:
+        """How many vectors the allowed keys have."""
+        return len(self._block.positions_in(allowed))
 
     def add(self, key: int, row: NDArray[np.floating]) -> None:
         """Add a vector, or replace the one that ``key`` has.
@@ -281,7 +336,7 @@ class DenseIndex:
         """
         return DenseQuery(self._block, checked(query, self._dimension))
 
-    def search(self, query: Vector, k: int, allowed: AbstractSet[int] | None = None) -> list[Match]:
+    def search(self, query: Vector, k: int, allowed: KeyMask | None = None) -> list[Match]:
         """The best ``k`` of the allowed keys (None: all), best first, ties by key; raises as `ask` and `DenseQuery.best`."""
         keys, scores = self.ask(query).best(k, allowed)
         return list(map(Match, keys.tolist(), scores.tolist()))
@@ -308,22 +363,13 @@ class DenseIndex:
         graph = 0 if block.graph is None else len(block.graph) * (2 * self._dimension + LINKS_BYTES)
         return block.rows.nbytes + graph + len(block.keys) * _KEY_BYTES
 
-    async def parts(self) -> DenseParts:
-        """What `of_parts` takes; nothing may be added or removed meanwhile.
+    def pin(self) -> PinnedDense:
+        """What there is now, to be written down while vectors come and go; `maintain` must not run before `unpin`."""
+        return PinnedDense(self._block)
 
-        A graph that still holds removed vectors is left out: what was erased is not stored again.
-        """
-        async with self._maintaining:
-            block = self._block
-            if block.graph is not None and block.covered and not block.dead:
-                graph = await asyncio.to_thread(block.graph.dump)
-                start, keys = block.covered, block.keys
-            else:
-                start, graph = 0, b""
-                keys = array("q", (key for key in block.keys if key != DEAD))
-            where = np.fromiter((block.positions[key] for key in keys[start:]), np.int64, len(keys) - start)
-            rows = block.rows.gather(where).astype("<f2", copy=False)
-            return DenseParts(np.array(keys, "<i8").tobytes(), graph, [rows.tobytes()])
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self._block.rows.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, parts: DenseParts, *, crossover: int = CROSSOVER) -> DenseIndex:

@@ -6,7 +6,6 @@ import asyncio
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, KeysView, Sequence
-from collections.abc import Set as AbstractSet
 from functools import partial
 from math import isnan
 from typing import NamedTuple
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 
 from relayer.lib.n_grams import PromptReading
 from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
-from relayer.search.dense import DenseParts, DenseQuery
-from relayer.search.lexical import LexicalIndex, LexicalQuery, asked_terms
+from relayer.search.dense import DenseParts, DenseQuery, PinnedDense
+from relayer.search.key_mask import KeyMask
+from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.ranking import (
     ASKING_PENALTY,
@@ -45,7 +45,7 @@ from relayer.search.ranking import (
     term_weight,
     with_neighbours,
 )
-from relayer.search.rows import Vector
+from relayer.search.rows import Column, Vector
 from relayer.search.stored_terms import LexicalParts
 from relayer.search.terms import names
 from relayer.search.worth import Worths, worth_reader
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
     weight: TermWeight = TERM_WEIGHT
     worth: Callable[[Sequence[int]], Numbers] | None = None
 
-    def best(self, count: int, allowed: AbstractSet[int] | None) -> set[int]:
+    def best(self, count: int, allowed: KeyMask | None) -> set[int]:
         """What each of them proposes."""
         proposed: set[int] = set()
         for half in (self.topic, self.lexical):
@@ -304,6 +304,28 @@ class IndexParts(NamedTuple):
     null: NullParts
 
 
+class PinnedIndex(NamedTuple):
+    """A `MemoryIndex` as it was at one moment; the attributes are those of `IndexParts`."""
+
+    dense: PinnedDense
+    passages: PinnedDense
+    lexical: PinnedTerms
+    passage_words: PinnedTerms
+    links: bytes
+    null: NullParts
+
+    async def parts(self) -> IndexParts:
+        """What `MemoryIndex.of_parts` takes; others get their turn."""
+        return IndexParts(
+            await self.dense.parts(),
+            await self.passages.parts(),
+            await self.lexical.parts(),
+            await self.passage_words.parts(),
+            self.links,
+            self.null,
+        )
+
+
 class MemoryIndex:
     """The memories of one namespace; for one event loop, whose thread calls everything here.
 
@@ -324,6 +346,8 @@ class MemoryIndex:
         self._own = NamespaceBaseline()
         self._links = Links()
         self._worths = Worths()
+        # Whether each key has a memory here.
+        self._present = Column(np.empty(0, np.bool_))
 
     def __len__(self) -> int:
         return len(self._lexical)
@@ -347,18 +371,33 @@ class MemoryIndex:
             + self._own.nbytes
             + self._links.nbytes
             + self._worths.nbytes
+            + len(self._present)
         )
 
-    async def parts(self) -> IndexParts:
-        """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
-        await self._tidy_passages()
-        return IndexParts(
-            *await self._dense.parts(),
-            await self._lexical.parts(),
-            await self._passages.parts(),
+    async def tidy(self) -> None:
+        """Take out what is not found any more of passages; others get their turn, and may leave more of it."""
+        for _ in iter(self._passages.tidy, False):
+            await asyncio.sleep(0)
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether `tidy` has nothing to do."""
+        return self._passages.is_tidy
+
+    def pin(self) -> PinnedIndex:
+        """What there is now, to be written down while memories come and go; `tidy` first, and no `maintain` before `unpin`."""
+        return PinnedIndex(
+            *self._dense.pin(),
+            self._lexical.pin(),
+            self._passages.pin(),
             self._links.flat(),
             self._own.parts(self.calibration),
         )
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        for part in (self._dense, self._lexical, self._passages):
+            part.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, calibration: Calibration, parts: IndexParts) -> MemoryIndex:
@@ -373,6 +412,7 @@ class MemoryIndex:
         index._passages = PassageWords.of_parts(parts.passage_words)
         index._links = Links.of_flat(parts.links)
         index._own = NamespaceBaseline.of_parts(parts.null)
+        index._present = Column(KeyMask.of(index._lexical.keys()).flags)
         if not index._dense.keys() <= index._lexical.keys():
             raise ValueError("a stored vector has no text")
         return index
@@ -410,6 +450,8 @@ class MemoryIndex:
             self._dense.add(key, row, passages)
         self._worths.forget(key)
         self._lexical.place(key, weighed)
+        self._present.extend(key + 1)
+        self._present[key] = True
         if before is not None:
             self._links.put(key, before)
         self._own.put(key, text, context)
@@ -441,6 +483,8 @@ class MemoryIndex:
         if self._coming is not None:
             self._coming.remove(key)
         self._own.remove(key)
+        if key < len(self._present):
+            self._present[key] = False
         return self._lexical.remove(key)
 
     def prepare(self, dimension: int) -> None:
@@ -481,7 +525,7 @@ class MemoryIndex:
         query: str | QueryWords | None,
         k: int,
         *,
-        allowed: AbstractSet[int] | None = None,
+        allowed: KeyMask | None = None,
         floor: float = 0.3,
         topic: NDArray[np.float32] | None = None,
         reading: PromptReading | None = None,
@@ -502,8 +546,10 @@ class MemoryIndex:
         """
         if k < 1:
             raise ValueError("k is at least 1")
-        keys = None if allowed is None else self._lexical.keys() & allowed
+        keys = None if allowed is None else allowed.within(self._present.values)
         considered = len(self) if keys is None else len(keys)
+        if considered == len(self):
+            keys = None  # nothing is filtered out
         words = QueryWords.of(query) if isinstance(query, str) else query
         if words is None and topic is None and reading is None and not self._links:
             dense = None if query_vector is None else self._dense.ask(query_vector)
@@ -539,7 +585,7 @@ class MemoryIndex:
         )
 
     def _by_meaning(
-        self, dense: DenseQuery, k: int, keys: AbstractSet[int] | None, considered: int, floor: float
+        self, dense: DenseQuery, k: int, keys: KeyMask | None, considered: int, floor: float
     ) -> SearchResult:
         """Search by a vector alone where no memory has passages or neighbours: what stands nearest is the answer already."""
         null = self.calibration.baseline(ENGLISH, considered, self._own)
@@ -568,7 +614,7 @@ class MemoryIndex:
         Args:
             purge: leave no trace of removed vectors in memory, as after an erasure.
         """
-        await self._tidy_passages()
+        await self.tidy()
         await self._dense.maintain(purge=purge)
         if self._coming is not None:
             await self._coming.maintain(purge=purge)
@@ -585,10 +631,6 @@ class MemoryIndex:
     def speakers(self, query: str) -> list[str]:
         """The names of speakers in a query, as they stand there."""
         return self._lexical.speakers(query)
-
-    async def _tidy_passages(self) -> None:
-        for _ in iter(self._passages.tidy, False):
-            await asyncio.sleep(0)
 
     def _lacks(self, known: Sequence[str]) -> bool:
         """Whether one of the names occurs neither in a text's beginning nor in a passage."""
@@ -608,7 +650,7 @@ class MemoryIndex:
         """How far the rows of memories lie in a direction; NaN without a row."""
         return self._dense.ask(direction).scores(keys)
 
-    def _candidates(self, asked: Asked, count: int, allowed: AbstractSet[int] | None) -> Candidates:
+    def _candidates(self, asked: Asked, count: int, allowed: KeyMask | None) -> Candidates:
         """What is proposed, and the neighbours of the best of that, with all scores."""
         proposed = asked.best(count, allowed)
         found = Candidates.of(proposed, asked)
@@ -655,10 +697,10 @@ class MemoryIndex:
         raised = with_neighbours(own, candidates.best(LENDERS), lambda key: self._links.near(key, own))
         return np.fromiter(raised.values(), np.float64, len(raised))
 
-    def _lacks_vectors(self, allowed: AbstractSet[int] | None) -> bool:
+    def _lacks_vectors(self, allowed: KeyMask | None) -> bool:
         if len(self._dense) == len(self._lexical):
             return False
-        return allowed is None or any(key not in self._dense for key in allowed)
+        return allowed is None or self._dense.count(allowed) < len(allowed)
 
 
 def _hit(candidates: Candidates, at: int, relevance: float, ranked: float) -> Hit:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, KeysView, Sequence
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
-from relayer.search.lexical import LexicalIndex, LexicalQuery
+from relayer.search.dense import DenseIndex, DenseParts, DenseQuery, PinnedDense
+from relayer.search.key_mask import KeyMask
+from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms
 from relayer.search.ranking import coverage
 from relayer.search.rows import Found, Vector
 from relayer.search.stored_terms import LexicalParts
@@ -82,10 +82,6 @@ def _parts_of(keys: Sequence[int], starts: dict[int, list[int]]) -> tuple[NDArra
     return np.array([at for at, _ in parts], np.intp), [part for _, part in parts]
 
 
-def _count(starts: dict[int, list[int]], allowed: AbstractSet[int] | None) -> int:
-    return sum(len(some) for key, some in starts.items() if allowed is None or key in allowed)
-
-
 def _best_by_memory(keys: NDArray[np.int64], scores: NDArray[np.floating]) -> dict[int, float]:
     best: dict[int, float] = {}
     for key, score in zip((keys >> _START_BITS).tolist(), scores.tolist(), strict=True):
@@ -113,15 +109,15 @@ class VectorQuery:
         self._parts = parts
         self._starts = starts
 
-    def best(self, k: int, allowed: AbstractSet[int] | None = None) -> Found:
+    def best(self, k: int, allowed: KeyMask | None = None) -> Found:
         """The best ``k`` of the allowed keys (None: all), ties by key; raises as `DenseQuery.best`."""
         found = self._whole.best(k, allowed)
-        keys = (
-            None
-            if allowed is None
-            else {_key(one, at) for one in self._starts if one in allowed for at in self._starts[one]}
-        )
-        return _merged(found, _best_by_memory(*self._parts.best(k, keys)), k)
+        if allowed is None:
+            parts = self._parts.best(k)
+        else:
+            inside = allowed.followed_by(_START_BITS)
+            parts = self._parts.best(k, inside, self._parts.count(inside))
+        return _merged(found, _best_by_memory(*parts), k)
 
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
         """The inner products of these keys' best rows with the query, NaN for keys without a row."""
@@ -160,9 +156,15 @@ class VectorIndex:
         """The keys that have a vector."""
         return self._whole.keys()
 
-    def passages(self, allowed: AbstractSet[int] | None) -> int:
+    def passages(self, allowed: KeyMask | None) -> int:
         """How many further passages the allowed memories have (None: all)."""
-        return _count(self._starts, allowed)
+        if allowed is None or not len(self._parts):
+            return len(self._parts)
+        return self._parts.count(allowed.followed_by(_START_BITS))
+
+    def count(self, allowed: KeyMask) -> int:
+        """How many of the allowed memories have a vector."""
+        return self._whole.count(allowed)
 
     @property
     def nbytes(self) -> int:
@@ -214,9 +216,14 @@ class VectorIndex:
         await self._whole.maintain(purge=purge)
         await self._parts.maintain(purge=purge)
 
-    async def parts(self) -> tuple[DenseParts, DenseParts]:
-        """What `of_parts` takes: memories, and passages; see `DenseIndex.parts`."""
-        return await self._whole.parts(), await self._parts.parts()
+    def pin(self) -> tuple[PinnedDense, PinnedDense]:
+        """What there is now, of memories and of passages; see `DenseIndex.pin`."""
+        return self._whole.pin(), self._parts.pin()
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self._whole.unpin()
+        self._parts.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, whole: DenseParts, parts: DenseParts) -> VectorIndex:
@@ -245,9 +252,13 @@ class PassageWords:
     def __contains__(self, key: int) -> bool:
         return key in self._starts
 
-    def passages(self, allowed: AbstractSet[int] | None) -> int:
+    def passages(self, allowed: KeyMask | None) -> int:
         """How many passages the allowed memories have (None: all)."""
-        return _count(self._starts, allowed)
+        if allowed is None or not self._starts:
+            return len(self._lexical) - len(self._gone)
+        return self._lexical.count(allowed.followed_by(_START_BITS)) - sum(
+            key >> _START_BITS in allowed for key in self._gone
+        )
 
     @property
     def nbytes(self) -> int:
@@ -269,7 +280,12 @@ class PassageWords:
         """Take the words of one passage out; says whether there is more to do."""
         if self._gone:
             self._lexical.remove(self._gone.popitem()[0])
-        return bool(self._gone)
+        return not self.is_tidy
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether there are no words of passages that are not found any more."""
+        return not self._gone
 
     def lacks(self, names: Collection[str]) -> bool:
         """Whether one of the names occurs in no passage."""
@@ -279,11 +295,15 @@ class PassageWords:
         """Put a query's `asked_terms`, to be used before anything is put or removed; None when there is nothing to be found."""
         if not self._starts:
             return None
-        return WordsOfPassages(self._lexical.ask(asked), self._starts, tidy=not self._gone)
+        return WordsOfPassages(self._lexical.ask(asked), self._starts, self._gone)
 
-    async def parts(self) -> LexicalParts:
-        """What `of_parts` takes; `tidy` first."""
-        return await self._lexical.parts()
+    def pin(self) -> PinnedTerms:
+        """The words as they are now; `tidy` first."""
+        return self._lexical.pin()
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self._lexical.unpin()
 
     @classmethod
     def of_parts(cls, parts: LexicalParts) -> PassageWords:
@@ -297,19 +317,17 @@ class PassageWords:
 class WordsOfPassages:
     """What the passages' words say to one query, as shares of it; good until they change."""
 
-    def __init__(self, asked: LexicalQuery, starts: dict[int, list[int]], *, tidy: bool) -> None:
+    def __init__(self, asked: LexicalQuery, starts: dict[int, list[int]], gone: Collection[int]) -> None:
         self._asked = asked
         self._starts = starts
-        self._tidy = tidy
+        self._gone = gone
 
-    def best(self, k: int, allowed: AbstractSet[int] | None) -> set[int]:
+    def best(self, k: int, allowed: KeyMask | None) -> set[int]:
         """The memories of the best ``k`` passages that share a term with the query, among the allowed ones (None: all)."""
-        keys = None
-        if allowed is not None or not self._tidy:
-            inside = self._starts if allowed is None else self._starts.keys() & allowed
-            keys = {_key(one, at) for one in inside for at in self._starts[one]}
-        found, _ = self._asked.best(k, keys)
-        return {key >> _START_BITS for key in found.tolist()}
+        inside = None if allowed is None else allowed.followed_by(_START_BITS)
+        found, _ = self._asked.best(k + len(self._gone), inside)
+        left = [key for key in found.tolist() if key not in self._gone]
+        return {key >> _START_BITS for key in left[:k]}
 
     def raised(self, keys: Sequence[int], covered: NDArray[np.float64]) -> NDArray[np.float64]:
         """What each memory covers of the query, or what its best passage does if that is more."""

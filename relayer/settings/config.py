@@ -319,9 +319,6 @@ class _Storage(_Group):
         None, description="URL of the S3 server, when it is not Amazon's."
     )
     region: str | None = Field(None, pattern=r"^[a-zA-Z0-9-]{1,64}$", description="Region of the bucket.")
-    s3_client: Literal["direct", "boto3"] | None = Field(
-        None, description="What asks the S3 server: direct, or boto3 for every request."
-    )
     probe: Literal["always", "cached", "off"] = Field(
         "cached", description="Try a bucket at the start: always, cached or off."
     )
@@ -353,7 +350,7 @@ class _Storage(_Group):
                 "acknowledged by them would be lost; give --commit-check always as well, once every relayer of this store runs "
                 "with it or is stopped",
             )
-        for name in ("endpoint_url", "region", "s3_client"):
+        for name in ("endpoint_url", "region"):
             if self.store is None and getattr(self, name) is not None:
                 raise _Misfit(name, "only with --store s3://BUCKET")
 

@@ -17,9 +17,9 @@ from store_processes import two_processes
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
-from relayer.adapters.s3_store import S3Client, S3Store, Timeouts
-from relayer.adapters.s3_store.client import Client, Requester
-from relayer.adapters.s3_store.store import THREADS, DirectClient
+from relayer.adapters.s3_store import S3Store, Timeouts
+from relayer.adapters.s3_store.client import Client
+from relayer.adapters.s3_store.store import THREADS
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
@@ -51,33 +51,21 @@ async def directory_of_two(request: pytest.FixtureRequest) -> AsyncIterator[Obje
 
 
 @pytest.fixture(scope="session")
-def in_seaweedfs(seaweed: S3Server) -> Iterator[Requester]:
-    yield from _client(seaweed, "direct")
+def in_seaweedfs(seaweed: S3Server) -> Iterator[Client]:
+    yield from _client(seaweed)
 
 
 @pytest.fixture(scope="session")
-def in_seaweedfs_by_boto3(seaweed: S3Server) -> Iterator[Requester]:
-    yield from _client(seaweed, "boto3")
+def in_moto(moto_server: S3Server) -> Iterator[Client]:
+    yield from _client(moto_server)
 
 
-@pytest.fixture(scope="session")
-def in_moto(moto_server: S3Server) -> Iterator[Requester]:
-    yield from _client(moto_server, "direct")
-
-
-@pytest.fixture(scope="session")
-def in_moto_by_boto3(moto_server: S3Server) -> Iterator[Requester]:
-    yield from _client(moto_server, "boto3")
-
-
-def _client(server: S3Server, kind: S3Client) -> Iterator[Requester]:
+def _client(server: S3Server) -> Iterator[Client]:
     """One client for all tests, because making one takes longer than most of them."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        boto = Client(BUCKET, server.url, None, THREADS, Timeouts())
-        boto.credentials()  # found now, and kept when the environment is the developer's again
-    client = boto if kind == "boto3" else DirectClient(boto, THREADS, Timeouts())
+        client = Client(BUCKET, server.url, None, THREADS, Timeouts())
     yield client
     client.close()
 
@@ -100,9 +88,7 @@ STORES: dict[str, StoreFactory] = {
     "directory": directory,
     "directory-of-two-processes": directory_of_two,
     "seaweedfs": _emptied("seaweed", "in_seaweedfs"),
-    "seaweedfs-by-boto3": _emptied("seaweed", "in_seaweedfs_by_boto3"),
     "moto": _emptied("moto_server", "in_moto"),
-    "moto-by-boto3": _emptied("moto_server", "in_moto_by_boto3"),
 }
 
 

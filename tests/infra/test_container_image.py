@@ -91,13 +91,13 @@ def test_what_is_copied_is_let_through_to_the_builder_and_nothing_else() -> None
     assert {line[1:] for line in ignored if line.startswith("!")} == copied
 
 
-def test_the_extra_names_every_package_that_the_relayer_imports() -> None:
+def test_the_extras_of_the_image_name_every_package_that_the_relayer_imports() -> None:
     distributions = importlib.metadata.packages_distributions()
     project = importlib.metadata.requires("memrelay") or []
     named = {
         re.split(r"[^A-Za-z0-9_.-]", requirement)[0].lower().replace("_", "-")
         for requirement in project
-        if "extra ==" not in requirement or "extra == 'relayer'" in requirement.replace('"', "'")
+        if "extra ==" not in requirement or re.search(r"extra == .(relayer|otlp)\b", requirement)
     }
     imported = {
         name.partition(".")[0]
@@ -109,8 +109,8 @@ def test_the_extra_names_every_package_that_the_relayer_imports() -> None:
         name for name in imported if name in distributions and name not in {"relayer", "gateway_plugin"}
     }
     assert "aiohttp" in foreign
-    # botocore belongs to boto3; click to typer.
-    brought = {"botocore": "boto3", "click": "typer"}
+    # botocore and urllib3 belong to boto3; click to typer.
+    brought = {"botocore": "boto3", "click": "typer", "urllib3": "boto3"}
     missing = {
         name
         for name in foreign

@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "odd.toml").write_text("prot = 8787\n")
     (tmp_path / "secret.toml").write_text('relayer_key = "5e"\n')
     (tmp_path / "bad.jsonl").write_text("{\n")
-    (tmp_path / "sheet.txt").write_text("1   aaaa bbbb cccc dddd   0000\n")
+    (tmp_path / "sheet.txt").write_text("1   abandon ability able about\n")
     (tmp_path / "folder").mkdir()
     return tmp_path
 

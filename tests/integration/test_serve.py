@@ -205,10 +205,8 @@ def test_a_sheet_of_the_relayer_key_can_be_compared_and_shows_a_slip(serve: Call
     served.stop()
     data = ["--data", str(served.data)]
     sheet = run_memrelay(["keys", "recovery", *data]).stdout
-    key = (served.data / "relayer.key").read_text().strip()
-    assert key[:4] in sheet
     assert run_memrelay(["keys", "recovery", "--verify", *data], given=sheet).returncode == 0
-    slip = re.sub(key[20:24], "0000" if key[20:24] != "0000" else "1111", sheet)
+    slip = re.sub(r"(?m)^2   \w+", "2   slip", sheet)
     ended = run_memrelay(["keys", "recovery", "--verify", *data], given=slip)
     assert ended.returncode == 2
     assert "line 2" in ended.stderr

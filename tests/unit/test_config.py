@@ -114,8 +114,8 @@ class TestAMistakeIsToldAsItWasWritten:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = tmp_path / "relayer.toml"
-        file.write_text('s3_client = "boto3"\n')
-        assert _mistake(config=file) == f"s3_client in {file}: only with --store s3://BUCKET"
+        file.write_text('region = "eu-west-3"\n')
+        assert _mistake(config=file) == f"region in {file}: only with --store s3://BUCKET"
         monkeypatch.setenv("MEMRELAY_REGION", "eu-west-3")
         assert _mistake() == "MEMRELAY_REGION: only with --store s3://BUCKET"
         assert _mistake(region="eu-west-3") == "--region: only with --store s3://BUCKET"
@@ -299,23 +299,15 @@ class TestTheStore:
     def test_endpoint_and_region_need_a_bucket(self) -> None:
         assert "--store" in _mistake(endpoint_url="http://127.0.0.1:1")
         assert "--store" in _mistake(region="eu-west-3")
-        assert "--store" in _mistake(s3_client="boto3")
-
-    def test_an_s3_client_is_one_of_those_there_are(self) -> None:
-        said = _mistake(store="s3://memories", s3_client="curl")
-        assert "--s3-client (MEMRELAY_S3_CLIENT)" in said
-        assert "'direct' or 'boto3'" in said
 
     def test_the_environment_can_name_it_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MEMRELAY_STORE", "s3://memories")
         monkeypatch.setenv("MEMRELAY_ENDPOINT_URL", "http://127.0.0.1:8333")
         monkeypatch.setenv("MEMRELAY_REGION", "eu-west-3")
-        monkeypatch.setenv("MEMRELAY_S3_CLIENT", "boto3")
         monkeypatch.setenv("MEMRELAY_PROBE", "always")
         monkeypatch.setenv("MEMRELAY_SINGLE_RELAYER", "true")
         settings = _load()
         assert (settings.store, settings.endpoint_url) == ("s3://memories", "http://127.0.0.1:8333")
-        assert settings.s3_client == "boto3"
         assert (settings.region, settings.probe, settings.single_relayer) == ("eu-west-3", "always", True)
 
     def test_the_key_of_a_data_directory_is_not_a_bucket_s(self, tmp_path: Path) -> None:

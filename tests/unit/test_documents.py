@@ -18,12 +18,13 @@ from relayer.access import accounts
 from relayer.cli import app as relayer_app
 from relayer.domain import namespace, operations
 from relayer.domain.operations import Refusal
-from relayer.http import accept, limits, problems, routes
+from relayer.http import accept, bodies, limits, problems, routes
 from relayer.log.erasure import reports as erasure_reports
 from relayer.namespaces import cache as open_namespaces
 from relayer.settings.config import RelayerSettings, load_settings
 from relayer.use_cases.changes import StreamLimits
 from relayer.wire import sealed_keys, sealing, signing
+from relayer.wire.connections import ConnectionLimits
 from relayer.writing import present as presentation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -149,7 +150,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         (f"`{signing.SEALED_TYPE}`", signing.SEALED_TYPE == "application/memrelay-sealed"),
         (f"`{signing.PROOF_HEADER}`", signing.PROOF_HEADER == "memory-proof"),
         ("it is of generation 1", sealing.FIRST_GENERATION == 1),
-        ("within 2 MiB and 15 s", (accept.MAX_BODY, accept.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
+        ("within 2 MiB and 15 s", (bodies.MAX_BODY, bodies.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
         ("2,048 characters", accept.MAX_TARGET == 2048),
         ("1,200 tokens, 120 back", limits.Limit(1200, 120) == limits.AGENT),
         ("6,000, 600 back", limits.Limit(6000, 600) == limits.ACCOUNT),
@@ -159,7 +160,7 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
         ("of a history | 1 MiB of memories", presentation.PAGE_BYTES == 1024 * 1024),
         (
             "head of a request; its body; an answer | 15 s; 15 s;",
-            limits.ConnectionLimits().head_seconds == 15,
+            ConnectionLimits().head_seconds == 15,
         ),
         ("256, 16 of one account", (StreamLimits().most, StreamLimits().per_account) == (256, 16)),
         ("10,000 in all, 20 new", accounts.AccountCaps() == accounts.AccountCaps(10_000, 20)),

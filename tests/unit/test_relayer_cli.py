@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -18,14 +19,18 @@ from relayer.settings.config import GROUPS, RelayerSettings
 RUN = CliRunner()
 
 
-def _without(module: str) -> subprocess.CompletedProcess[str]:
+def _without(module: str, *options: str, data: str | Path = "/dev/null") -> subprocess.CompletedProcess[str]:
     """Run ``memrelay serve`` in a process in which a module cannot be imported."""
     code = (
-        "import sys; sys.modules[sys.argv[1]] = None; sys.argv[1:] = ['serve', '--port', '0', '--data', '/dev/null'];"
+        "import sys; sys.modules[sys.argv[1]] = None; sys.argv[1:2] = ['serve', '--port', '0'];"
         "from relayer.__main__ import main; main()"
     )
     return subprocess.run(
-        [sys.executable, "-c", code, module], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, module, "--data", str(data), *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -35,6 +40,14 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(package: st
     assert ended.returncode == 2
     assert "pip install '.[relayer]'" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_spans_without_the_extra_end_the_start_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    ended = _without("opentelemetry", "--otlp-url", "http://127.0.0.1:4318", data=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == (
+        "memrelay: --otlp-url needs OpenTelemetry's exporter: pip install '.[relayer,otlp]' in a clone of memrelay"
+    )
 
 
 def test_a_missing_module_of_our_own_is_no_matter_of_installing() -> None:
@@ -81,7 +94,7 @@ def test_the_help_has_groups_with_defaults_and_units() -> None:
 
 def test_a_command_takes_the_settings_that_it_is_about() -> None:
     shown = set(re.findall(r"--([a-z0-9-]+) ", _help("store", "probe", "-h")))
-    assert shown == {"data", "store", "endpoint-url", "region", "s3-client", "config", "json", "help"}
+    assert shown == {"data", "store", "endpoint-url", "region", "config", "json", "help"}
 
 
 @pytest.mark.parametrize("app", [cli.app, gateway_cli.app])

@@ -7,6 +7,7 @@ A token stands for an agent: two clients with two tokens never see each other's 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import secrets
@@ -14,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from socket import socket
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 from mcp.server import Server
@@ -25,9 +26,11 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from gateway_plugin.clock import Clock
 from gateway_plugin.hosts.mcp.memory import Caller
+from relayer.wire.connections import ConnectionLimits, Connections, connections_within_files
 
 PATH: Final = "/mcp"
 SSE_PATH: Final = "/sse"
@@ -36,6 +39,9 @@ MAX_SESSIONS: Final = 1000
 MAX_SESSIONS_OF_ONE: Final = 16
 MAX_NEW_A_MINUTE: Final = 30
 IDLE_SECONDS: Final = 30 * 60
+MAX_CONNECTIONS: Final = 512
+_BACKLOG: Final = 64
+_LOOK_SECONDS: Final = 1.0
 _MINUTE: Final = 60.0
 _CALLER: Final = "memrelay.caller"
 _SESSION_HEADER: Final = b"mcp-session-id"
@@ -69,6 +75,7 @@ class Guard:
         self._agent_of = agent_of
         self._clock = clock
         self._clients: dict[str, _Client] = {}
+        self.connections = Connections(ConnectionLimits(most=connections_within_files(MAX_CONNECTIONS)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -85,6 +92,7 @@ class Guard:
             challenge = (b"www-authenticate", b'Bearer realm="memrelay", error="invalid_token"')
             await _refuse(send, 401, _UNAUTHORISED, said, challenge)
             return
+        self.connections.accepted(scope.get("client"), agent)
         client = self._clients.setdefault(agent, _Client())
         session = headers.get(_SESSION_HEADER)
         if session is not None and self._anothers(agent, session):
@@ -176,7 +184,7 @@ class _Streams:
             await self._server.run(reading, writing, self._server.create_initialization_options())
 
 
-def application(server: Server[dict[str, Any]], agent_of: AgentOf, clock: Clock) -> ASGIApp:
+def application(server: Server[dict[str, Any]], agent_of: AgentOf, clock: Clock) -> Guard:
     """Return what answers HTTP: the protocol at `PATH` and `SSE_PATH`, behind the guard.
 
     Requests with a ``Host`` or ``Origin`` that is not this machine's are refused: a page in a browser is no client.
@@ -199,17 +207,61 @@ def application(server: Server[dict[str, Any]], agent_of: AgentOf, clock: Clock)
     return Guard(app, agent_of, clock)
 
 
-async def serve_http(app: ASGIApp, listening: socket) -> None:
+def _counting(connections: Connections) -> type[H11Protocol]:
+    """Return uvicorn's protocol with its connections counted, and their request heads timed, before a token is looked at."""
+
+    class Counting(H11Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(cast("asyncio.Transport", transport))
+            host = self.client[0] if self.client else ""
+            # By what the guard sees of a connection, too.
+            if not connections.enter(self.client, self.transport.abort, host, self.loop.time()):
+                self.transport.abort()
+
+        def data_received(self, data: bytes) -> None:
+            connections.heard(self.client, self.loop.time())
+            super().data_received(data)
+            # There is none before the first head.
+            request = cast("RequestResponseCycle | None", self.cycle)
+            if request is not None and not request.response_complete:
+                connections.asked(self.client)
+
+        def on_response_complete(self) -> None:
+            connections.answered(self.client)
+            super().on_response_complete()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            connections.leave(self.client)
+            super().connection_lost(exc)
+
+    return Counting
+
+
+async def serve_http(app: Guard, listening: socket) -> None:
     """Serve until the process is told to end."""
     config = uvicorn.Config(
         app,
+        http=_counting(app.connections),
         log_config=None,
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=3,
         server_header=False,
+        # As many are accepted before the first of them is counted: within the files that are kept free.
+        backlog=_BACKLOG,
     )
-    await uvicorn.Server(config).serve([listening])
+
+    async def end_late() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            app.connections.end_late(loop.time())
+
+    watching = asyncio.create_task(end_late())
+    try:
+        await uvicorn.Server(config).serve([listening])
+    finally:
+        watching.cancel()
 
 
 async def _refuse(send: Send, status: int, code: int, message: str, *headers: tuple[bytes, bytes]) -> None:

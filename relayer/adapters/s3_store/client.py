@@ -1,105 +1,41 @@
-"""What makes requests, and a boto3 client that does exactly what it is told, once.
+"""A boto3 client that sends each request once and reads answers of bounded size.
 
-boto3 would by itself repeat a conditional write whose answer was lost, and then report the loss of a race that it had
-won; it would also follow a bucket to another region. Both are off: each call is one request, or none.
+By itself boto3 would repeat a conditional write whose answer was lost, and report the loss of a race that it had won; it
+would also follow a bucket to another region. Both are off: each call is one request, or none.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import re
+import io
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import CONTINUE, OK, HTTPResponse
+from typing import Any
 
 import boto3
-import botocore.session
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
 from botocore.config import Config
-from botocore.credentials import Credentials as LastingCredentials
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-from botocore.httpsession import get_cert_path
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
-from botocore.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError
 
-from relayer.adapters.s3_store.failures import Failure, NoSuccess, of_answer, of_silence
+from relayer.adapters.s3_store.failures import AnswerTooLong, Failure, NoSuccess, of_answer, of_silence
 from relayer.errors import StoreMisconfigured
-
-_ALGORITHM = "AWS4-HMAC-SHA256"
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """An access key at one moment; temporary ones have a token."""
-
-    access_key: str
-    secret_key: str = field(repr=False)
-    token: str | None = field(default=None, repr=False)
-
-
-def signed_headers(
-    method: str,
-    host: str,
-    path: str,
-    body: bytes,
-    headers: Mapping[str, str],
-    *,
-    credentials: Credentials,
-    region: str,
-    now: float,
-) -> dict[str, str]:
-    """Return ``headers`` with those that sign them, the path and the body.
-
-    Args:
-        method: of the request.
-        host: with its port unless that is the scheme's own.
-        path: percent-encoded, as it is sent; there is no query.
-        body: its SHA-256 is part of the signature, so a server refuses what was changed on the way.
-        headers: by lower-case name, without surrounding spaces; all of them are signed.
-        credentials: to sign with.
-        region: that the server signs for.
-        now: seconds since the epoch; servers accept 15 minutes of difference.
-    """
-    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    digest = hashlib.sha256(body).hexdigest()
-    all_headers = {**headers, "host": host, "x-amz-content-sha256": digest, "x-amz-date": moment}
-    if credentials.token is not None:
-        all_headers["x-amz-security-token"] = credentials.token
-    ordered = sorted(all_headers.items())
-    names = ";".join(name for name, _ in ordered)
-    lines = "".join(f"{name}:{value}\n" for name, value in ordered)
-    request = hashlib.sha256(f"{method}\n{path}\n\n{lines}\n{names}\n{digest}".encode()).hexdigest()
-    scope = f"{moment[:8]}/{region}/s3/aws4_request"
-    key = _signing_key(credentials.secret_key, moment[:8], region)
-    signature = hmac.digest(key, f"{_ALGORITHM}\n{moment}\n{scope}\n{request}".encode(), "sha256").hex()
-    all_headers["authorization"] = (
-        f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
-    )
-    return all_headers
-
-
-@lru_cache(maxsize=8)
-def _signing_key(secret_key: str, day: str, region: str) -> bytes:
-    key = f"AWS4{secret_key}".encode()
-    for part in (day, region, "s3", "aws4_request"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    return key
-
 
 # Servers other than Amazon's mostly take any region, but a signature needs one.
 _ANY_REGION = "us-east-1"
 _CHUNK = 256 * 1024
-_SOME_KEY = "0"
-# Amazon's suffix for buckets whose requests are signed by sessions.
-_DIRECTORY_BUCKET = "--x-s3"
-_PLAIN_SIGNATURE = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=[^/,]+/[0-9]{8}/([^/,]+)/s3/aws4_request, "
-    r"SignedHeaders=host;x-amz-content-sha256;x-amz-date(?:;x-amz-security-token)?, "
-)
+# The largest object that is read whole is a segment: 16 MiB, and one entry of 8 MiB more.
+LONGEST_ANSWER = 64 * 1024 * 1024
+_MOST_INTERIM_ANSWERS = 16
+# An answer may take this many times as long as the longest silence in it.
+_SILENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,123 +57,8 @@ class StoreAnswer:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How a signed request reaches the objects of a bucket.
-
-    Attributes:
-        host: to connect to, with ``port``.
-        port: of the host.
-        authority: the ``Host`` header.
-        path: what stands before a key, percent-encoded, with a slash at its end.
-        region: that requests are signed for.
-        authorities: PEM file or directory of the certificate authorities to trust; None means no TLS.
-    """
-
-    host: str
-    port: int
-    authority: str
-    path: str
-    region: str
-    authorities: str | None
-
-
-_METHODS = {"get_object": "GET", "put_object": "PUT"}
-_HEADERS = {
-    "ContentMD5": "content-md5",
-    "IfNoneMatch": "if-none-match",
-    "IfMatch": "if-match",
-    "Range": "range",
-}
-_KNOWN = {"Key", "Body", *_HEADERS}
-# An error's body is a few hundred bytes, and its code stands near the beginning.
-_CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
-_LOOKED_AT = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A signed request."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-def is_plain(operation: str, parameters: Mapping[str, Any]) -> bool:
-    """Whether a request is a read or write of one object, for which `request_of` is made."""
-    return operation in _METHODS and parameters.keys() <= _KNOWN
-
-
-def request_of(
-    route: Route, credentials: Credentials, operation: str, parameters: Mapping[str, Any], now: float
-) -> Request:
-    """Sign a request that `is_plain`, named as boto3 names it, at a time in seconds since the epoch."""
-    method, path = _METHODS[operation], route.path + parameters["Key"]
-    body: bytes = parameters.get("Body", b"")
-    headers = signed_headers(
-        method,
-        route.authority,
-        path,
-        body,
-        {_HEADERS[name]: text for name, text in parameters.items() if name in _HEADERS},
-        credentials=credentials,
-        region=route.region,
-        now=now,
-    )
-    headers["user-agent"] = "memrelay"
-    return Request(method, path, headers, body)
-
-
-def answer_of(status: int, headers: Mapping[str, str], body: bytes) -> StoreAnswer:
-    """Return an answer, its headers by lower-case name; raises `NoSuccess` if it is none."""
-    if 200 <= status < 300:
-        return StoreAnswer(status, headers, {}, body)
-    code = _CODE.search(body[:_LOOKED_AT])
-    word = str(status) if code is None else code.group(1).decode()
-    raise NoSuccess(Failure(status, word, sent=True, headers=headers))
-
-
-Ask = Callable[..., Awaitable[StoreAnswer]]
-"""Makes one request, as `Requester.ask`."""
-
-
-class LoopRequester(Protocol):
-    """Makes the requests for single objects of one bucket on one event loop."""
-
-    async def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
-        """Make one request; cancelled, it is broken off, and may have been answered. Raises `NoSuccess`."""
-        ...
-
-    def close(self) -> None:
-        """Give back the connections."""
-        ...
-
-
-class Requester(Protocol):
-    """Makes the requests for one bucket; may be used by any number of threads at once."""
-
-    @property
-    def endpoint_url(self) -> str:
-        """The URL that is asked, without credentials."""
-        ...
-
-    def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
-        """Make one request, named as boto3 names it, or none; raises `NoSuccess`."""
-        ...
-
-    def for_loop(self) -> LoopRequester | None:
-        """Return what asks for single objects on the running event loop; None, perhaps for now, where only threads can ask."""
-        ...
-
-    def close(self) -> None:
-        """Give back the connections."""
-        ...
-
-
 class Client:
-    """A `Requester` that leaves everything to boto3."""
+    """Makes the requests for one bucket; may be used by any number of threads at once."""
 
     def __init__(
         self, bucket: str, endpoint_url: str | None, region: str | None, connections: int, patience: Timeouts
@@ -252,8 +73,7 @@ class Client:
             response_checksum_validation="when_required",
         )
         try:
-            core = botocore.session.get_session()
-            session = boto3.session.Session(botocore_session=core, region_name=region)
+            session = boto3.session.Session(region_name=region)
             self._s3: Any = session.client(
                 "s3",
                 region_name=region or session.region_name or _ANY_REGION,
@@ -266,110 +86,136 @@ class Client:
                 f"the S3 client cannot be set up: {error}. Look at --endpoint-url, --region and the AWS_* variables"
             ) from error
         self._bucket = bucket
-        self._core = core
         self._s3.meta.events.register_last("before-parameter-build.s3", _stay_where_told)
+        self._s3.meta.events.register_first("before-send.s3", _send_at_once)
+        # botocore has no setting for the class that reads an answer, and its own limits neither size nor time.
+        pools = self._s3._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - see above
+        pools.update(http=_Pool, https=_TlsPool)
 
     @property
     def endpoint_url(self) -> str:
         """The URL that is asked, without credentials."""
         return str(self._s3.meta.endpoint_url)
 
-    def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
-        """Make one request, named as boto3 names it; raises `NoSuccess`."""
+    def ask(self, operation: str, *, most: int | None = None, **parameters: Any) -> StoreAnswer:
+        """Make one request, named as boto3 names it.
+
+        Args:
+            operation: of boto3's client.
+            most: bytes of the body that are needed; a much longer one is dropped, with the connection.
+            parameters: of the operation, without the bucket.
+
+        Raises:
+            NoSuccess: the answer is an error, none came, or it exceeds the limits of size and time.
+        """
         try:
             answer: dict[str, Any] = getattr(self._s3, operation)(Bucket=self._bucket, **parameters)
             stream = answer.pop("Body", None)
-            body = b"" if stream is None else _drain(stream)
+            body = b"" if stream is None else _read(stream, most)
         except ClientError as error:
             raise NoSuccess(of_answer(error.response)) from error
         except (BotoCoreError, HTTPError, OSError) as error:
+            # botocore lets urllib3's errors through while it reads the body of an error.
             raise NoSuccess(of_silence(error)) from error
         except ResponseParserError as error:
-            raise NoSuccess(Failure(status=200, code="NotS3", sent=True)) from error
+            raise NoSuccess(Failure(status=OK, code="NotS3", sent=True)) from error
         about = answer.pop("ResponseMetadata")
         return StoreAnswer(int(about["HTTPStatusCode"]), about["HTTPHeaders"], answer, body)
 
-    def for_loop(self) -> None:
-        """Return None: boto3 blocks."""
-
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._s3.close()
 
-    def credentials(self) -> Credentials:
-        """Return credentials that are valid now; may ask the machine for new ones. Raises boto3's errors."""
-        found = self._core.get_credentials()
-        if found is None:
-            raise NoCredentialsError
-        frozen = found.get_frozen_credentials()
-        return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
-    def lasting_credentials(self) -> Credentials | None:
-        """Return credentials that nobody needs to renew; None where there are others."""
-        is_lasting = type(self._core.get_credentials()) is LastingCredentials
-        return self.credentials() if is_lasting else None
-
-    def route(self) -> Route | None:
-        """Say where boto3 would send a read of an object; None when it takes more than a signature to do the same.
-
-        Sends nothing. Raises boto3's errors, for want of credentials too. No other thread may read meanwhile.
-        """
-        if self._bucket.endswith(_DIRECTORY_BUCKET):
-            return None
-        hook = "before-send.s3.GetObject"
-        self._s3.meta.events.register_first(hook, _keep)
-        try:
-            self._s3.get_object(Bucket=self._bucket, Key=_SOME_KEY)
-        except _Kept as kept:
-            return self._route_of(kept.url, kept.authorization)
-        finally:
-            self._s3.meta.events.unregister(hook, _keep)
-        return None
-
-    def _route_of(self, url: str, authorization: str) -> Route | None:
-        parts = urlsplit(url)
-        # Others than this one are for several regions, or an older kind.
-        signed = _PLAIN_SIGNATURE.match(authorization)
-        proxied = parts.scheme in get_environ_proxies(url)
-        if signed is None or not parts.hostname or parts.query or proxied:
-            return None
-        secure = parts.scheme == "https"
-        authorities = self._core.get_config_variable("ca_bundle") or get_cert_path(True)
-        return Route(
-            host=parts.hostname,
-            port=parts.port or (443 if secure else 80),
-            authority=parts.netloc,
-            path=parts.path.removesuffix(_SOME_KEY),
-            region=signed.group(1),
-            authorities=authorities if secure else None,
-        )
-
-
-class _Kept(Exception):
-    """Raised inside this module instead of sending a request, with what matters of it."""
-
-    def __init__(self, url: str, authorization: str) -> None:
-        super().__init__()
-        self.url = url
-        self.authorization = authorization
-
-
-def _keep(request: Any, **_: Any) -> None:
-    said = request.headers.get("Authorization", b"")
-    raise _Kept(request.url, said.decode() if isinstance(said, bytes) else said)
-
-
-def _drain(stream: Any) -> bytes:
-    """Read a body to its end; boto3 compares its length with the one that was announced."""
+def _read(stream: Any, most: int | None) -> bytes:
+    """Read a body; boto3 compares its length with the one that was announced if it is read to its end."""
+    chunks: list[bytes] = []
+    size = 0
     try:
-        chunks: list[bytes] = []
-        while chunk := stream.read(_CHUNK):
+        while (most is None or size <= most) and (chunk := stream.read(_CHUNK)):
             chunks.append(chunk)
-        return b"".join(chunks)
+            size += len(chunk)
     finally:
         stream.close()
+    return b"".join(chunks)
 
 
 def _stay_where_told(context: dict[str, Any], **_: Any) -> None:
     """Make boto3 believe that it has followed a redirection already, which it does once per request at most."""
     context.setdefault("s3_redirect", {})["redirected"] = True
+
+
+def _send_at_once(request: Any, **_: Any) -> None:
+    """Send a body with its header: waiting for ``100 Continue`` costs a round trip, and botocore reads it without a bound."""
+    if "Expect" in request.headers:
+        del request.headers["Expect"]
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reads an answer from a socket, as many bytes and as long as is reasonable."""
+
+    def __init__(self, sock: Any) -> None:
+        self._raw = sock.makefile("rb", buffering=0)
+        self._left = LONGEST_ANSWER
+        silence = sock.gettimeout()
+        self._end = None if silence is None else time.monotonic() + _SILENCES * silence
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count: int | None = self._raw.readinto(buffer)
+        self._left -= count or 0
+        if self._left < 0:
+            raise AnswerTooLong(f"an answer has more than {LONGEST_ANSWER} bytes")
+        if self._end is not None and time.monotonic() > self._end:
+            raise TimeoutError("an answer takes too long")
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Socket:
+    """Hands a bounded reader to `HTTPResponse`, which asks a socket for nothing else."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(_BoundedReader(self._sock))
+
+
+class _Response(HTTPResponse):
+    """An answer of bounded size, time and number of interim answers."""
+
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_Socket(sock), *args, **kwargs)  # type: ignore[arg-type]
+        self._interim = 0
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        if status >= OK:
+            return version, status, reason
+        self._interim += 1
+        if self._interim > _MOST_INTERIM_ANSWERS:
+            raise AnswerTooLong(f"more than {_MOST_INTERIM_ANSWERS} interim answers")
+        # The standard library skips this one, and takes 102 and 103 for the answer.
+        return version, CONTINUE, reason
+
+
+class _Connection(AWSHTTPConnection):  # type: ignore[misc]
+    response_class = _Response
+
+
+class _TlsConnection(AWSHTTPSConnection):  # type: ignore[misc]
+    response_class = _Response
+
+
+class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _Connection
+
+
+class _TlsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _TlsConnection

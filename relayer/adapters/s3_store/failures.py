@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from botocore import exceptions as boto
-from urllib3 import exceptions as urllib3
 
 from relayer.errors import StoreError, StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import Throttled, Unknown
@@ -83,6 +82,7 @@ _BY_CODE = {
     "RequestExpired": _LATE,
     "NotImplemented": _NOT_OFFERED,
     "NotS3": _NOT_S3,
+    "AnswerTooLong": _NOT_S3,
 }
 _CERTIFICATE = Advice(
     "certificate_not_trusted",
@@ -144,11 +144,11 @@ _QUOTA = frozenset({"QuotaExceeded", "QuotaExceededException"})
 _CUT = frozenset({"RequestTimeout", "IncompleteBody", "BadDigest"})
 
 
-class NotConnected(ConnectionError):
-    """Raised inside this adapter when there is no connection for a request."""
+class AnswerTooLong(OSError):
+    """Raised while an answer is read that exceeds the limits of this adapter."""
 
 
-# What boto3, urllib3 and we ourselves raise before the first byte of a request has left.
+# Raised by boto3 before the first byte of a request has left.
 _NEVER_SENT = (
     boto.ConnectTimeoutError,
     boto.EndpointConnectionError,
@@ -159,9 +159,6 @@ _NEVER_SENT = (
     boto.TokenRetrievalError,
     boto.SSOError,
     boto.ParamValidationError,
-    urllib3.ConnectTimeoutError,
-    urllib3.NewConnectionError,
-    NotConnected,
 )
 # What OpenSSL says when the first bytes that it gets are no TLS.
 _SPEAKS_PLAINLY = frozenset(
@@ -227,7 +224,9 @@ def of_silence(error: BaseException) -> Failure:
     certificate = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)
     return Failure(
         status=0,
-        code=type(error).__name__,
+        code="AnswerTooLong"
+        if any(isinstance(cause, AnswerTooLong) for cause in causes)
+        else type(error).__name__,
         sent=not (isinstance(error, _NEVER_SENT) or certificate),
         certificate=certificate,
         # A broken record of a connection in use looks the same, so this does not prove that nothing was sent.

@@ -1,47 +1,20 @@
-"""The `ObjectStore` over a bucket: loop or threads, time limits, and second tries of what may be tried again."""
+"""The `ObjectStore` over a bucket: threads, time limits, and second tries of what may be tried again."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
-import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
-from urllib3.exceptions import HTTPError
-
-from relayer.adapters.s3_store.client import (
-    Ask,
-    Client,
-    LoopRequester,
-    Request,
-    Requester,
-    Route,
-    StoreAnswer,
-    Timeouts,
-    answer_of,
-    is_plain,
-    request_of,
-)
-from relayer.adapters.s3_store.failures import (
-    SILENT,
-    Failure,
-    NoSuccess,
-    judge_read,
-    judge_write,
-    of_answer,
-    of_silence,
-)
-from relayer.adapters.s3_store.on_the_loop import LoopClient, trusting
+from relayer.adapters.s3_store.client import Client, StoreAnswer, Timeouts
+from relayer.adapters.s3_store.failures import SILENT, Failure, NoSuccess, judge_read, judge_write
 from relayer.errors import StoreMisconfigured, StoreThrottled, StoreUnavailable, VersionsHidden
 from relayer.ports import (
     Absent,
@@ -81,26 +54,23 @@ class Version:
 
 
 class Bucket:
-    """A bucket's requests; methods raise the port's errors.
+    """A bucket's requests, which block; methods raise the port's errors."""
 
-    They wait for nothing but ``ask``: where that blocks instead, `_at_once` runs them in a thread.
-    """
-
-    def __init__(self, ask: Ask, where: str) -> None:
-        self._ask = ask
+    def __init__(self, client: Client, where: str) -> None:
+        self._ask = client.ask
         self._where = where
 
-    async def read(
-        self, key: str, byte_range: tuple[int, int] | None, if_none_match: str | None
-    ) -> GetOutcome:
+    def read(self, key: str, byte_range: tuple[int, int] | None, if_none_match: str | None) -> GetOutcome:
         """Read an object or a part of it. Raises `StoreUnavailable` also for an answer that was cut short."""
-        wanted = {"Key": key}
+        wanted: dict[str, Any] = {"Key": key}
         if if_none_match is not None:
             wanted["IfNoneMatch"] = if_none_match
         if byte_range is not None:
             wanted["Range"] = f"bytes={byte_range[0]}-{byte_range[1] - 1}"
+            # A server may answer with the whole object.
+            wanted["most"] = byte_range[1]
         try:
-            answer = await self._ask("get_object", **wanted)
+            answer = self._ask("get_object", **wanted)
         except NoSuccess as refusal:
             failure = refusal.failure
             if failure.status == 404 and failure.code == "NoSuchKey":
@@ -108,18 +78,17 @@ class Bucket:
             if failure.status == 304:
                 return Unchanged(self._time(failure))
             if failure.status == 416 and byte_range is not None:
-                return _cut(await self.read(key, None, if_none_match), byte_range)
+                return _cut(self.read(key, None, if_none_match), byte_range)
             raise judge_read(failure, "get_object", self._where) from refusal
         found = Found(answer.body, self._etag(answer), self._time(answer))
         if byte_range is None:
             return found
-        # A server may answer with the whole object.
         return self._checked(found, answer, byte_range) if answer.status == 206 else _cut(found, byte_range)
 
-    async def create(self, key: str, data: bytes) -> CreateOutcome:
+    def create(self, key: str, data: bytes) -> CreateOutcome:
         """Write the object if the name is free, with one request."""
         try:
-            answer = await self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfNoneMatch="*")
+            answer = self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfNoneMatch="*")
         except NoSuccess as refusal:
             if refusal.failure.status == 412:
                 told = _time(refusal.failure)
@@ -128,10 +97,10 @@ class Bucket:
         etag, told = answer.headers.get("etag"), _time(answer)
         return _timeless() if told is None or not etag else Created(etag, told)
 
-    async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
+    def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
         """Replace the object if it has ``etag``, with one request."""
         try:
-            answer = await self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfMatch=etag)
+            answer = self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfMatch=etag)
         except NoSuccess as refusal:
             failure = refusal.failure
             if failure.status == 412 or (failure.status == 404 and failure.code == "NoSuchKey"):
@@ -141,21 +110,21 @@ class Bucket:
         new_etag, told = answer.headers.get("etag"), _time(answer)
         return _timeless() if told is None or not new_etag else Swapped(new_etag, told)
 
-    async def delete(self, key: str, version: str | None = None) -> None:
+    def delete(self, key: str, version: str | None = None) -> None:
         """Remove the object, or one version of it; absent is fine."""
-        chosen = {} if version is None else {"VersionId": version}
+        chosen: dict[str, Any] = {} if version is None else {"VersionId": version}
         try:
-            await self._ask("delete_object", Key=key, **chosen)
+            self._ask("delete_object", Key=key, **chosen)
         except NoSuccess as refusal:
             if refusal.failure.status == 404 and refusal.failure.code in {"NoSuchKey", "NoSuchVersion"}:
                 return
             raise judge_read(refusal.failure, "delete_object", self._where) from refusal
 
-    async def page(self, prefix: str, token: str | None) -> Page:
+    def page(self, prefix: str, token: str | None) -> Page:
         """Read one page of a listing; what cannot be a key of ours is left out."""
-        after = {} if token is None else {"ContinuationToken": token}
+        after: dict[str, Any] = {} if token is None else {"ContinuationToken": token}
         try:
-            answer = await self._ask("list_objects_v2", Prefix=prefix, **after)
+            answer = self._ask("list_objects_v2", Prefix=prefix, **after)
         except NoSuccess as refusal:
             raise judge_read(refusal.failure, "list_objects_v2", self._where) from refusal
         self._refuse_other_than_listing(answer, "list_objects_v2")
@@ -167,20 +136,20 @@ class Bucket:
         next_token = answer.fields.get("NextContinuationToken") if answer.fields.get("IsTruncated") else None
         return Page(rows, next_token)
 
-    async def versions(self, key: str) -> list[Version]:
+    def versions(self, key: str) -> list[Version]:
         """Return what is still kept of a name; at most one where the server keeps no versions."""
         found: list[Version] = []
-        marker: dict[str, str] = {}
+        marker: dict[str, Any] = {}
         while True:
             try:
                 # The delimiter folds away whatever lies below the name.
-                answer = await self._ask("list_object_versions", Prefix=key, Delimiter="/", **marker)
+                answer = self._ask("list_object_versions", Prefix=key, Delimiter="/", **marker)
             except NoSuccess as refusal:
                 if refusal.failure.code in _NOT_OFFERED:
-                    return [Version(None)] if isinstance(await self.read(key, None, None), Found) else []
+                    return [Version(None)] if isinstance(self.read(key, (0, 1), None), Found) else []
                 error = judge_read(refusal.failure, "list_object_versions", self._where)
                 if error.code == "access_denied":
-                    raise VersionsHidden(str(error), kept=await self._keeps_versions(key)) from refusal
+                    raise VersionsHidden(str(error), kept=self._keeps_versions(key)) from refusal
                 raise error from refusal
             self._refuse_other_than_listing(answer, "list_object_versions")
             fields = answer.fields
@@ -192,10 +161,10 @@ class Bucket:
             if fields.get("NextVersionIdMarker"):
                 marker["VersionIdMarker"] = fields["NextVersionIdMarker"]
 
-    async def _keeps_versions(self, key: str) -> bool:
+    def _keeps_versions(self, key: str) -> bool:
         """Whether an object, or the mark that it was deleted, has a version's id: only buckets with versions give one."""
         try:
-            return "x-amz-version-id" in (await self._ask("get_object", Key=key)).headers
+            return "x-amz-version-id" in self._ask("get_object", Key=key, most=0).headers
         except NoSuccess as refusal:
             return "x-amz-version-id" in refusal.failure.headers
 
@@ -269,129 +238,11 @@ def _is_key(key: str) -> bool:
 
 
 T = TypeVar("T")
-_Request = Callable[[Bucket], Coroutine[Any, Any, T]]
+_Request = Callable[[Bucket], T]
 
 
-def _blocking(client: Requester) -> Ask:
-    async def ask(operation: str, **parameters: Any) -> StoreAnswer:
-        return client.ask(operation, **parameters)
-
-    return ask
-
-
-def _at_once(steps: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine makes that waits for nothing."""
-    try:
-        steps.send(None)
-    except StopIteration as end:
-        return cast("T", end.value)
-    raise RuntimeError("a request in a thread waited for the event loop")
-
-
-class DirectClient:
-    """A `Requester` for one bucket, over a boto3 client; may be used by any number of threads at once.
-
-    Where requests need more than a signature by key and token, or go through a proxy, boto3 makes all of them.
-    """
-
-    def __init__(self, boto: Client, connections: int, patience: Timeouts) -> None:
-        self._boto = boto
-        self._connections = connections
-        self._patience = patience
-        self._timeout = Timeout(connect=patience.connect, read=patience.silence)
-        self._lock = threading.Lock()
-        self._route: Route | None = None
-        self._pool: HTTPConnectionPool | None = None
-        self._found = False
-        self._for_loops: Callable[[], LoopClient] | None = None
-
-    @property
-    def endpoint_url(self) -> str:
-        """The URL that is asked, without credentials."""
-        return self._boto.endpoint_url
-
-    def for_loop(self) -> LoopClient | None:
-        """Return a client for an event loop; None before the first request, and where only threads can ask."""
-        return None if self._for_loops is None else self._for_loops()
-
-    def ask(self, operation: str, **parameters: Any) -> StoreAnswer:
-        """Make one request, named as boto3 names it; raises `NoSuccess`."""
-        try:
-            route = self.find_route() if is_plain(operation, parameters) else None
-            if route is None or self._pool is None:
-                return self._boto.ask(operation, **parameters)
-            return self._send(
-                self._pool, request_of(route, self._boto.credentials(), operation, parameters, time.time())
-            )
-        except ClientError as error:
-            # Not the bucket's server has answered this, but the one that gives credentials.
-            raise NoSuccess(of_answer(error.response)) from error
-        except (BotoCoreError, HTTPError, OSError) as error:
-            raise NoSuccess(of_silence(error)) from error
-
-    def close(self) -> None:
-        """Give back the connections."""
-        if self._pool is not None:
-            self._pool.close()
-        self._boto.close()
-
-    def find_route(self) -> Route | None:
-        """Return the way to the bucket, None where boto3 goes it; looked for once, credentials too. Raises boto3's errors."""
-        if self._found:
-            return self._route
-        with self._lock:
-            if not self._found:
-                self._route = self._boto.route()
-                if self._route is not None:
-                    self._pool = self._connect(self._route)
-                    self._for_loops = self._how_on_the_loop(self._route)
-                self._found = True
-            return self._route
-
-    def _how_on_the_loop(self, route: Route) -> Callable[[], LoopClient] | None:
-        # Credentials that end are renewed over the network, which no loop may wait for.
-        lasting = self._boto.lasting_credentials()
-        if lasting is None:
-            return None
-        return partial(LoopClient, route, lasting, trusting(route), self._patience)
-
-    def _connect(self, route: Route) -> HTTPConnectionPool:
-        if route.authorities is None:
-            return HTTPConnectionPool(
-                route.host, route.port, maxsize=self._connections, timeout=self._timeout, retries=False
-            )
-        return HTTPSConnectionPool(
-            route.host,
-            route.port,
-            maxsize=self._connections,
-            timeout=self._timeout,
-            retries=False,
-            cert_reqs="CERT_REQUIRED",
-            ca_certs=route.authorities,
-        )
-
-    def _send(self, pool: HTTPConnectionPool, request: Request) -> StoreAnswer:
-        response = pool.urlopen(
-            request.method,
-            request.path,
-            body=request.body if request.method == "PUT" else None,
-            headers=request.headers,
-            redirect=False,
-            decode_content=False,
-        )
-        told = {name.lower(): text for name, text in response.headers.items()}
-        return answer_of(response.status, told, response.data)
-
-
-# What a client's requests are made by: this adapter for single objects, or boto3 for everything.
-S3Client = Literal["direct", "boto3"]
-# What is asked for on the event loop: hashed, and sent, in a third of a millisecond; a range that a thread would not bring sooner.
-_SMALL_BODY = 128 * 1024
-_SMALL_RANGE = 1024 * 1024
-# With less time than this left, a call that had to wait for its turn does not begin.
-_TOO_LATE = 0.1
-# A request costs 0.5 to 3 ms of CPU and then waits for the network, so a core can keep some thirty of them going.
-THREADS = 32
+# A request costs about 1 ms of CPU and then waits 10 to 30 ms for the network.
+THREADS = 64
 _ATTEMPTS = 3
 _PAUSE = 0.1  # seconds before the second attempt; four times that before the third
 _LONGEST_PAUSE = 5.0
@@ -405,42 +256,21 @@ class _Overdue(Exception):
         self.begun = begun
 
 
-class _OnTheLoop:
-    """Calls of one event loop that need no thread."""
-
-    def __init__(self, client: LoopRequester, where: str, most: int) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.client = client
-        self.bucket = Bucket(client.ask, where)
-        self.places = asyncio.Semaphore(most)
-        self.most = most
-
-    async def end(self) -> None:
-        """Wait for the calls that run, and give back the connections."""
-        if self.loop is asyncio.get_running_loop():
-            for _ in range(self.most):
-                await self.places.acquire()
-            self.client.close()
-
-
 class S3Store:
     """An `ObjectStore` in a bucket.
 
     ``store_time`` is the server's ``Date`` header in ms. The log compares such times (I11), and a fact may be older than
     the header that tells it by as much as the call took; therefore a call that took longer than ``patience.call`` does
     not count, whatever its answer. Reads and listings are tried up to three times within that limit, writes and
-    deletions once. A cancelled call that has not begun never happens; one that has either runs to its end in its thread or, on
-    the event loop, is broken off, and may have happened.
+    deletions once. A cancelled call that has not begun never happens; one that has runs to its end in its thread.
     """
 
     def __init__(
-        self, client: Requester, bucket: str, clock: Clock, patience: Timeouts, threads: int = THREADS
+        self, client: Client, bucket: str, clock: Clock, patience: Timeouts, threads: int = THREADS
     ) -> None:
         self._client = client
         self._description = f"s3://{bucket} at {client.endpoint_url}"
-        self._bucket = Bucket(_blocking(client), self._description)
-        self._on_the_loop: _OnTheLoop | None = None
-        self._threads = threads
+        self._bucket = Bucket(client, self._description)
         self._clock = clock
         self._patience = patience
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="s3-store")
@@ -455,16 +285,14 @@ class S3Store:
         endpoint_url: str | None = None,
         region: str | None = None,
         patience: Timeouts | None = None,
-        client: S3Client = "direct",
     ) -> Self:
         """Set up a client with the credentials of the usual AWS chain; asks the server nothing yet.
 
         Raises `StoreMisconfigured` when the settings make no client.
         """
         chosen = patience or Timeouts()
-        boto = await asyncio.to_thread(Client, bucket, endpoint_url, region, THREADS, chosen)
-        requester = boto if client == "boto3" else DirectClient(boto, THREADS, chosen)
-        return cls(requester, bucket, clock, chosen)
+        client = await asyncio.to_thread(Client, bucket, endpoint_url, region, THREADS, chosen)
+        return cls(client, bucket, clock, chosen)
 
     @property
     def description(self) -> str:
@@ -477,18 +305,17 @@ class S3Store:
         """Read an object, or bytes ``[start, end)`` of it cut at its end; `Unchanged` if it has the given etag."""
         check_key(key)
         check_range(byte_range)
-        small = byte_range is None or byte_range[1] - byte_range[0] <= _SMALL_RANGE
-        return await self._patiently(lambda of: of.read(key, byte_range, if_none_match), single=small)
+        return await self._patiently(lambda of: of.read(key, byte_range, if_none_match))
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
         """Write the object if, and only if, the name is free."""
         check_key(key)
-        return await self._write(lambda of: of.create(key, data), single=len(data) <= _SMALL_BODY)
+        return await self._write(lambda of: of.create(key, data))
 
     async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
         """Replace the object if, and only if, it still has ``etag``."""
         check_key(key)
-        return await self._write(lambda of: of.swap(key, data, etag), single=len(data) <= _SMALL_BODY)
+        return await self._write(lambda of: of.swap(key, data, etag))
 
     async def delete(self, key: str) -> None:
         """Remove the object; absent is fine. A bucket with versions keeps them and gets a delete marker."""
@@ -526,31 +353,29 @@ class S3Store:
             return
         self._closed = True
         await asyncio.to_thread(self._pool.shutdown)
-        if self._on_the_loop is not None:
-            await self._on_the_loop.end()
         self._client.close()
 
-    async def _write(self, request: _Request[T], *, single: bool) -> T | Unknown:
+    async def _write(self, request: _Request[T]) -> T | Unknown:
         try:
-            return await self._call(request, self._patience.call, single=single)
+            return await self._call(request, self._patience.call)
         except _Overdue as error:
             if error.begun:
                 return Unknown("the write took too long, or the process was stopped: its time is not known")
             raise self._overdue(error) from None
 
-    async def _once(self, request: _Request[T], within: float | None = None, *, single: bool = False) -> T:
+    async def _once(self, request: _Request[T], within: float | None = None) -> T:
         try:
-            return await self._call(request, self._patience.call if within is None else within, single=single)
+            return await self._call(request, self._patience.call if within is None else within)
         except _Overdue as error:
             raise self._overdue(error) from None
 
-    async def _patiently(self, request: _Request[T], *, single: bool = False) -> T:
+    async def _patiently(self, request: _Request[T]) -> T:
         """Ask up to three times, within the time of one call."""
         end = self._clock.monotonic() + self._patience.call
         pause = _PAUSE
         for _ in range(_ATTEMPTS - 1):
             try:
-                return await self._once(request, end - self._clock.monotonic(), single=single)
+                return await self._once(request, end - self._clock.monotonic())
             except StoreUnavailable as error:
                 asked = error.retry_after if isinstance(error, StoreThrottled) else 0.0
                 wait = max(pause, min(asked, _LONGEST_PAUSE))
@@ -558,19 +383,16 @@ class S3Store:
                     raise
             await self._clock.sleep(wait)
             pause *= 4
-        return await self._once(request, end - self._clock.monotonic(), single=single)
+        return await self._once(request, end - self._clock.monotonic())
 
-    async def _call(self, request: _Request[T], within: float, *, single: bool) -> T:
-        """Make a request, on the event loop if it is for a ``single`` small object and the client can do that.
+    async def _call(self, request: _Request[T], within: float) -> T:
+        """Make a request in a thread of the store's own.
 
         Raises:
             _Overdue: its answer takes longer than ``within`` seconds.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        here = self._found_on_the_loop() if single else None
-        if here is not None:
-            return await self._call_here(here, request, within)
         job = self._pool.submit(self._timed, request)
         try:
             async with asyncio.timeout(within):
@@ -578,39 +400,14 @@ class S3Store:
         except TimeoutError:
             raise _Overdue(begun=not job.cancel()) from None
 
-    def _found_on_the_loop(self) -> _OnTheLoop | None:
-        known = self._on_the_loop
-        if known is None or known.loop is not asyncio.get_running_loop():
-            client = self._client.for_loop()
-            known = None if client is None else _OnTheLoop(client, self._description, self._threads)
-            self._on_the_loop = known
-        return known
-
-    async def _call_here(self, here: _OnTheLoop, request: _Request[T], within: float) -> T:
-        begun, end = False, here.loop.time() + within
-        try:
-            async with asyncio.timeout(within), here.places:
-                if here.loop.time() > end - _TOO_LATE:
-                    raise _Overdue(begun=False)
-                begun = True
-                started = self._clock.monotonic()
-                result = await request(here.bucket)
-                self._check_time(started)
-                return result
-        except TimeoutError:
-            raise _Overdue(begun=begun) from None
-
     def _timed(self, request: _Request[T]) -> T:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         started = self._clock.monotonic()
-        result = _at_once(request(self._bucket))
-        self._check_time(started)
-        return result
-
-    def _check_time(self, started: float) -> None:
+        result = request(self._bucket)
         if self._clock.monotonic() - started > self._patience.call:
             raise _Overdue(begun=True)
+        return result
 
     def _overdue(self, error: _Overdue) -> StoreUnavailable:
         why = "did not answer" if error.begun else "had no connection free"

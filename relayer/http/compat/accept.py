@@ -8,26 +8,27 @@ the private key itself, of which the public half is kept.
 from __future__ import annotations
 
 import hashlib
+import math
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from aiohttp.web import BaseRequest
+from cachetools import LRUCache
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.crypto import RelayerKeys
-from relayer.errors import AccountLost, QueueFull, StoreError
-from relayer.http.accept import MAX_BODY, MAX_TARGET, receive_body
+from relayer.errors import AccountLost, StoreError
+from relayer.http.accept import MAX_TARGET, Authorities
+from relayer.http.bodies import MAX_BODY, RequestBodies
 from relayer.http.compat import names
 from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.limits import Limits, SeenReads, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.lib.shared import Shared
-from relayer.lib.work import Buckets, Limit, take
+from relayer.lib.work import Buckets, Levels, Limit, take
 from relayer.ports import Clock
 
 # How long the log knows a request by its nonce: longer than any window that its stamp could lie in is open.
@@ -36,10 +37,9 @@ CHALLENGE = 'Bearer realm="memwal", error="invalid_token"'
 # What a refusal that depends on secrets or state waits, so that its time tells nothing.
 STEADY_SECONDS = 0.1
 _HELD_MS = 15 * 60 * 1000
-# Bodies come before the signature is known to be anybody's; together they are this much at most.
-_MOST_UNREAD = 64 * 1024 * 1024
+_ADMITTED_SECONDS = 3600.0
+_MOST_ADMITTED = 8192
 _KEY_DIGITS, _SIGNATURE_DIGITS = 64, 128
-_BODY_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +196,8 @@ class CompatAcceptance:
         accounts: who is registered, and who is served.
         keys: the relayer's.
         limits: what protects this process; `Points` are the contract's.
+        bodies: receives what requests bring.
+        authorities: names of this relayer.
         points: of keys and accounts.
         window: how clients may sign.
         clock: local time.
@@ -208,11 +210,15 @@ class CompatAcceptance:
         keys: RelayerKeys,
         limits: Limits,
         *,
+        bodies: RequestBodies,
+        authorities: Authorities,
         points: Points,
         window: Window,
         clock: Clock,
         shared: Shared | None = None,
     ) -> None:
+        self.authorities = authorities
+        self._bodies = bodies
         self._accounts = accounts
         self._keys = keys
         self._limits = limits
@@ -220,7 +226,12 @@ class CompatAcceptance:
         self._window = window
         self._clock = clock
         self._nonces = SeenReads(shared=None if shared is None else shared.compat)
-        self._unread = 0
+        # When a key was let in last: what it is known by is its public half, or a digest of the header that shows it.
+        self._admitted: Levels = (
+            LRUCache[str, tuple[float, float]](_MOST_ADMITTED)
+            if shared is None
+            else shared.levels.named("memwal_admitted")
+        )
 
     @property
     def serves_legacy(self) -> bool:
@@ -232,35 +243,42 @@ class CompatAcceptance:
 
         Raises:
             CompatError: the request ends here.
-            HttpProblem: its body does not come, or its peer failed too often.
+            HttpProblem: it is addressed to another relayer, its body does not come, its peer failed too often, or its account
+                asks too much.
             StoreError: what is known of its account is too old, and the store does not answer.
         """
+        self.authorities.check(_one(request, "host"))
         now = self._clock.now_ms() // 1000
         signed = self._parsed(request, now)
-        self._limits.check_peer(peer)
-        body, digest = await self._body(request)
+        name = signed.key.hex()
+        self._check_peer(peer, name)
+        body, digest = await self._body(request, peer)
         try:
             self._verify(request, signed, digest)
-            # Only what somebody signed takes a place among the nonces, so that nobody can burn another's.
-            self._note(signed, now)
             account = signed.account or names.address_of(signed.key)
             await self._admit(signed.key, account, peer)
+            caller = self._caller(signed.key, account, signed.nonce, peer, legacy=signed.legacy)
+            self._admitted[name] = (1.0, self._clock.monotonic())
+            self._charge(request, signed, caller, now)
         except CompatError as error:
             if error.status == 401:
                 self._limits.note_failure(peer)
             raise
-        return self._caller(signed.key, account, signed.nonce, peer, legacy=signed.legacy), body
+        return caller, body
 
     async def accept_bearer(self, request: BaseRequest, peer: str, nonce: bytes) -> Caller:
         """Decide on a request of an MCP client, which shows its private key; ``nonce`` is what the request is known by.
 
         Raises:
             CompatError: the request ends here.
-            HttpProblem: its peer failed too often.
+            HttpProblem: it is addressed to another relayer, or its peer failed too often.
         """
-        self._limits.check_peer(peer)
+        self.authorities.check(_one(request, "host"))
+        shown = _one(request, "authorization")
+        name = hashlib.sha256(shown.encode(errors="surrogateescape")).hexdigest()
+        self._check_peer(peer, name)
         try:
-            key = _shown_key(_one(request, "authorization"))
+            key = _shown_key(shown)
             account = _one(request, "x-memwal-account-id").lower()
             if key is None:
                 raise _refused("bearer")
@@ -270,16 +288,40 @@ class CompatAcceptance:
                 self._limits.note_failure(peer)
                 error.headers["WWW-Authenticate"] = CHALLENGE
             raise
+        self._admitted[name] = (1.0, self._clock.monotonic())
         return self._caller(key, account, nonce, peer)
+
+    def _check_peer(self, peer: str, name: str) -> None:
+        """Refuse a peer that failed too often; keys that were let in lately are served behind the same address."""
+        if self._clock.monotonic() - self._admitted.get(name, (0.0, -math.inf))[1] > _ADMITTED_SECONDS:
+            self._limits.check_peer(peer)
+
+    def _charge(self, request: BaseRequest, signed: _Signed, caller: Caller, now: int) -> None:
+        """Charge a request, then note its nonce: what is refused for its rate may be sent again, and takes no room.
+
+        Raises:
+            CompatError: it costs too much, or is a repetition, which is given back what it cost.
+        """
+        key, account = caller.principal.author, caller.account
+        points = points_of(request.method, request.raw_path.partition("?")[0])
+        self.points.charge(key.hex(), account, points)
+        # Asking what became of a write costs no points, and is no way to keep a relayer busy either.
+        self._limits.charge(account, key, max(points, 1.0))
+        try:
+            self._note(signed, now)
+        except (CompatError, HttpProblem):
+            self.points.spend(key.hex(), account, -points)
+            self._limits.credit(account, key, max(points, 1.0))
+            raise
 
     async def readmit(self, key: bytes, account: str, peer: str, nonce: bytes) -> Caller:
         """Decide anew on a key that was let in before; raises as `accept_bearer`."""
         await self._admit(key, account, peer)
         return self._caller(key, account, nonce, peer)
 
-    async def open_body(self, request: BaseRequest) -> bytes:
+    async def open_body(self, request: BaseRequest, peer: str) -> bytes:
         """Return the body of a request that needs no signature."""
-        return (await self._body(request))[0]
+        return (await self._body(request, peer))[0]
 
     def _parsed(self, request: BaseRequest, now: int) -> _Signed:
         key, signature, stamp = (
@@ -302,29 +344,19 @@ class CompatAcceptance:
             raise _refused("key or signature")
         account = _one(request, "x-account-id")
         if not nonce_text:
+            # Such a client signs no account: it is its key's own, whatever the header says.
+            if account not in {"", names.address_of(raw_key)}:
+                raise _refused("account not signed")
             # The same request signed in the same second has the same signature: that is what a replay is known by.
             nonce = hashlib.sha256(raw_signature).digest()[:16]
         return _Signed(raw_key, raw_signature, stamp, nonce_text, nonce, account)
 
-    async def _body(self, request: BaseRequest) -> tuple[bytes, bytes]:
+    async def _body(self, request: BaseRequest, peer: str) -> tuple[bytes, bytes]:
         announced = request.headers.get("content-length", "0")
         size = int(announced) if announced.isascii() and announced.isdigit() else MAX_BODY
         if size > MAX_BODY:
             raise CompatError(413, f"The body has at most {MAX_BODY} bytes", rule="too_large")
-        if "transfer-encoding" in request.headers:
-            size = MAX_BODY
-        with self._room_for(size):
-            return await receive_body(request, MAX_BODY, seconds=_BODY_SECONDS)
-
-    @contextmanager
-    def _room_for(self, size: int) -> Iterator[None]:
-        if size and self._unread + size > _MOST_UNREAD:
-            raise QueueFull("too many bodies are being received", retry_after=1.0)
-        self._unread += size
-        try:
-            yield
-        finally:
-            self._unread -= size
+        return await self._bodies.receive(request, peer)
 
     def _verify(self, request: BaseRequest, signed: _Signed, digest: bytes) -> None:
         target = request.raw_path

@@ -23,16 +23,17 @@ from relayer.access.accounts import Accounts
 from relayer.access.quotas import Quotas
 from relayer.http.accept import parse_json, peer_of
 from relayer.http.compat import contract
-from relayer.http.compat.accept import STEADY_SECONDS, Caller, CompatAcceptance, points_of, too_many
+from relayer.http.compat.accept import STEADY_SECONDS, Caller, CompatAcceptance, too_many
 from relayer.http.compat.contract import CompatError
 from relayer.http.compat.names import Tokens
 from relayer.http.compat.sessions import MCP_PATH, Sessions, refusal
 from relayer.http.health import Readiness
-from relayer.http.limits import Connections, Limits, Network
+from relayer.http.limits import Limits, Network
 from relayer.http.problems import HttpProblem, problem_of
 from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
 from relayer.namespaces.context import Context
 from relayer.telemetry import describe, log
+from relayer.wire.connections import Connections
 from relayer.wire.schemas import VersionResponse
 
 JSON = "application/json"
@@ -258,13 +259,8 @@ class CompatFront:
             to.limits.charge(signer.account, signer.principal.author, 1.0)
         elif route.signed:
             signer, raw = await to.acceptance.accept(request, peer)
-            author = signer.principal.author
-            points = points_of(request.method, request.raw_path.partition("?")[0])
-            to.acceptance.points.charge(author.hex(), signer.account, points)
-            # Asking what became of a write costs no points, and is no way to keep a relayer busy either.
-            to.limits.charge(signer.account, author, max(points, 1.0))
         if request.method == "POST" and not route.signed:
-            raw = await to.acceptance.open_body(request)
+            raw = await to.acceptance.open_body(request, peer)
         if signer is not None:
             to.limits.charge_body(signer.account, signer.principal.author, len(raw) // 4096)
             to.connections.accepted(protocol, signer.account)

@@ -1,8 +1,8 @@
 """The Model Context Protocol for MemWal's clients: Streamable HTTP at ``/api/mcp``, and the stream of events that came before it.
 
 It is small enough to be spoken without a library: a handshake, a list of tools, and calls, which are answered at once or as events
-of the response when they take longer than a beat. Every request shows its key again, which is looked up again; a message to a
-stream of events may come without one, as older clients send it, and is held to the key that opened the stream.
+of the response when they take longer than a beat. Every request shows its key again, which is looked up again: the id of a stream of
+events is part of a URL, and URLs are logged.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ async def messages(call: CompatCall) -> Reply:
     session = call.to.sessions.find(call.query.get("sessionId", ""))
     if session is None or not session.streams:
         raise CompatError(404, rule="no session")
-    call = replace(call, signer=await _sender(call, session))
+    if _owner(call.caller) != session.owner:
+        raise CompatError(403, "The stream was opened with another key", rule="session of another")
     message = _message(call)
     if isinstance(message, Reply):
         return message
@@ -122,8 +123,12 @@ async def messages(call: CompatCall) -> Reply:
 def _check_origin(call: CompatCall) -> None:
     """Refuse a page of another site, which a browser lets talk to a machine's own servers."""
     origin = call.request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != call.request.headers.get("host", ""):
-        raise CompatError(403, "Origin: pages of other sites are not answered", rule="origin")
+    if origin is None:
+        return
+    try:
+        call.to.acceptance.authorities.check(urlsplit(origin).netloc)
+    except (HttpProblem, ValueError):
+        raise CompatError(403, "Origin: pages of other sites are not answered", rule="origin") from None
 
 
 def _message(call: CompatCall) -> Json | Reply:
@@ -198,20 +203,6 @@ def _session(call: CompatCall, name: str) -> Session:
         to.sessions.keep(session, now.monotonic())
     session.used = now.monotonic()
     return session
-
-
-async def _sender(call: CompatCall, session: Session) -> Caller:
-    """Return who sends a message to a stream: whoever knows its id, and whose key is still good."""
-    to, peer = call.to, peer_of(call.request, call.to.trusted)
-    nonce = to.context.randomness.bytes(16)
-    if "authorization" not in call.request.headers:
-        caller = await to.acceptance.readmit(session.key, session.account, peer, nonce)
-    else:
-        caller = await to.acceptance.accept_bearer(call.request, peer, nonce)
-        if _owner(caller) != session.owner:
-            raise CompatError(403, "The stream was opened with another key", rule="session of another")
-    to.limits.charge(caller.account, caller.principal.author, 1.0)
-    return caller
 
 
 def _noted(session: Session, message: Json) -> None:

@@ -170,7 +170,7 @@ async def writing(call: CompatCall, access: Access) -> AsyncIterator[None]:
         used, quota = await call.to.quotas.used(access.account), call.to.quotas.of(access.account)
         message = str(error)
         if quota.bytes and "bytes" in message:
-            used_mb, most_mb = used.amount.bytes / _MEGABYTE, quota.bytes / _MEGABYTE
+            used_mb, most_mb = used.bytes / _MEGABYTE, quota.bytes / _MEGABYTE
             message = f"Storage quota exceeded: {used_mb:.1f} MB used of {most_mb:.1f} MB allowed"
         raise CompatError(402, message, rule="quota_exceeded") from error
 

@@ -40,7 +40,7 @@ def table() -> tuple[CompatRoute, ...]:
         CompatRoute("GET", "/api/mcp", mcp.listen, signed=False, bearer=True),
         CompatRoute("DELETE", "/api/mcp", mcp.end, signed=False, bearer=True),
         CompatRoute("GET", "/api/mcp/sse", mcp.stream, signed=False, bearer=True),
-        CompatRoute("POST", "/api/mcp/messages", mcp.messages, signed=False),
+        CompatRoute("POST", "/api/mcp/messages", mcp.messages, signed=False, bearer=True),
         CompatRoute("GET", "/v1/blobs/{id}", opaque.blob, signed=False),
     )
     # fmt: on

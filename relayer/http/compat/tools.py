@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import html
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from relayer.http.compat.contract import CompatError, bad
 from relayer.http.compat.front import CompatCall, Handler, translated
 from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
 from relayer.telemetry import describe, log
+from relayer.wire.quoting import quoted, reads_like_an_order
 
 Json = dict[str, Any]
 _GRACE_SECONDS = 0.25
@@ -162,11 +162,6 @@ async def _bounded(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], n
         raise errors.DeadlineExceeded("answer") from error
 
 
-def quoted(text: str) -> str:
-    """Return a text as a model may read it: on one line, without markup."""
-    return html.escape(" ".join(text.split()), quote=False)
-
-
 async def _remember(asked: Asked) -> str:
     text = asked.arguments.get("text")
     job = await asked.of(
@@ -218,10 +213,14 @@ async def _recall(asked: Asked) -> str:
     if not found["results"]:
         return "No relevant memories found."
     lines = [
-        f"{number}. [score={1 - one['distance']:.3f}] {quoted(one['text'])}"
+        f"{number}. [score={1 - one['distance']:.3f}] {_shown(one['text'])}"
         for number, one in enumerate(found["results"], 1)
     ]
     return "\n".join([f'<memwal-memories note="{_NOTE}">', *lines, "</memwal-memories>"])
+
+
+def _shown(text: str) -> str:
+    return "(left out: it reads like an order to the model)" if reads_like_an_order(text) else quoted(text)
 
 
 async def _analyze(asked: Asked) -> str:

@@ -75,4 +75,4 @@ async def _left(store: ObjectStore, key: str) -> int:
     except VersionsHidden as error:
         if error.kept:
             raise
-    return int(isinstance(await store.get(key), Found))
+    return int(isinstance(await store.get(key, byte_range=(0, 1)), Found))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from relayer.testing.local_relayer import local_relayer
 
@@ -15,11 +17,15 @@ SECRET = "the canary sings of harbours"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
+def told(of: Span | Resource) -> dict[str, str]:
+    return {one.key: one.value.string_value or str(one.value.int_value) for one in of.attributes}
+
+
 class Collector:
     """Takes spans, or refuses them."""
 
     def __init__(self) -> None:
-        self.spans: list[dict[str, Any]] = []
+        self.spans: list[Span] = []
         self.raw = b""
         self.status = 200
         self.asked = 0
@@ -32,11 +38,9 @@ class Collector:
             self.asked += 1
             if self.status == 200:
                 self.raw += body
-                [resource] = (await request.json())["resourceSpans"]
-                assert {"key": "service.name", "value": {"stringValue": "memrelay"}} in resource["resource"][
-                    "attributes"
-                ]
-                self.spans += resource["scopeSpans"][0]["spans"]
+                [resource] = ExportTraceServiceRequest.FromString(body).resource_spans
+                assert {"service.name": "memrelay"}.items() <= told(resource.resource).items()
+                self.spans += resource.scope_spans[0].spans
             self._changed.notify_all()
         return web.Response(status=self.status)
 
@@ -59,10 +63,6 @@ async def collector() -> AsyncIterator[Collector]:
     await runner.cleanup()
 
 
-def told(span: dict[str, Any]) -> dict[str, str]:
-    return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
-
-
 @pytest.mark.row("MW-43", level="e2e")
 async def test_each_request_is_a_span_below_its_callers_and_says_nothing_of_what_was_said(
     collector: Collector,
@@ -74,8 +74,9 @@ async def test_each_request_is_a_span_below_its_callers_and_says_nothing_of_what
         await at.call("GET", "/v1/memories/canary-id", extra={"traceparent": f"00-{TRACE}-{PARENT}-00"})
         await at.http.get(f"{at.url}/canary-path")
     # What waited went out when the relayer ended.
-    first, other = sorted(collector.spans, key=lambda span: "parentSpanId" not in span)
-    assert (first["traceId"], first["parentSpanId"], first["name"]) == (TRACE, PARENT, "POST /v1/memories")
+    first, other = sorted(collector.spans, key=lambda span: not span.parent_span_id)
+    assert (first.trace_id.hex(), first.parent_span_id.hex()) == (TRACE, PARENT)
+    assert first.name == "POST /v1/memories"
     assert told(first) == {
         "http.request.method": "POST",
         "http.route": "/v1/memories",
@@ -83,9 +84,9 @@ async def test_each_request_is_a_span_below_its_callers_and_says_nothing_of_what
         "memrelay.code": "ok",
         "memrelay.request_id": "turn-7",
     }
-    assert 0 < int(first["endTimeUnixNano"]) - int(first["startTimeUnixNano"]) < 60 * 10**9
+    assert 0 < first.end_time_unix_nano - first.start_time_unix_nano < 60 * 10**9
     assert told(other)["memrelay.code"] == "not_found"
-    assert other["traceId"] not in {TRACE, "0" * 32}
+    assert other.trace_id.hex() not in {TRACE, "0" * 32}
     for word in (b"canary", SECRET.encode(), at.gateway.root.account.encode(), at.gateway.agent.encode()):
         assert word not in collector.raw
 
@@ -98,7 +99,7 @@ async def test_a_collector_that_is_away_costs_nothing_and_is_told_later(collecto
         await collector.until(lambda: collector.asked > 0)
         assert collector.spans == []
         collector.status = 200
-    assert [span["name"] for span in collector.spans] == ["GET /health"]
+    assert [span.name for span in collector.spans] == ["GET /health"]
 
 
 async def test_without_the_setting_nobody_is_told(collector: Collector) -> None:

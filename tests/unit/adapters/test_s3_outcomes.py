@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal, get_args
 
 import pytest
 from cryptography import x509
@@ -21,8 +20,7 @@ from s3_servers import ACCESS_KEY, CREDENTIALS, SECRET_KEY, KeptClient, free_por
 from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, listing, refusal, serving, stored
 
 from relayer.adapters.s3_store import S3Store, Timeouts
-from relayer.adapters.s3_store.client import Client, Requester
-from relayer.adapters.s3_store.store import DirectClient
+from relayer.adapters.s3_store.client import Client
 from relayer.adapters.system import SystemClock
 from relayer.errors import (
     StoreFull,
@@ -65,25 +63,9 @@ def server() -> Iterator[ScriptedS3]:
         yield running
 
 
-Kind = Literal["boto3", "direct", "threads"]
-
-
-@pytest.fixture(scope="module", params=get_args(Kind))
-def kind(request: pytest.FixtureRequest) -> Kind:
-    """Which client makes the requests, and where; what an answer means does not depend on it."""
-    return request.param
-
-
-class InThreads(DirectClient):
-    """Makes all of its requests where it makes those for large objects, or with credentials that end."""
-
-    def for_loop(self) -> None:
-        return None
-
-
 @pytest.fixture(scope="module")
-def client(server: ScriptedS3, kind: Kind) -> Iterator[Requester]:
-    client = _client(server.url, kind)
+def client(server: ScriptedS3) -> Iterator[Client]:
+    client = _client(server.url)
     yield client
     client.close()
 
@@ -94,27 +76,17 @@ def clock() -> HurriedClock:
 
 
 @pytest.fixture
-async def store(client: Requester, clock: HurriedClock) -> AsyncIterator[S3Store]:
+async def store(client: Client, clock: HurriedClock) -> AsyncIterator[S3Store]:
     store = S3Store(KeptClient(client), "memories", clock, QUICK)
     yield store
     await store.close()
 
 
-def _client(url: str, kind: Kind, patience: Timeouts = QUICK) -> Requester:
+def _client(url: str, patience: Timeouts = QUICK) -> Client:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        boto = Client("memories", url, None, 8, patience)
-        if kind == "boto3":
-            return boto
-        # Credentials are looked for at the first request, when the environment is the developer's again.
-        boto.credentials()
-        if kind == "threads":
-            return InThreads(boto, 8, patience)
-        direct = DirectClient(boto, 8, patience)
-        # The first request finds the way, in a thread; what is tested is those after it.
-        direct.find_route()
-        return direct
+        return Client("memories", url, None, 8, patience)
 
 
 async def _write(store: S3Store, operation: str) -> object:
@@ -232,9 +204,9 @@ async def test_the_server_says_how_long_to_wait_within_reason(server: ScriptedS3
         assert await store.create(KEY, b"") == Throttled(meant)
 
 
-async def test_a_server_that_is_not_there_has_written_nothing(kind: Kind) -> None:
+async def test_a_server_that_is_not_there_has_written_nothing() -> None:
     [port] = free_ports(1)
-    store = S3Store(_client(f"http://127.0.0.1:{port}", kind), "memories", HurriedClock(), QUICK)
+    store = S3Store(_client(f"http://127.0.0.1:{port}"), "memories", HurriedClock(), QUICK)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         await store.create(KEY, b"")
     with pytest.raises(StoreUnavailable, match="--endpoint-url"):
@@ -243,7 +215,7 @@ async def test_a_server_that_is_not_there_has_written_nothing(kind: Kind) -> Non
 
 
 async def test_without_credentials_nothing_is_sent(
-    server: ScriptedS3, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    server: ScriptedS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -253,7 +225,6 @@ async def test_without_credentials_nothing_is_sent(
         "memories",
         clock=SystemClock(),
         endpoint_url=server.url,
-        client="boto3" if kind == "boto3" else "direct",
     )
     server.will_answer()
     for call in (store.create(KEY, b""), store.get(KEY)):
@@ -266,18 +237,6 @@ async def test_without_credentials_nothing_is_sent(
 async def test_settings_that_make_no_client_are_named() -> None:
     with pytest.raises(StoreMisconfigured, match="--endpoint-url"):
         await S3Store.open("memories", clock=SystemClock(), endpoint_url="http://a b")
-
-
-@pytest.mark.parametrize(("size", "in_a_thread"), [(128 * 1024, False), (128 * 1024 + 1, True)])
-async def test_what_takes_long_to_hash_is_left_to_a_thread(
-    server: ScriptedS3, store: S3Store, kind: Kind, size: int, *, in_a_thread: bool
-) -> None:
-    server.will_answer(stored())
-    assert isinstance(await store.create(KEY, bytes(size)), Created)
-    [request] = server.requests
-    assert len(request.body) == size
-    # Only the libraries that block say by themselves how an answer may be encoded.
-    assert ("accept-encoding" in request.headers) is (in_a_thread or kind != "direct")
 
 
 class TestReads:
@@ -432,9 +391,9 @@ class TestDeletionsAndListings:
 class TestTime:
     """Every call ends, and what had not begun when it ended never happens."""
 
-    async def test_a_call_ends_in_time_though_the_server_drips(self, server: ScriptedS3, kind: Kind) -> None:
+    async def test_a_call_ends_in_time_though_the_server_drips(self, server: ScriptedS3) -> None:
         patience = Timeouts(connect=2.0, silence=5.0, call=0.3)
-        store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience)
+        store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience)
         server.will_answer(Reply(how=How.HELD), Reply(how=How.HELD))
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"within 0\.3 s"):
@@ -445,11 +404,9 @@ class TestTime:
         await store.close()
         server.over.clear()
 
-    async def test_a_write_that_found_no_connection_has_not_happened(
-        self, server: ScriptedS3, kind: Kind
-    ) -> None:
+    async def test_a_write_that_found_no_connection_has_not_happened(self, server: ScriptedS3) -> None:
         patience = Timeouts(connect=2.0, silence=5.0, call=0.5)
-        store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
+        store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience, threads=1)
         server.will_answer(Reply(how=How.HELD), stored())
         first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
         with pytest.raises(StoreUnavailable, match="no connection free"):
@@ -460,11 +417,9 @@ class TestTime:
         server.over.clear()
         assert [request.path for request in server.requests] == ["/memories/first"]
 
-    async def test_a_cancelled_write_that_has_not_begun_never_happens(
-        self, server: ScriptedS3, kind: Kind
-    ) -> None:
+    async def test_a_cancelled_write_that_has_not_begun_never_happens(self, server: ScriptedS3) -> None:
         patience = Timeouts(connect=2.0, silence=0.5, call=5.0)
-        store = S3Store(_client(server.url, kind, patience), "memories", SystemClock(), patience, threads=1)
+        store = S3Store(_client(server.url, patience), "memories", SystemClock(), patience, threads=1)
         server.will_answer(Reply(how=How.HELD), stored())
         first, second = (asyncio.create_task(store.create(key, b"")) for key in ("first", "second"))
         await asyncio.sleep(0)
@@ -475,7 +430,7 @@ class TestTime:
         assert [request.path for request in server.requests] == ["/memories/first"]
 
     async def test_a_write_whose_process_was_stopped_has_no_time(
-        self, server: ScriptedS3, client: Requester
+        self, server: ScriptedS3, client: Client
     ) -> None:
         class Leaping(SystemClock):
             def monotonic(self) -> float:
@@ -492,8 +447,8 @@ class TestTime:
         for store in (leaping, steady):
             await store.close()
 
-    async def test_a_closed_store_says_so_and_leaves_no_thread(self, server: ScriptedS3, kind: Kind) -> None:
-        store = S3Store(_client(server.url, kind), "memories", SystemClock(), QUICK)
+    async def test_a_closed_store_says_so_and_leaves_no_thread(self, server: ScriptedS3) -> None:
+        store = S3Store(_client(server.url), "memories", SystemClock(), QUICK)
         server.will_answer(found())
         await store.get(KEY)
         await store.close()
@@ -528,9 +483,9 @@ class TestCertificates:
         file.write_bytes(text + made.public_bytes(serialization.Encoding.PEM))
         return file
 
-    async def test_one_that_is_not_trusted_is_told_with_the_fix(self, certificate: Path, kind: Kind) -> None:
+    async def test_one_that_is_not_trusted_is_told_with_the_fix(self, certificate: Path) -> None:
         with serving(ScriptedS3, certificate) as server:
-            store = S3Store(_client(server.url, kind), "memories", HurriedClock(), QUICK)
+            store = S3Store(_client(server.url), "memories", HurriedClock(), QUICK)
             for call in (store.get(KEY), store.create(KEY, b"")):
                 with pytest.raises(StoreMisconfigured, match="AWS_CA_BUNDLE"):
                     await call
@@ -538,19 +493,17 @@ class TestCertificates:
             assert not server.requests
 
     async def test_one_of_an_authority_of_one_s_own_is_trusted_when_told(
-        self, certificate: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+        self, certificate: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
         with serving(ScriptedS3, certificate) as server:
-            store = S3Store(_client(server.url, kind), "memories", HurriedClock(), QUICK)
+            store = S3Store(_client(server.url), "memories", HurriedClock(), QUICK)
             server.will_answer(stored())
             assert isinstance(await store.create(KEY, b""), Created)
             await store.close()
 
-    async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3, kind: Kind) -> None:
-        store = S3Store(
-            _client(server.url.replace("http:", "https:"), kind), "memories", HurriedClock(), QUICK
-        )
+    async def test_a_server_without_tls_is_told_apart(self, server: ScriptedS3) -> None:
+        store = S3Store(_client(server.url.replace("http:", "https:")), "memories", HurriedClock(), QUICK)
         with pytest.raises(StoreMisconfigured, match="does not speak TLS"):
             await store.get(KEY)
         await store.close()

@@ -26,14 +26,14 @@ def _rounds(*, http_rate: float, alone: float, recall: float) -> Rounds:
 
 
 def _table(title: str, rounds: Rounds) -> list[tuple[str, ...]]:
-    found = sections({"direct": rounds}, [_http(5_000, 1e-3)] * 3, 1_637)
+    found = sections({"boto3": rounds}, [_http(5_000, 1e-3)] * 3, 1_637)
     [section] = [section for section in found if section.title.startswith(title)]
     return list(section.rows)
 
 
 def test_a_rate_is_a_multiple_of_the_same_client_s_raw_creates_and_a_share_of_the_bare_handler_s():
     [row] = _table("Acknowledged", _rounds(http_rate=2_500, alone=3e-3, recall=3e-3))
-    assert row[:4] == ("direct", "5.00x (5.00..5.00)", "5x, met", "50% (50%..50%)")
+    assert row[:4] == ("boto3", "5.00x (5.00..5.00)", "5x, met", "50% (50%..50%)")
 
 
 def test_a_missed_goal_is_called_missed():
@@ -56,7 +56,7 @@ def test_appends_that_share_an_entry_are_counted_by_entry():
 def test_a_client_that_a_relayer_cannot_use_is_in_the_first_table_alone():
     reference = Rounds(creates=[RawSample([1e-3], 1e-4)] * 3, absent=[RawSample([1e-3], 1e-4)] * 3)
     ours = _rounds(http_rate=2_400, alone=3e-3, recall=3e-3)
-    found = sections({"direct": ours, "obstore": reference}, [_http(5_000, 1e-3)] * 3, 1_637)
+    found = sections({"boto3": ours, "obstore": reference}, [_http(5_000, 1e-3)] * 3, 1_637)
     named = ["obstore" in str(list(section.rows)) for section in found]
     assert named == [True, False, False, False]
 

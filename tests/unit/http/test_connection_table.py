@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayer.http.limits import ConnectionLimits, Connections
+from relayer.wire.connections import ConnectionLimits, Connections
 
 
 class _Room:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.search.dense import DEAD_SHARE, DenseIndex
+from relayer.search.key_mask import KeyMask
 
 DIMENSION = 32
 
@@ -24,7 +25,8 @@ def filled(rows, *, crossover: int = 10**9) -> DenseIndex:
 
 
 def keys(index: DenseIndex, query, k: int, allowed=None) -> list[int]:
-    return [match.key for match in index.search(query, k, allowed)]
+    only = None if allowed is None else KeyMask.of(allowed, 10**5)
+    return [match.key for match in index.search(query, k, only)]
 
 
 def exact(rows, query, k: int) -> list[int]:
@@ -340,3 +342,18 @@ async def test_of_thousands_what_lies_apart_from_the_others_is_found():
         index.add(key, row)
     await index.maintain()
     assert [keys(index, query, 112) for query in queries] == [exact(rows, query, 112) for query in queries]
+
+
+async def test_what_was_pinned_is_stored_as_it_was_whatever_comes_goes_and_takes_its_place():
+    rows = vectors(60)
+    index = filled(rows[:40])
+    pinned = index.pin()
+    index.remove(3)
+    index.remove(39)
+    index.add(7, rows[50])
+    for key in range(40, 60):
+        index.add(key, rows[key])
+    stored = DenseIndex.of_parts(DIMENSION, await pinned.parts())
+    assert sorted(stored.keys()) == list(range(40))
+    for key in range(40):
+        np.testing.assert_allclose(stored.row(key), rows[key], atol=1e-3)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -181,7 +182,7 @@ def test_a_recovery_sheet_is_printed_and_verified(tmp_path):
     path.write_text(sheet)
     good = run("keys", "recovery", "--verify", str(path))
     assert (good.exit_code, "in order" in good.stdout) == (0, True)
-    slipped = run("keys", "recovery", "--verify", "-", text=sheet.replace("0001 0203", "0001 0204"))
+    slipped = run("keys", "recovery", "--verify", "-", text=re.sub(r"(?m)^1   \w+", "1   slip", sheet))
     assert (slipped.exit_code, "line 1" in slipped.stderr) == (1, True)
     assert run("keys", "recovery", "--verify", str(tmp_path / "none")).exit_code == 2
 

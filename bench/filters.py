@@ -1,0 +1,131 @@
+"""CPU time of a filtered search by size of the namespace, next to the same search without filters; `make bench` runs it.
+
+The filters are those of the plugin's own request for a turn. One memory in twenty is a tool's output, one in a hundred suspect, one in
+fifty expired, one in five was said to other audiences: no filter passes everything.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.recall_latency import DIMENSION, SIZES, memories, questions
+from bench.report import Lab, Section
+from bench.stats import percentile, ratio
+from gateway_plugin.formatting import audible_to
+from gateway_plugin.identity import Audience as ChatKind
+from gateway_plugin.recall import turn_request
+from gateway_plugin.settings import RecallSettings
+from relayer.domain.operations import Audience, Record, Source, Trust
+from relayer.namespaces.records import RecordTable
+from relayer.search.baseline import PRIORS, Calibration
+from relayer.search.index import MemoryIndex
+from relayer.wire.memories import RecallRequest
+
+__all__ = ["filtered_recall"]
+
+_NOW = 1_700_000_000_000
+_PER_SESSION = 20
+_QUERIES = 200
+_TRUSTS = (*[Trust.USER] * 14, *[Trust.ASSISTANT] * 4, Trust.IMPORTED, Trust.TOOL)
+_AUDIENCES = (*[Audience.AGENT] * 8, Audience.DIRECT, Audience.GROUP)
+_Search = Callable[[NDArray[np.float32], str], object]
+
+
+async def filtered_recall(lab: Lab) -> list[Section]:
+    """Measure the filters and the search of a recall, without embedding, HTTP and rendering of the response."""
+    rows: list[tuple[str, ...]] = []
+    data: dict[str, dict[str, float]] = {}
+    for size in SIZES[: lab.count(len(SIZES), 1)]:
+        lab.say(f"filters: searching among {size:,} memories")
+        table, index = await _filled(size, lab.seed)
+        for by_words in (False, True):
+            what = f"{size:,} by {'words and vector' if by_words else 'vector'}"
+            measured = _measured(table, index, lab, by_words=by_words)
+            bare = measured.pop("no filter")
+            data[what] = {"no filter": percentile(bare, 0.5)}
+            cells = [f"{percentile(bare, 0.5) * 1e3:.2f}"]
+            for name, seconds in measured.items():
+                data[what][name] = percentile(seconds, 0.5)
+                cells += [f"{percentile(seconds, 0.5) * 1e3:.2f}", f"{ratio(seconds, bare).median:.2f}x"]
+            rows.append((what, *cells))
+    return [
+        Section(
+            "CPU time of a filtered search, in milliseconds, and ratio to the search without a filter",
+            ("memories", "no filter", "plugin, private chat", "", "plugin, group chat", ""),
+            rows,
+            data,
+            (
+                f"medians of {_QUERIES} queries of 7 words, vector given, each in all three ways; limit and filters are the plugin's.",
+            ),
+        )
+    ]
+
+
+async def _filled(size: int, seed: int) -> tuple[RecordTable, MemoryIndex]:
+    table = RecordTable()
+    index = MemoryIndex(DIMENSION, Calibration(next(iter(PRIORS.values()))))
+    chosen = random.Random(seed)
+    for row, text, speaker in memories(size, seed):
+        record = Record(
+            id=chosen.randbytes(16),
+            namespace="bench",
+            text="",
+            audience=chosen.choice(_AUDIENCES),
+            trust=chosen.choice(_TRUSTS),
+            suspect=chosen.random() < 0.01,
+            expires_at=_NOW - 1 if chosen.random() < 0.02 else None,
+            source=Source(),
+        )
+        key = table.add(record)
+        index.put(key, row, text, speaker=speaker, before=key - 1 if key % _PER_SESSION else None)
+    await index.maintain()
+    return table, index
+
+
+def _measured(table: RecordTable, index: MemoryIndex, lab: Lab, *, by_words: bool) -> dict[str, list[float]]:
+    ways = dict(_ways(table, index, by_words=by_words))
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for number, (vector, text) in enumerate(questions(lab.count(_QUERIES, 10), lab.seed + 1)):
+        order = list(ways) if number % 2 else list(reversed(ways))
+        for name in order:
+            start = time.thread_time()
+            ways[name](vector, text)
+            seconds[name].append(time.thread_time() - start)
+    return {name: seconds[name] for name in ways}
+
+
+def _ways(table: RecordTable, index: MemoryIndex, *, by_words: bool) -> Iterator[tuple[str, _Search]]:
+    settings = RecallSettings()
+    private, group = (
+        turn_request(settings, "?", audible_to(chat)) for chat in (ChatKind.DIRECT, ChatKind.GROUP)
+    )
+    # The calibrated prompt reading and the answer are the same for all.
+    count = 2 * private.limit
+    filtered: tuple[tuple[str, RecallRequest | None], ...] = (
+        ("no filter", None),
+        ("private", private),
+        ("group", group),
+    )
+    for name, request in filtered:
+
+        def search(vector: NDArray[np.float32], text: str, request: RecallRequest | None = request) -> object:
+            allowed = None
+            if request is not None:
+                allowed = table.allowed(
+                    kinds=request.kinds,
+                    audiences=request.audiences,
+                    trusts=request.trusts,
+                    suspect=request.include_suspect,
+                    now=_NOW,
+                )
+            return index.search(
+                vector, text if by_words else None, count, allowed=allowed, floor=private.floor
+            )
+
+        yield name, search
