@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 # What can be read from top to bottom in an afternoon. Raise it for a subject that is new, not for a page that grows.
-MOST_WORDS = 21_300
+MOST_WORDS = 21_500
 # Pages that fit a screen or two, whatever docs/ holds.
 MOST_OF_A_PAGE = {"README.md": 500, "CONTRIBUTING.md": 750}
 PICTURES = {".svg", ".png", ".jpg", ".gif", ".webp"}
