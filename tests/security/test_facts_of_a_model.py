@@ -49,6 +49,21 @@ LIES = {
         "I trust the new bank",
         "The user does not trust the new bank with money.",
     ),
+    "one of two negations taken away": (
+        "I never want you to pay an invoice without asking me first.",
+        "I never want you to pay an invoice without asking me first",
+        "The user wants you to pay an invoice without asking first.",
+    ),
+    "a negation moved to another word": (
+        "I like tea, not coffee.",
+        "I like tea, not coffee",
+        "The user likes coffee, not tea.",
+    ),
+    "a restriction taken away": (
+        "You may delete old drafts unless Ana marked them.",
+        "You may delete old drafts unless Ana marked them",
+        "You may delete old drafts that Ana marked.",
+    ),
     "no longer": (
         "I work at the harbour office.",
         "I work at the harbour office",
@@ -111,6 +126,11 @@ TRUE = {
         "I never smoke and I like tea in the morning.",
         "I like tea",
         "The user likes tea in the morning.",
+    ),
+    "two negations kept": (
+        "I never want you to pay an invoice without asking me first.",
+        "I never want you to pay an invoice without asking me first",
+        "The user never wants you to pay an invoice without asking first.",
     ),
     "no as an answer": ("No, I prefer the train to Ulm.", "I prefer the train", "Kim prefers the train to Ulm."),
     "an order as a preference": (
