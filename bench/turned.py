@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,11 @@ from rich.console import Console
 
 from bench.report import Section, show
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
-from relayer.testing.scripted_model_server import ScriptedModelServer, says
 from relayer.testing.signing_gateway import SigningGateway
+
+# The model server is a double of the tests', which are not installed.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from doubles.scripted_model_server import ScriptedModelServer, says
 
 __all__ = ["HALVES", "SETS", "Case", "cases", "kept_facts", "proposal"]
 
