@@ -682,9 +682,11 @@ class MemoryIndex:
             steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
             evenness = evenness_of(reading.asks)
         passed = gate(ranked, prompt_relevance(steps), floor, evenness, most=k)
-        if reading is not None and evenness > EVEN:
-            gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told < 0)
-            passed = [(at, each) for at, each in passed if each * nearness(float(gap[at])) >= floor]
+        if reading is not None:
+            # Only for a prompt: other searches, such as for memories that a new fact may replace, set a floor of their own.
+            gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told < 0) * (evenness > EVEN)
+            near = ((at, each * nearness(float(gap[at]))) for at, each in passed)
+            passed = [(at, each) for at, each in near if each >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

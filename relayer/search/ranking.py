@@ -291,10 +291,7 @@ def passing(evidence: Sequence[float], relevance: float, floor: float, evenness:
         return []
     best = max(evidence[0], 0.0)
     shares = [max(one, 0.0) / best for one in evidence] if best > 0 else [0.0] * len(evidence)
-    each = (
-        relevance * share ** (1 - evenness) * nearness(best - one)
-        for share, one in zip(shares, evidence, strict=True)
-    )
+    each = (relevance * share ** (1 - evenness) for share in shares)
     return list(takewhile(lambda one: one >= floor, each))
 
 

@@ -188,7 +188,7 @@ def test_how_much_the_model_of_active_recall_thinks_is_set_by_the_plugin(tmp_pat
             plugin = site.plugin(recall={"mode": "active"}, active={"agents": ["main"], **thinking})
             say(plugin, COFFEE, key="agent:main:telegram:direct:1")
             models.will_chat("Oat milk coffee, before noon.")
-            asked = recall(plugin, QUERY, session_key="agent:main:telegram:direct:2", host=HostTurn())
+            asked = recall(plugin, QUERY, session_key="agent:main:telegram:direct:1", host=HostTurn())
             assert asked.summary == "Oat milk coffee, before noon."
             efforts = [json.dumps(request.body.get("reasoning_effort")) for request in models.asked("chat")][
                 -1:

@@ -103,7 +103,9 @@ def test_all_that_a_first_turn_is_given_stays_within_the_one_budget(wire, enviro
     with MemoryPlugin(wire.url, secret="11" * 32, environ=environ) as made:
         for number in range(60):
             text = f"About my coffee number {number}: it came from the {number}th farm in the hills, roasted dark."
-            made.after_turn([{"role": "user", "content": text}], session_key=f"agent:researcher:x:{number}")
+            made.after_turn(
+                [{"role": "user", "content": text}], session_key=f"agent:researcher:explicit:{number}"
+            )
         made.after_turn([{"role": "user", "content": "I am allergic to peanuts."}], session_key=KEY)
         assert made.flush(20)
         begun = begin(made, "Where did my coffee number 7 come from?")

@@ -1,4 +1,4 @@
-"""The documents stay as short as they were made, show each picture, and can draw it again."""
+"""Every picture of the documents is shown on a page, and a script in bench/ draws it from numbers next to it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-# What can be read from top to bottom in an afternoon. Raise it for a subject that is new, not for a page that grows.
-MOST_WORDS = 21_500
-# Pages that fit a screen or two, whatever docs/ holds.
-MOST_OF_A_PAGE = {"README.md": 500, "CONTRIBUTING.md": 900}
 PICTURES = {".svg", ".png", ".jpg", ".gif", ".webp"}
-
-
-def _words(page: Path) -> int:
-    """Count what is read: not the blocks of code, nor what stands for the lines of a table."""
-    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
-    return sum(bool(re.search(r"\w", word)) for word in text.split())
-
-
-def _pages() -> list[Path]:
-    """Return the pages of docs/ that somebody writes: not the generated one, and not the records of decisions."""
-    return [page for page in DOCS.rglob("*.md") if page.name != "features.md" and page.parent.name != "adr"]
 
 
 def _pictures() -> list[Path]:
     return sorted(file for file in DOCS.rglob("*") if file.suffix in PICTURES)
-
-
-def test_the_documents_are_short() -> None:
-    words = {page.relative_to(DOCS).as_posix(): _words(page) for page in _pages()}
-    longest = sorted(words.items(), key=lambda page: -page[1])[:5]
-    assert sum(words.values()) <= MOST_WORDS, f"say it once, or shorter; the longest pages: {longest}"
-
-
-@pytest.mark.parametrize("page", MOST_OF_A_PAGE)
-def test_what_everybody_reads_first_is_short(page: str) -> None:
-    assert _words(ROOT / page) <= MOST_OF_A_PAGE[page]
 
 
 @pytest.mark.parametrize("picture", _pictures(), ids=lambda file: str(file.relative_to(DOCS)))
