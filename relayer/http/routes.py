@@ -38,7 +38,7 @@ from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
 from relayer.wire.errors import Malformed
-from relayer.wire.fields import MAX_AUDIENCES, AudienceFilter
+from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, KindName, StandingName, TrustName
 from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
@@ -366,26 +366,25 @@ CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 _Cursor = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
-def _commas(names: Any, most: int) -> WithJsonSchema:
-    """How a list of some of ``names`` is written in a query, at most so many."""
-    one = "|".join(get_args(names))
-    return WithJsonSchema(
-        {
-            "type": "string",
-            "description": "names joined by commas",
-            "pattern": f"^({one})(,({one})){{0,{most - 1}}}$",
-        }
-    )
+def _commas(one: str, most: int, described: str = "names joined by commas") -> WithJsonSchema:
+    """Return the schema of a query's list of up to ``most`` values, each of which matches the pattern ``one``."""
+    pattern = f"^({one})(,({one})){{0,{most - 1}}}$"
+    return WithJsonSchema({"type": "string", "description": described, "pattern": pattern})
+
+
+def _any_of(names: Any) -> str:
+    """Return the pattern of a `Literal` of names."""
+    return "|".join(get_args(names))
 
 
 _Audiences = Annotated[
     tuple[AudienceFilter, ...],
     Field(max_length=MAX_AUDIENCES),
     BeforeValidator(_split),
-    WithJsonSchema({"type": "string", "description": "audiences joined by commas, see AudienceFilter"}),
+    _commas(AUDIENCE_PATTERN, MAX_AUDIENCES, "audiences joined by commas, see AudienceFilter"),
 ]
 _Trusts = Annotated[
-    tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)
+    tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(_any_of(TrustName), 4)
 ]
 
 
@@ -395,10 +394,13 @@ class ListQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
     cursor: _Cursor | None = None
     kinds: Annotated[
-        tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _commas(KindName, 9)
+        tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _commas(_any_of(KindName), 9)
     ] = ()
     states: Annotated[
-        tuple[StandingName, ...], Field(max_length=3), BeforeValidator(_split), _commas(StandingName, 3)
+        tuple[StandingName, ...],
+        Field(max_length=3),
+        BeforeValidator(_split),
+        _commas(_any_of(StandingName), 3),
     ] = ()
 
 

@@ -278,14 +278,10 @@ KindName = Literal[
     "statement", "fact", "preference", "decision", "event", "task", "summary", "profile", "imported"
 ]
 AudienceName = Literal["agent", "direct", "group"]
-PlaceName = Annotated[str, StringConstraints(pattern=r"^[\x21-\x2b\x2d-\x7e]{0,200}$")]
+PlaceName = Annotated[str, StringConstraints(pattern=r"^[!-+.-~-]{0,200}$")]
 """A chat, or a person, by platform and id: ``telegram:-100123``; "" where there is none or it is not known."""
-AudienceFilter = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^(agent|(direct|group)(:[\x21-\x2b\x2d-\x7e]{0,200})?|group@[\x21-\x2b\x2d-\x7e]{0,200})$"
-    ),
-]
+AUDIENCE_PATTERN = "agent|(direct|group)(:[!-+.-~-]{0,200})?|group@[!-+.-~-]{0,200}"
+AudienceFilter = Annotated[str, StringConstraints(pattern=f"^({AUDIENCE_PATTERN})$")]
 """Memories of one audience: all of them, those of one place, or those that one person said in any group.
 
 ``group`` is every group, ``group:telegram:-100123`` one of them, ``group:`` those without a place, and ``group@telegram:777`` what the
