@@ -38,7 +38,7 @@ from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
 
 # Raised with every change of what the blocks of the view and of texts hold, but for facets that come or go.
-INDEX_FORMAT = 5
+INDEX_FORMAT = 6
 
 _MAGIC = b"MRI2"
 _HEADER = struct.Struct(">4sQII")

@@ -109,7 +109,7 @@ async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searche
     for key, row in enumerate(rows[60:], 60):
         built.add(key, row)
     parts = await built.pin().parts()
-    assert parts.graph
+    assert parts.graphs
     exact = DenseIndex(DIMENSION, crossover=100)
     for key, row in enumerate(rows):
         exact.add(key, row)
@@ -119,7 +119,7 @@ async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searche
     for _ in range(10):
         query = _vector(rng)
         assert stored.search(query, 9) == exact.search(query, 9)
-    assert not (await stored.pin().parts()).graph
+    assert not (await stored.pin().parts()).graphs
 
 
 async def test_what_was_removed_is_not_stored_not_even_in_a_graph():
@@ -133,7 +133,7 @@ async def test_what_was_removed_is_not_stored_not_even_in_a_graph():
     parts = await built.pin().parts()
     erased = rows[7].astype("<f2").tobytes()
     [kept] = map(bytes, parts.rows)
-    assert erased not in bytes(parts.keys) + bytes(parts.graph) + kept
+    assert erased not in bytes(parts.keys) + b"".join(parts.graphs) + kept
     assert rows[8].astype("<f2").tobytes() in kept
     stored = DenseIndex.of_parts(DIMENSION, parts, crossover=20)
     assert stored.search(rows[8], 1)[0].key == 8
