@@ -42,8 +42,10 @@ _Section = list[memoryview]
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
-    """What of a `MemoryIndex` is no array: `LexicalParts.total` of texts and of passages, `NullParts`, and how many arrays are shards
-    of graphs, of memories and of passages.
+    """The parts of a `MemoryIndex` that are no arrays.
+
+    ``total`` and ``passages_total`` are `LexicalParts.total`, ``null`` is a `NullParts`, and ``graphs`` says how many sections
+    are shards of graphs, of memories and of passages.
     """
 
     total: float
@@ -76,11 +78,10 @@ async def write_view(
     """
     turns = Turns()
     index, past, journal = await view.index.parts(), await view.past.parts(), await view.journal.parts()
-    roster = view.table.parts(view.lacking)
-    await asyncio.sleep(0)
-    small = _Small(roster, _about(index), _about(past), journal)
-    sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
-    del index, past
+    # In a thread, because these are steps of twenty milliseconds for a hundred thousand memories.
+    small = await asyncio.to_thread(_small, view, index, past, journal)
+    sections: list[Buffer] = [small, *_arrays_of(index), *_arrays_of(past)]
+    del small, index, past
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
     sections.insert(0, len(sizes).to_bytes(4, "big") + sizes)
     for number, block in enumerate(_cut(sections)):
@@ -91,6 +92,11 @@ async def write_view(
         name = block_id(builder.key, Part.TEXTS, number)
         builder.add(Part.TEXTS, keys.seal_index(name, records, salt=randomness.bytes(SALT_SIZE)))
         await turns.give()
+
+
+def _small(view: PinnedView, index: IndexParts, past: IndexParts, journal: JournalParts) -> bytes:
+    small = _Small(view.table.parts(view.lacking), _about(index), _about(past), journal)
+    return msgspec.msgpack.encode(small)
 
 
 async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKeys) -> None:

@@ -289,9 +289,7 @@ class DenseIndex:
         shard_rows: see `relayer.search.graph.Graph`.
     """
 
-    def __init__(
-        self, dimension: int, *, crossover: int = CROSSOVER, shard_rows: int = SHARD_ROWS
-    ) -> None:
+    def __init__(self, dimension: int, *, crossover: int = CROSSOVER, shard_rows: int = SHARD_ROWS) -> None:
         self._dimension = dimension
         self._crossover = crossover
         self._shard_rows = shard_rows

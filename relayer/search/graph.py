@@ -146,7 +146,9 @@ class Graph:
                     self._shards.append(_Shard(self._dimension, at))
                 shard = self._shards[-1]
                 end = min(stop, at + ADD_AT_ONCE, shard.first + self._shard_rows)
-                shard.index.add(np.arange(at, end, dtype=np.uint64), half[at - start : end - start], threads=1)
+                shard.index.add(
+                    np.arange(at, end, dtype=np.uint64), half[at - start : end - start], threads=1
+                )
                 at = end
 
     def dump(self) -> list[Buffer]:

@@ -259,7 +259,7 @@ class PinnedRows:
     @property
     def dimension(self) -> int:
         """How many numbers a row has."""
-        return self._block.shape[1]
+        return int(self._block.shape[1])
 
     def keep(self, position: int) -> None:
         """Copy a row that is about to change, once."""
