@@ -61,6 +61,7 @@ BUCKETS = (
     "format-1-index-4-accounts",
     "format-1-index-4-backups",
     "format-1-index-5",
+    "format-1-index-6",
 )
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
