@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.relayer_check import check_relayer_key
@@ -27,7 +28,6 @@ from relayer.ports import Found, ObjectStore
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember

@@ -8,8 +8,9 @@ from operator import attrgetter
 
 from relayer.domain.operations import Record
 
-# By name, the attribute of a record. A text is a value itself; of a flag, those records have one for which it is true.
-FACETS = {"kind": "kind", "audience": "audience", "trust": "trust", "suspect": "suspect"}
+# By name, the attribute of a record. A text is a value itself, several are joined by spaces; of a flag, those records have one for
+# which it is true.
+FACETS = {"kind": "kind", "audience": "audiences", "trust": "trust", "suspect": "suspect"}
 _TRUE = "yes"
 
 
@@ -19,6 +20,8 @@ def facets_of(record: Record) -> Iterator[tuple[str, str]]:
         value = attrgetter(attribute)(record)
         if isinstance(value, str):
             yield name, value
+        elif isinstance(value, tuple):
+            yield name, " ".join(value)
         elif value:
             yield name, _TRUE
 

@@ -27,7 +27,7 @@ from relayer.domain.pinned import Pinned
 from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
 from relayer.errors import CorruptNamespace
 
-SNAPSHOT_FORMAT = 3
+SNAPSHOT_FORMAT = 1
 # A page is read in less than a tenth of a millisecond, a block of pages is taken in in about one.
 _PAGE_ITEMS = 64
 _BLOCK_PAGES = 16

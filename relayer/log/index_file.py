@@ -1,7 +1,7 @@
 """The bytes of an index object: header, head, and three runs of sealed blocks.
 
     offset  size  field
-    0       4     magic "MRI2"
+    0       4     magic "MRI1"
     4       8     bytes of the object, big endian, as are the next two
     12      4     bytes of the head
     16      4     where the blocks begin
@@ -38,9 +38,9 @@ from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
 
 # Raised with every change of what the blocks of the view and of texts hold, but for facets that come or go.
-INDEX_FORMAT = 6
+INDEX_FORMAT = 1
 
-_MAGIC = b"MRI2"
+_MAGIC = b"MRI1"
 _HEADER = struct.Struct(">4sQII")
 HEADER_SIZE = _HEADER.size
 _SHA256 = 32

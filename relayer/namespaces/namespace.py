@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -65,6 +66,9 @@ from relayer.search.rows import Vector
 from relayer.wire import schemas
 from relayer.wire.memories import RecallRequest, Selection
 
+_WORD = re.compile(r"\w+")
+# Characters of a place's part that a query may name it by.
+_SHORTEST_PART = 3
 # What a turn that was kept word for word has as memories have it.
 _OF_TURNS = frozenset({"sessions", "hosts", "audiences", "created_after", "created_before"})
 # Indexing takes about 0.1 ms for a memory and as much for a KiB of its text, up to what is searched of one; after this
@@ -318,7 +322,7 @@ class OpenNamespace:
         return known
 
     def turn(self, record: bytes) -> Memory | None:
-        """Open a turn that was kept word for word: its record is a `Dialogue`."""
+        """Open a turn that was kept word for word."""
         number = self.view.table.dialogues.number_of(record)
         return None if number is None else self._memory(self.view.records.get(number))
 
@@ -413,6 +417,15 @@ class OpenNamespace:
         """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
         index = self.view.past if past else self.view.index
         return index.search(vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
+
+    def places_in(self, query: str) -> list[str]:
+        """Return the groups that a query names by a part of their place, of three characters or more: ``slack:#harbour``."""
+        words = set(_WORD.findall(query.casefold()))
+        named = (
+            (place, [part for part in _WORD.findall(place.casefold()) if len(part) >= _SHORTEST_PART])
+            for place in self.view.table.places()
+        )
+        return [place for place, parts in named if not words.isdisjoint(parts)]
 
     def speakers(self, query: str) -> list[str]:
         """Return the names of speakers in a query, as they stand there."""

@@ -8,6 +8,7 @@ order: the same on every relayer that read the same log.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.operations import (
-    Dialogue,
     Erase,
     Forget,
     JobFinished,
@@ -44,7 +44,7 @@ from relayer.search.baseline import Calibration
 from relayer.search.index import MemoryIndex, PinnedIndex
 from relayer.search.passages import Meaning, is_long, passages
 from relayer.search.rows import search_row
-from relayer.search.terms import indexed_text
+from relayer.search.terms import indexed_text, terms, variety
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
@@ -430,7 +430,7 @@ class NamespaceView:
             self._let_go(number)
             self.table.unreadable += 1
             return
-        if isinstance(record, Dialogue):
+        if record.is_dialogue:
             self.table.add_dialogue(record)
             return
         self.table.add(record)
@@ -531,7 +531,9 @@ class NamespaceView:
             if record is None:
                 del self._unread[number]
                 continue
-            for start, end in passages(record.text):
+            # Passages of a text that repeats itself would each match what its few words match.
+            repetitive = variety(Counter(terms(record.text))) < 1
+            for start, end in () if repetitive else passages(record.text):
                 self._index_of(number).put_passage(number, start, headed(record, record.text[start:end]))
                 await asyncio.sleep(0)
                 if self._unread.get(number) is not mark:

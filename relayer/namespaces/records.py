@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.facets import FACETS, facets_of
-from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
+from relayer.domain.operations import Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
@@ -303,6 +303,11 @@ class Facet:
         copied._codes, copied._values = self._codes.copy(), self._values.copy()
         return copied
 
+    @property
+    def values(self) -> Collection[str]:
+        """The values that records have, or had."""
+        return self._values.keys()
+
     def append(self, value: str | None) -> None:
         """Give a value to the next record, None for one that has no value."""
         code = _NO_VALUE if value is None else self._values.setdefault(str(value), len(self._values))
@@ -360,7 +365,6 @@ class Facet:
 
 
 # The facet that only suspect records have.
-_SUSPECT = "suspect"
 # What a session's dialogues are stored as: a facet that no filter asks for.
 _DIALOGUE = "dialogue"
 # What memories contradict which is stored as one, too: pairs of numbers, the older one first.
@@ -443,6 +447,11 @@ class RecordTable:
             left += new
         return found & self.shown - {number}
 
+    def places(self) -> list[str]:
+        """Return the groups in which records that recall may return were said."""
+        words = {word for value in self._facets["audience"].values for word in value.split()}
+        return [word.removeprefix("group:") for word in words if word.startswith("group:")]
+
     def is_of_kind(self, record: bytes, kinds: Iterable[str]) -> bool:
         """Whether a readable record is of one of these kinds."""
         return self._facets["kind"].has(self.numbers[record], kinds)
@@ -451,7 +460,7 @@ class RecordTable:
         """Give a number to a record that cannot be read."""
         self._append(record, {})
 
-    def add_dialogue(self, dialogue: Dialogue) -> None:
+    def add_dialogue(self, dialogue: Record) -> None:
         """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
         self.dialogues.add(len(self._ids), dialogue.id, dialogue.source.session)
         self.skip(dialogue.id)
@@ -513,11 +522,16 @@ class RecordTable:
         """Return the numbers that pass the filters, or None when everything passes."""
         tests = [
             self._facets[name].among(values)
-            for name, values in (("kind", kinds), ("audience", audiences), ("trust", trusts))
+            for name, values in (("kind", kinds), ("trust", trusts))
             if values
         ]
+        if audiences:
+            # The value of this facet is every filter that a record passes.
+            facet, wanted = self._facets["audience"], set(audiences)
+            heard = [value for value in facet.values if not wanted.isdisjoint(value.split())]
+            tests.append(facet.among(heard))
         if not suspect:
-            tests.append(self._facets[_SUSPECT].unset())
+            tests.append(self._facets["suspect"].unset())
         if self._expiring:
             tests.append(self._expires.values > now)
         for test in tests[1:]:
@@ -668,13 +682,14 @@ class Memory:
         record, source = self.record, self.record.source
         among = (
             (wanted.kinds, record.kind),
-            (wanted.audiences, record.audience),
             (wanted.trusts, record.trust),
             (wanted.hosts, source.host),
             (wanted.sessions, source.session),
             (wanted.speakers, source.speaker),
         )
         if any(values and value not in values for values, value in among):
+            return False
+        if wanted.audiences and not is_heard(record, wanted.audiences):
             return False
         flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
         if any(flag is not None and flag != value for flag, value in flags):
@@ -684,6 +699,11 @@ class Memory:
             and _within(record.occurred_at, wanted.occurred_after, wanted.occurred_before)
             and (wanted.inactive_since is None or self.active_at < wanted.inactive_since)
         )
+
+
+def is_heard(record: Record, audiences: Collection[str]) -> bool:
+    """Return whether a record passes one of the filters."""
+    return any(audience in audiences for audience in record.audiences)
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

@@ -28,7 +28,6 @@ from relayer.search.rows import (
     best_of,
     checked,
     products,
-    widened,
     widened_pieces,
 )
 
@@ -394,22 +393,18 @@ class DenseIndex:
         if not any(map(len, (parts.keys, parts.graphs, *parts.rows))):
             return index
         keys = np.frombuffer(parts.keys, "<i8")
-        alive = keys != DEAD
-        few, block = alive.sum() <= crossover, DenseBlock(dimension)
-        if few and not parts.graphs:
+        block = DenseBlock(dimension)
+        if len(keys) <= crossover and not parts.graphs:
             return index._over(block, keys, widened_pieces(parts.rows, dimension))
         tail = np.frombuffer(bytearray().join(parts.rows), "<f2").reshape(-1, dimension)
         # Into memory that may be written to.
         rows = np.concatenate([*(rows_of(graph, dimension) for graph in parts.graphs), tail])
         if len(rows) != len(keys):
             raise ValueError("keys and rows do not fit each other")
-        if few:
-            # There were more when the graph was stored.
-            return index._over(block, keys[alive], widened(rows[alive]))
         if parts.graphs:
             block.graph = Graph.load(dimension, parts.graphs, shard_rows=shard_rows)
             block.covered = block.frozen = len(block.graph)
-        removed = np.flatnonzero(~alive)
+        removed = np.flatnonzero(keys == DEAD)
         rows[removed] = 0
         block.dead = len(removed)
         if np.any(removed >= block.covered):

@@ -20,6 +20,7 @@ from relayer.search.key_mask import KeyMask
 from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.ranking import (
+    ASKING_PENALTY,
     JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
     TERM_WEIGHT,
@@ -38,6 +39,7 @@ from relayer.search.ranking import (
     gate,
     in_steps,
     judged_steps,
+    nearness,
     passing,
     prompt_relevance,
     term_weight,
@@ -109,7 +111,7 @@ class Candidates(NamedTuple):
         bm25: of its text and the query; None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
-        told: how much it tells, 0..1; 0 if the query has no text.
+        told: how much it tells, 0..1; -1 for a list of questions, 0 if the query has no text.
         worth: how likely that lasts, by its row, 0..1; 0 if it has none, or the query no text, or of a model nothing is known.
         weight: what covering terms is worth, for the order.
     """
@@ -287,6 +289,8 @@ class Links:
 CANDIDATES = 50
 # As many of the best have their neighbours in the conversation looked at.
 LENDERS = 20
+# From this on a prompt counts as a question, see `relayer.search.ranking.evenness_of`.
+EVEN = 0.5
 
 
 class IndexParts(NamedTuple):
@@ -684,6 +688,11 @@ class MemoryIndex:
             steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
             evenness = evenness_of(reading.asks)
         passed = gate(ranked, prompt_relevance(steps), floor, evenness, most=k)
+        if reading is not None:
+            # Only for a prompt: other searches, such as for memories that a new fact may replace, set a floor of their own.
+            gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told < 0) * (evenness > EVEN)
+            near = ((at, each * nearness(float(gap[at]))) for at, each in passed)
+            passed = [(at, each) for at, each in near if each >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

@@ -21,7 +21,7 @@ from relayer.lib.turns import Turns
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column, Found, best_of
 from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
-from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told
+from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told, variety
 
 
 class LexicalQuery:
@@ -78,7 +78,7 @@ class LexicalQuery:
         return self._spoken[self._at(keys)]
 
     def told(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short.
+        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short; -1 for a list of questions.
 
         Raises:
             KeyError: one of the keys has no text.
@@ -198,13 +198,17 @@ class LexicalIndex:
         weights: dict[str, float] = {}
         for term in terms(text, stems=self._stems):
             weights[term] = weights.get(term, 0) + 1
+        share = variety(weights)
         if context:
             for term, count in Counter(terms(context, CONTEXT_TERMS, self._stems)).items():
                 weights[term] = weights.get(term, 0.0) + context_weight * count
         length = sum(weights.values())
+        if share < 1:
+            # What a text says over and over would match whatever has these words, however long it is.
+            weights = dict.fromkeys(weights, share)
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
-            weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS)
+            weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS) if tells > 0 else -1.0
         return Weighed(weights, length)
 
     def place(self, key: int, weighed: Weighed) -> None:

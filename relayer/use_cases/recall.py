@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
@@ -150,6 +150,8 @@ _COMPARED = 8
 _ONE_STATEMENT = 240
 # Names of speakers in a query that are looked at; each is embedded when it is first asked about.
 _MOST_NAMED = 3
+# Hits of further audiences that a query does not name: enough to say that there are some.
+_MOST_UNNAMED = 2
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
 
 
@@ -360,8 +362,9 @@ def _search(
     hits = _newest_first(opened, hits, allowed)
     if reading is not None and reading.asks > 0:
         hits = _later_before(opened, hits)
+    hits = [*hits[: request.limit], *_named(opened, request, question, search, hits=hits, now=now)]
     explained = penalties if request.explain else None
-    memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits[: request.limit]]
+    memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = _within(memories, request.max_tokens)
     at = opened.position
     return _Answer(
@@ -373,6 +376,31 @@ def _search(
         left_out=len(memories) - len(kept),
         gone=tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
     )
+
+
+def _named(
+    opened: OpenNamespace,
+    request: schemas.RecallRequest,
+    question: _Question | None,
+    search: Callable[..., SearchResult],
+    *,
+    hits: Sequence[Hit],
+    now: int,
+) -> list[Hit]:
+    """Return hits of the audiences that count only if the query names a speaker or a place of theirs; those that it names first."""
+    if not request.named or question is None:
+        return []
+    allowed = opened.allowed(request.model_copy(update={"audiences": request.named}), now)
+    places = {f"group:{place}" for place in opened.places_in(question.text)}
+    named: list[Hit] = []
+    rest: list[Hit] = []
+    known = {hit.key for hit in hits}
+    for hit in _distinct(opened, search(allowed=allowed).hits):
+        if hit.key in known:
+            continue
+        in_place = places and not places.isdisjoint(opened.hit(hit.key).record.audiences)
+        (named if hit.spoken or in_place else rest).append(hit)
+    return [*named[: request.limit], *rest[:_MOST_UNNAMED]]
 
 
 def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import AccountCaps, Accounts
 from relayer.adapters.memory_store import MemoryStore
@@ -10,7 +11,6 @@ from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
 from relayer.lib.shared import Shared
 from relayer.log.objects import LogPorts
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire.errors import NotAccepted
 
 

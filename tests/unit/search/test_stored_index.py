@@ -158,10 +158,6 @@ async def test_a_graph_is_stored_although_rows_in_it_were_superseded():
     await stored.maintain(purge=True)
     assert stored._block.dead == 0
     assert sorted(stored.keys()) == sorted(built.keys())
-    parts = await built.pin(removed=True).parts()
-    few = DenseIndex.of_parts(DIMENSION, parts, crossover=100)
-    assert sorted(few.keys()) == sorted(built.keys())
-    assert not (await few.pin().parts()).graphs
 
 
 async def test_a_graph_that_a_cancelled_maintenance_left_half_known_is_stored_whole():
