@@ -116,7 +116,11 @@ async def test_shards_come_back_as_they_were_stored_and_the_last_one_grows():
     stored = DenseIndex.of_parts(DIMENSION, parts, crossover=20, shard_rows=20)
     again = await stored.pin().parts()
     assert again == parts
-    assert [one is other for one, other in zip(again.graphs, parts.graphs, strict=True)] == [True, True, False]
+    assert [one is other for one, other in zip(again.graphs, parts.graphs, strict=True)] == [
+        True,
+        True,
+        False,
+    ]
     for key in range(50, 50 + LONGEST_TAIL + 1):
         row = search_row(_vector(rng), None)
         for index in (built, stored):
