@@ -73,8 +73,8 @@ class _Shard:
         return data
 
     @classmethod
-    def load(cls, dimension: int, first: int, data: Buffer, rows: int) -> "_Shard":
-        """Return a shard from `dump`: a view of the bytes if it is full, so that nothing is copied.
+    def load(cls, dimension: int, first: int, data: Buffer, full: int) -> "_Shard":
+        """Return a shard from `dump`: a view of the bytes if it has ``full`` rows, so that nothing is copied.
 
         Raises:
             ValueError: the bytes are another kind of graph, or none.
@@ -83,7 +83,7 @@ class _Shard:
         index = shard.index
         try:
             about = _usearch().Index.metadata(data)
-            if about is not None and about["count_present"] >= rows:
+            if about is not None and about["count_present"] >= full:
                 index.view(data, progress=_go_on)
                 shard.stored = data
             else:
@@ -102,8 +102,11 @@ class _Shard:
         ):
             raise ValueError("these bytes hold a graph of another kind")
         # usearch keeps rows in the order of their addition, which is that of the positions; both ends must agree.
+        stored = rows_of(data, dimension)
+        if len(stored) != count:
+            raise ValueError("a graph has another number of rows than it says")
         for at in {0, count - 1} if count else ():
-            if not np.array_equal(index.get(first + at), rows_of(data, dimension)[at]):
+            if not np.array_equal(index.get(first + at), stored[at]):
                 raise ValueError("a graph's rows are not in the order of their positions")
         return shard
 
