@@ -554,8 +554,9 @@ class NamespaceView:
             self.table.copy(),
             tuple(self.space.lacking),
             self.records.pin(),
-            self.index.pin(),
-            self.past.pin(),
+            # Until the next maintenance a graph may hold vectors of what was erased.
+            self.index.pin(removed=not self.purge_due),
+            self.past.pin(removed=not self.purge_due),
             self.journal.copy(),
         )
 

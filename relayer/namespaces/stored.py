@@ -30,8 +30,8 @@ from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
 _BLOCK_BYTES = 512 * 1024
-# Arrays of the vectors of memories and of passages, and of the words of both.
-_LISTS = 22
+# Arrays of the vectors of memories and of passages, and of the words of both, without the shards of graphs.
+_LISTS = 20
 # Hashed in about a millisecond; more of it in a thread of its own.
 _HASH_BYTES = 1024 * 1024
 # As many records are rebuilt in about two milliseconds, for which no thread is asked.
@@ -42,11 +42,16 @@ _Section = list[memoryview]
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
-    """What of a `MemoryIndex` is no array: `LexicalParts.total` of texts and of passages, and `NullParts`."""
+    """The parts of a `MemoryIndex` that are no arrays.
+
+    ``total`` and ``passages_total`` are `LexicalParts.total`, ``null`` is a `NullParts`, and ``graphs`` says how many sections
+    are shards of graphs, of memories and of passages.
+    """
 
     total: float
     passages_total: float
     null: tuple[int, list[tuple[int, str, str | None]], bool, tuple[float, float] | None, int]
+    graphs: tuple[int, int]
 
 
 class _Small(msgspec.Struct, frozen=True, array_like=True):
@@ -73,11 +78,10 @@ async def write_view(
     """
     turns = Turns()
     index, past, journal = await view.index.parts(), await view.past.parts(), await view.journal.parts()
-    roster = view.table.parts(view.lacking)
-    await asyncio.sleep(0)
-    small = _Small(roster, _about(index), _about(past), journal)
-    sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
-    del index, past
+    # In a thread, because these are steps of twenty milliseconds for a hundred thousand memories.
+    small = await asyncio.to_thread(_small, view, index, past, journal)
+    sections: list[Buffer] = [small, *_arrays_of(index), *_arrays_of(past)]
+    del small, index, past
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
     sections.insert(0, len(sizes).to_bytes(4, "big") + sizes)
     for number, block in enumerate(_cut(sections)):
@@ -90,6 +94,11 @@ async def write_view(
         await turns.give()
 
 
+def _small(view: PinnedView, index: IndexParts, past: IndexParts, journal: JournalParts) -> bytes:
+    small = _Small(view.table.parts(view.lacking), _about(index), _about(past), journal)
+    return msgspec.msgpack.encode(small)
+
+
 async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKeys) -> None:
     """Restore a new view from an index of which the state has been read.
 
@@ -100,9 +109,8 @@ async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKey
     try:
         sections = await _sections(reader, keys)
         small = msgspec.msgpack.decode(_joined(sections[0]), type=_Small)
-        half = 1 + (len(sections) - 1) // 2
-        current, past_parts = _parts(small.index, sections[1:half]), _parts(small.past, sections[half:])
-        rebuild = partial(_rebuilt, small.roster, current, past_parts, view.space)
+        rebuild = partial(_rebuilt, small, sections[1:], view.space)
+        del sections
         if len(small.roster.ids) <= _FEW:
             records = await _records(reader, keys, small)
             rebuilt = rebuild()
@@ -124,10 +132,13 @@ async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKey
 
 
 def _rebuilt(
-    stored: RosterParts, current: IndexParts, past: IndexParts, space: EmbeddingSpace
+    small: _Small, sections: list[_Section], space: EmbeddingSpace
 ) -> tuple[tuple[RecordTable, dict[bytes, None]], MemoryIndex, MemoryIndex]:
-    table, lacking = RecordTable.of_parts(stored)
-    indexes = [MemoryIndex.of_parts(space.model.dimension, space.calibration, one) for one in (current, past)]
+    table, lacking = RecordTable.of_parts(small.roster)
+    first = _LISTS + sum(small.index.graphs) + 1
+    stored = _parts(small.index, sections[:first]), _parts(small.past, sections[first:])
+    sections.clear()
+    indexes = [MemoryIndex.of_parts(space.model.dimension, space.calibration, one) for one in stored]
     if not table.shown.issuperset(indexes[0].keys()) or not table.shown.isdisjoint(indexes[1].keys()):
         raise ValueError("the stored index finds what may not be found")
     return (table, lacking), indexes[0], indexes[1]
@@ -137,7 +148,8 @@ def _about(parts: IndexParts) -> _Index:
     null = parts.null
     quantiles = None if null.null is None else (null.null.median, null.null.high)
     total, of_passages = parts.lexical.total, parts.passage_words.total
-    return _Index(total, of_passages, (null.reached, null.texts, null.known, quantiles, null.size))
+    graphs = len(parts.dense.graphs), len(parts.passages.graphs)
+    return _Index(total, of_passages, (null.reached, null.texts, null.known, quantiles, null.size), graphs)
 
 
 def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
@@ -146,24 +158,32 @@ def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
     return (*vectors[0], *vectors[1], *parts.lexical[:-1], *parts.passage_words[:-1], parts.links)
 
 
-def _vectors(parts: DenseParts) -> tuple[Buffer, Buffer, Buffer]:
+def _vectors(parts: DenseParts) -> tuple[Buffer, ...]:
     [rows] = parts.rows
-    return parts.keys, parts.graph, rows
+    return parts.keys, *parts.graphs, rows
 
 
 def _parts(about: _Index, sections: list[_Section]) -> IndexParts:
     *lists, links = sections
-    if len(lists) != _LISTS:
+    if len(lists) != _LISTS + sum(about.graphs):
         raise ValueError("a stored view has other sections")
+    whole = 2 + about.graphs[0]
+    both = whole + 2 + about.graphs[1]
+    words = lists[both:]
     reached, texts, known, quantiles, size = about.null
     return IndexParts(
-        DenseParts(_joined(lists[0]), _joined(lists[1]), lists[2]),
-        DenseParts(_joined(lists[3]), _joined(lists[4]), lists[5]),
-        _lexical([_joined(section) for section in lists[6:14]], about.total),
-        _lexical([_joined(section) for section in lists[14:]], about.passages_total),
+        _dense(lists[:whole]),
+        _dense(lists[whole:both]),
+        _lexical([_joined(section) for section in words[:8]], about.total),
+        _lexical([_joined(section) for section in words[8:]], about.passages_total),
         _joined(links),
         NullParts(reached, texts, known, None if quantiles is None else Baseline(*quantiles), size),
     )
+
+
+def _dense(sections: list[_Section]) -> DenseParts:
+    keys, *graphs, rows = sections
+    return DenseParts(_joined(keys), [_joined(graph) for graph in graphs], rows)
 
 
 def _lexical(arrays: list[bytearray], total: float) -> LexicalParts:

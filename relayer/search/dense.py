@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.lib.turns import Turns
-from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
+from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, SHARD_ROWS, Graph, rows_of
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import (
     Block,
@@ -241,38 +241,42 @@ class DenseParts(NamedTuple):
     """What a `DenseIndex` is stored as.
 
     Attributes:
-        keys: at positions 0, 1, ..., eight little-endian bytes each.
-        graph: over the first of them, with their rows; empty when there is none.
+        keys: at positions 0, 1, ..., eight little-endian bytes each; `DEAD` where a row in a graph was removed.
+        graphs: the shards of the graph over the first of them, with their rows; none when there is no graph.
         rows: of the others, as little-endian float16, in pieces that may be cut anywhere; a row of `search_row` loses nothing
             by that.
     """
 
     keys: Buffer
-    graph: Buffer
+    graphs: Sequence[Buffer]
     rows: Sequence[Buffer]
 
 
 class PinnedDense:
     """The vectors of a block as they were when this was made.
 
-    A graph that still holds removed vectors is left out: what was erased is not stored again.
+    Args:
+        block: what is written down.
+        removed: whether a graph may be stored that still holds removed vectors. Without that it is left out: what was erased
+            is not stored again.
     """
 
-    def __init__(self, block: DenseBlock) -> None:
+    def __init__(self, block: DenseBlock, *, removed: bool) -> None:
         self._rows = block.rows.pin()
         self._keys = np.array(block.keys, np.int64)
-        self._graph = block.graph if block.covered and not block.dead else None
-        self._covered = block.covered if self._graph is not None else 0
+        self._graph = block.graph if block.covered and (removed or not block.dead) else None
 
     async def parts(self) -> DenseParts:
-        """What `DenseIndex.of_parts` takes; others get their turn."""
-        graph = b"" if self._graph is None else await asyncio.to_thread(self._graph.dump)
-        alive = np.flatnonzero(self._keys != DEAD)
-        tail, rows, turns = alive[alive >= self._covered], bytearray(), Turns()
+        """Return what `DenseIndex.of_parts` takes; others get their turn."""
+        graphs = [] if self._graph is None else await asyncio.to_thread(self._graph.dump)
+        # A maintenance that was cancelled may have added more rows than its index knows of; none of them moves any more.
+        covered = sum(len(rows_of(graph, self._rows.dimension)) for graph in graphs)
+        kept = np.flatnonzero((self._keys != DEAD) | (np.arange(len(self._keys)) < covered))
+        tail, rows, turns = kept[kept >= covered], bytearray(), Turns()
         for start in range(0, len(tail), _ROWS_AT_ONCE):
             rows += self._rows.halved(tail[start : start + _ROWS_AT_ONCE])
             await turns.give()
-        return DenseParts(self._keys[alive].astype("<i8", copy=False).tobytes(), graph, [rows])
+        return DenseParts(self._keys[kept].astype("<i8", copy=False).tobytes(), graphs, [rows])
 
 
 class DenseIndex:
@@ -281,11 +285,13 @@ class DenseIndex:
     Args:
         dimension: of every vector.
         crossover: size above which `maintain` builds a graph.
+        shard_rows: see `relayer.search.graph.Graph`.
     """
 
-    def __init__(self, dimension: int, *, crossover: int = CROSSOVER) -> None:
+    def __init__(self, dimension: int, *, crossover: int = CROSSOVER, shard_rows: int = SHARD_ROWS) -> None:
         self._dimension = dimension
         self._crossover = crossover
+        self._shard_rows = shard_rows
         self._block = DenseBlock(dimension)
         self._maintaining = asyncio.Lock()
 
@@ -362,42 +368,56 @@ class DenseIndex:
         graph = 0 if block.graph is None else len(block.graph) * (2 * self._dimension + LINKS_BYTES)
         return block.rows.nbytes + graph + len(block.keys) * _KEY_BYTES
 
-    def pin(self) -> PinnedDense:
-        """What there is now, to be written down while vectors come and go; `maintain` must not run before `unpin`."""
-        return PinnedDense(self._block)
+    def pin(self, *, removed: bool = False) -> PinnedDense:
+        """Return what there is now, to be written down while vectors come and go; `maintain` must not run before `unpin`.
+
+        Args:
+            removed: see `PinnedDense`.
+        """
+        return PinnedDense(self._block, removed=removed)
 
     def unpin(self) -> None:
         """End what `pin` began."""
         self._block.rows.unpin()
 
     @classmethod
-    def of_parts(cls, dimension: int, parts: DenseParts, *, crossover: int = CROSSOVER) -> DenseIndex:
-        """An index from its parts.
+    def of_parts(
+        cls, dimension: int, parts: DenseParts, *, crossover: int = CROSSOVER, shard_rows: int = SHARD_ROWS
+    ) -> DenseIndex:
+        """Return an index from its parts, whose graphs it may keep and which must not change.
 
         Raises:
             ValueError: they do not fit each other or the dimension.
         """
-        index = cls(dimension, crossover=crossover)
-        if not any(map(len, (parts.keys, parts.graph, *parts.rows))):
+        index = cls(dimension, crossover=crossover, shard_rows=shard_rows)
+        if not any(map(len, (parts.keys, parts.graphs, *parts.rows))):
             return index
         keys = np.frombuffer(parts.keys, "<i8")
         block = DenseBlock(dimension)
-        if len(keys) <= crossover and not parts.graph:
+        if len(keys) <= crossover and not parts.graphs:
             return index._over(block, keys, widened_pieces(parts.rows, dimension))
+        tail = np.frombuffer(bytearray().join(parts.rows), "<f2").reshape(-1, dimension)
         # Into memory that may be written to.
-        rows = np.frombuffer(bytearray().join(parts.rows), "<f2").reshape(-1, dimension)
-        if parts.graph:
-            graph, covered = Graph.load(dimension, parts.graph)
-            rows = np.concatenate((covered, rows)) if len(rows) else covered.copy()
-            block.graph, block.covered, block.frozen = graph, len(covered), len(covered)
+        rows = np.concatenate([*(rows_of(graph, dimension) for graph in parts.graphs), tail])
+        if len(rows) != len(keys):
+            raise ValueError("keys and rows do not fit each other")
+        if parts.graphs:
+            block.graph = Graph.load(dimension, parts.graphs, shard_rows=shard_rows)
+            block.covered = block.frozen = len(block.graph)
+        removed = np.flatnonzero(keys == DEAD)
+        rows[removed] = 0
+        block.dead = len(removed)
+        if np.any(removed >= block.covered):
+            raise ValueError("a row has no key")
         return index._over(block, keys, rows)
 
     def _over(self, block: DenseBlock, keys: NDArray[np.int64], rows: Block) -> DenseIndex:
-        """This index, over a block that has these; raises `ValueError` when they do not fit each other."""
+        """Return this index, over a block that has these; raises `ValueError` when they do not fit each other."""
         block.rows = Rows.of(rows)
         block.keys.frombytes(keys.astype(np.int64, copy=False).tobytes())
         block.positions = dict(zip(block.keys, range(len(keys)), strict=True))
-        if len(rows) != len(keys) or len(block.positions) != len(keys):
+        block.positions.pop(DEAD, None)
+        if len(rows) != len(keys) or len(block.positions) + block.dead != len(keys):
             raise ValueError("keys and rows do not fit each other")
         self._block = block
         return self
@@ -407,7 +427,7 @@ class DenseIndex:
         if block.covered and block.tail <= LONGEST_TAIL:
             return
         if block.graph is None:
-            block.graph = Graph(self._dimension)
+            block.graph = Graph(self._dimension, shard_rows=self._shard_rows)
         graph = block.graph
         while block.tail:
             start, rows = block.freeze(ADD_AT_ONCE)
@@ -420,7 +440,7 @@ class DenseIndex:
         # Covered positions do not move, and what dies during the build is found dead at its end.
         keys = [key for key in old.keys[: old.frozen] if key != DEAD]
         source = np.fromiter((old.positions[key] for key in keys), dtype=np.int64, count=len(keys))
-        graph = Graph(self._dimension) if len(self) > self._crossover else None
+        graph = Graph(self._dimension, shard_rows=self._shard_rows) if len(self) > self._crossover else None
         new = DenseBlock(self._dimension, capacity=len(old.positions), half=graph is not None)
         for start in range(0, len(keys), ADD_AT_ONCE):
             rows = old.rows.gather(source[start : start + ADD_AT_ONCE])

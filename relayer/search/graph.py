@@ -1,42 +1,59 @@
-"""The approximate half of dense search: a usearch HNSW graph in float16 over row positions.
+"""The approximate half of dense search: usearch HNSW graphs in float16 over row positions.
 
-Calls on one graph are serialised inside usearch, so a search waits behind a running `add`: additions come in small
+Rows lie in shards, a usearch index each, in the order of their positions. usearch holds the interpreter while it writes or
+reads the rows of an index, so an index must not grow without bound; a search asks all shards and merges what they find.
+
+Calls on one shard are serialised inside usearch, so a search waits behind a running `add`: additions come in small
 chunks. Adding with more than one thread loses vectors (unum-cloud/usearch#735), hence ``threads=1`` throughout.
 """
 
-from __future__ import annotations
-
+# usearch compares the annotations of a callback with the types themselves, so they are not postponed here.
 import contextlib
 import ctypes
 import importlib
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.rows import Block, Vector
+from relayer.search.rows import Block, Buffer, Vector
 
 # About 3 ms of work: what a search may wait.
 ADD_AT_ONCE = 16
 
 CONNECTIVITY = 16
 EXPANSION_ADD = 128
-# Of the best 112 among 6,000 this finds 99 in a hundred, and of what lies apart 88; 96 found 84 and 58 in a third of the time.
+# The steps of a search in all shards together. Of the best 112 among 6,000 a graph finds 99 in a hundred with 768, and of what
+# lies apart 88; with 96 it found 84 and 58 in a third of the time.
 EXPANSION_SEARCH = 768
+# The steps in one shard at least: a search in fewer loses its way.
+_FEWEST_STEPS = 64
+# Rows of a shard: usearch holds the interpreter for about 9 ms to write the rows of a full one (docs/adr/0013).
+SHARD_ROWS = 20_000
 # usearch's file begins with the number and the size of its rows, four bytes each, and then the rows.
 _MATRIX_AT = 8
 # What the links of a node take beside its row, in the file and in memory.
 LINKS_BYTES = 150
 
 
-class Graph:
-    """Positions of rows, found by inner product. `add` is for worker threads; `search` for any thread."""
+def _go_on(done: int, total: int) -> bool:  # noqa: ARG001 - the signature that usearch asks for
+    """Let other threads have the interpreter: usearch calls this for each node, and Python switches threads in calls."""
+    return True
 
-    def __init__(self, dimension: int) -> None:
-        self._adding = threading.Lock()
-        self._index: Any = _usearch().Index(
+
+class _Shard:
+    """A usearch index of the rows from position ``first`` on.
+
+    ``stored`` are the bytes that the index is a view of; it cannot grow then, and they must not change.
+    """
+
+    def __init__(self, dimension: int, first: int) -> None:
+        self.first = first
+        self.stored: Buffer | None = None
+        self.index: Any = _usearch().Index(
             ndim=dimension,
             metric="ip",
             dtype="f16",
@@ -45,42 +62,36 @@ class Graph:
             expansion_search=EXPANSION_SEARCH,
         )
 
-    def add(self, start: int, rows: Block) -> None:
-        """Add rows as positions ``start``, ``start + 1``, ...; positions already present are left alone.
+    def __len__(self) -> int:
+        return len(self.index)
 
-        A call whose awaiting task was cancelled may still run in its thread; the next one waits for it.
-        """
-        with self._adding:
-            half = rows.astype(np.float16, copy=False)
-            for offset in range(0, len(half), ADD_AT_ONCE):
-                chunk = half[offset : offset + ADD_AT_ONCE]
-                positions = np.arange(start + offset, start + offset + len(chunk), dtype=np.uint64)
-                new = ~np.asarray(self._index.contains(positions), dtype=bool)
-                if new.any():
-                    self._index.add(positions[new], chunk[new], threads=1)
-
-    def dump(self) -> bytearray:
-        """The graph and its rows as usearch writes them; holds the interpreter for about 0.6 us a row."""
-        data: bytearray = self._index.save()
+    def dump(self) -> Buffer:
+        """Return the index as usearch writes it."""
+        if self.stored is not None:
+            return self.stored
+        data: bytearray = self.index.save(progress=_go_on)
         return data
 
     @classmethod
-    def load(cls, dimension: int, data: bytes | bytearray | memoryview) -> tuple[Graph, Block]:
-        """A graph from `dump`, and its rows at positions 0, 1, ... as float16.
-
-        usearch adopts whatever a file says, so what it says is compared first.
+    def load(cls, dimension: int, first: int, data: Buffer, full: int) -> "_Shard":
+        """Return a shard from `dump`: a view of the bytes if it has ``full`` rows, so that nothing is copied.
 
         Raises:
             ValueError: the bytes are another kind of graph, or none.
         """
-        graph = cls(dimension)
+        shard = cls(dimension, first)
+        index = shard.index
         try:
             about = _usearch().Index.metadata(data)
-            graph._index.load(data)
+            if about is not None and about["count_present"] >= full:
+                index.view(data, progress=_go_on)
+                shard.stored = data
+            else:
+                index.load(data, progress=_go_on)
         except (RuntimeError, TypeError) as error:
             raise ValueError("these bytes hold no graph") from error
-        index = graph._index
         count = len(index)
+        # usearch adopts whatever a file says.
         if (
             about is None
             or (about["dimensions"], about["count_present"], about["count_deleted"]) != (dimension, count, 0)
@@ -90,20 +101,97 @@ class Graph:
             or about["matrix_uses_64_bit_dimensions"]
         ):
             raise ValueError("these bytes hold a graph of another kind")
-        rows = np.frombuffer(data, np.float16, count * dimension, _MATRIX_AT).reshape(count, dimension)
         # usearch keeps rows in the order of their addition, which is that of the positions; both ends must agree.
-        for position in {0, count - 1} if count else ():
-            if not np.array_equal(index.get(position), rows[position]):
+        stored = rows_of(data, dimension)
+        if len(stored) != count:
+            raise ValueError("a graph has another number of rows than it says")
+        for at in {0, count - 1} if count else ():
+            if not np.array_equal(index.get(first + at), stored[at]):
                 raise ValueError("a graph's rows are not in the order of their positions")
-        return graph, rows
+        return shard
+
+
+def rows_of(dump: Buffer, dimension: int) -> Block:
+    """Return the rows in a shard's `Graph.dump`, without copying."""
+    count = int.from_bytes(dump[:4], "little")
+    return np.frombuffer(dump, np.float16, count * dimension, _MATRIX_AT).reshape(count, dimension)
+
+
+class Graph:
+    """Positions of rows, found by inner product. `add` and `dump` are for worker threads; `search` for any thread.
+
+    Args:
+        dimension: of every row.
+        shard_rows: how many rows a shard has before the next one begins.
+    """
+
+    def __init__(self, dimension: int, *, shard_rows: int = SHARD_ROWS) -> None:
+        self._dimension = dimension
+        self._shard_rows = shard_rows
+        self._adding = threading.Lock()
+        self._shards: list[_Shard] = []
+
+    def add(self, start: int, rows: Block) -> None:
+        """Add rows as positions ``start``, ``start + 1``, ...; positions already present are left alone.
+
+        A call whose awaiting task was cancelled may still run in its thread; the next one waits for it.
+
+        Raises:
+            ValueError: positions before ``start`` are missing.
+        """
+        with self._adding:
+            at, stop = len(self), start + len(rows)
+            if start > at:
+                raise ValueError("rows are added in the order of their positions")
+            half = rows.astype(np.float16, copy=False)
+            while at < stop:
+                if not self._shards or len(self._shards[-1]) >= self._shard_rows:
+                    self._shards.append(_Shard(self._dimension, at))
+                shard = self._shards[-1]
+                end = min(stop, at + ADD_AT_ONCE, shard.first + self._shard_rows)
+                shard.index.add(
+                    np.arange(at, end, dtype=np.uint64), half[at - start : end - start], threads=1
+                )
+                at = end
+
+    def dump(self) -> list[Buffer]:
+        """Return each shard as usearch writes it; holds the interpreter for about 0.5 us for each row of one shard at a time."""
+        with self._adding:
+            return [shard.dump() for shard in self._shards]
+
+    @classmethod
+    def load(cls, dimension: int, dumps: Sequence[Buffer], *, shard_rows: int = SHARD_ROWS) -> "Graph":
+        """Return a graph from `dump`, whose bytes it may keep and must not change.
+
+        Raises:
+            ValueError: the bytes are another kind of graph, or none.
+        """
+        graph = cls(dimension, shard_rows=shard_rows)
+        for data in dumps:
+            if graph._shards and len(graph._shards[-1]) < shard_rows:
+                raise ValueError("a shard of a graph is not full although another one follows it")
+            graph._shards.append(_Shard.load(dimension, len(graph), data, shard_rows))
+        return graph
 
     def __len__(self) -> int:
-        return len(self._index)
+        return self._shards[-1].first + len(self._shards[-1]) if self._shards else 0
 
     def search(self, query: Vector, k: int) -> NDArray[np.int64]:
-        """About the ``k`` best positions."""
-        found = self._index.search(query.astype(np.float16), k, threads=1)
-        return np.asarray(found.keys).astype(np.int64)
+        """Return about the ``k`` best positions."""
+        half, total = query.astype(np.float16), len(self)
+        keys, distances = [], []
+        for shard in self._shards:
+            if not len(shard):
+                continue
+            # Shared out by size: as much work, and no less found, as in one graph of all rows (docs/adr/0013).
+            shard.index.expansion_search = max(_FEWEST_STEPS, EXPANSION_SEARCH * len(shard) // total)
+            found = shard.index.search(half, k, threads=1)
+            keys.append(np.asarray(found.keys))
+            distances.append(np.asarray(found.distances))
+        if len(keys) < 2:
+            return keys[0].astype(np.int64) if keys else np.empty(0, np.int64)
+        best = np.argsort(np.concatenate(distances), kind="stable")[:k]
+        return np.concatenate(keys)[best].astype(np.int64)
 
 
 def _usearch() -> Any:

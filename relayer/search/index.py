@@ -384,10 +384,16 @@ class MemoryIndex:
         """Whether `tidy` has nothing to do."""
         return self._passages.is_tidy
 
-    def pin(self) -> PinnedIndex:
-        """What there is now, to be written down while memories come and go; `tidy` first, and no `maintain` before `unpin`."""
+    def pin(self, *, removed: bool = False) -> PinnedIndex:
+        """Return what there is now, to be written down while memories come and go.
+
+        `tidy` first, and no `maintain` before `unpin`.
+
+        Args:
+            removed: see `relayer.search.dense.PinnedDense`.
+        """
         return PinnedIndex(
-            *self._dense.pin(),
+            *self._dense.pin(removed=removed),
             self._lexical.pin(),
             self._passages.pin(),
             self._links.flat(),

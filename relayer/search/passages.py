@@ -216,9 +216,9 @@ class VectorIndex:
         await self._whole.maintain(purge=purge)
         await self._parts.maintain(purge=purge)
 
-    def pin(self) -> tuple[PinnedDense, PinnedDense]:
-        """What there is now, of memories and of passages; see `DenseIndex.pin`."""
-        return self._whole.pin(), self._parts.pin()
+    def pin(self, *, removed: bool = False) -> tuple[PinnedDense, PinnedDense]:
+        """Return what there is now, of memories and of passages; see `DenseIndex.pin`."""
+        return self._whole.pin(removed=removed), self._parts.pin(removed=removed)
 
     def unpin(self) -> None:
         """End what `pin` began."""

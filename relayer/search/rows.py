@@ -256,6 +256,11 @@ class PinnedRows:
         self._block = block
         self._before: dict[int, Block] = {}
 
+    @property
+    def dimension(self) -> int:
+        """How many numbers a row has."""
+        return int(self._block.shape[1])
+
     def keep(self, position: int) -> None:
         """Copy a row that is about to change, once."""
         if position < len(self._block) and position not in self._before:

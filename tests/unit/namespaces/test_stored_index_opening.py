@@ -11,7 +11,7 @@ from index_world import answers, do_something, opened_of, remember, replica, wri
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.facets import FACETS
-from relayer.domain.operations import Erase, Origin
+from relayer.domain.operations import Erase, Forget, Origin
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
@@ -52,6 +52,38 @@ async def _bytes_of(house, key: str) -> bytes:
     found = await house.store.get(key)
     assert isinstance(found, Found)
     return found.data
+
+
+async def _stored_graphs(house) -> list[bytes]:
+    """Return the shards of the graph that an index of the namespace would be stored with now."""
+    view = (await opened_of(house)).view
+    pinned = await view.pin()
+    try:
+        return list(map(bytes, (await pinned.index.parts()).dense.graphs))
+    finally:
+        view.unpin()
+
+
+async def test_a_forgotten_memory_leaves_the_graph_in_the_stored_index_and_an_erased_one_takes_it_out(house):
+    await remember(house, *(f"harbour{number} kettle{number}" for number in range(40)))
+    opened = await opened_of(house)
+    await opened.wait_indexed()
+    # A namespace of twenty thousand has its first graph.
+    opened.view.index._dense._whole._crossover = 20
+    await opened.tidy_indexes()
+    [whole] = await _stored_graphs(house)
+    forgotten, erased, *_ = opened.ids()
+    row = opened.view.index.meaning(opened.view.table.numbers[erased]).row.astype("<f2").tobytes()
+    assert row in whole
+    await opened.log.append([Forget(Origin(b"author", house.randomness.bytes(16)), forgotten)])
+    await opened.wait_indexed()
+    assert await _stored_graphs(house) == [whole]
+    await opened.log.append([Erase(Origin(b"author", house.randomness.bytes(16)), (erased,))])
+    await opened.wait_indexed()
+    assert not await _stored_graphs(house)
+    await opened.tidy_indexes()
+    [again] = await _stored_graphs(house)
+    assert row not in again
 
 
 async def _recalled(house, query: str) -> list[str]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.search.dense import DEAD_SHARE, DenseIndex
+from relayer.search.graph import rows_of
 from relayer.search.key_mask import KeyMask
 
 DIMENSION = 32
@@ -118,6 +119,21 @@ async def test_the_graph_finds_what_the_exact_search_finds():
     assert index._block.covered == 1500
     shared = sum(len(set(keys(index, query, 10)) & set(exact(rows, query, 10))) for query in queries)
     assert shared >= 0.97 * 400
+
+
+async def test_a_graph_in_shards_finds_what_the_exact_search_finds():
+    rows, queries = vectors(1500), vectors(40, seed=2)
+    index = DenseIndex(DIMENSION, crossover=1000, shard_rows=400)
+    for key, row in enumerate(rows):
+        index.add(key, row)
+    await index.maintain()
+    parts = await index.pin().parts()
+    assert [len(rows_of(graph, DIMENSION)) for graph in parts.graphs] == [400, 400, 400, 300]
+    shared = sum(len(set(keys(index, query, 10)) & set(exact(rows, query, 10))) for query in queries)
+    assert shared >= 0.97 * 400
+    for query in queries:
+        found = keys(index, query, 700)
+        assert len(set(found)) == 700
 
 
 async def test_a_memory_is_found_at_once_beside_the_graph():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, Probe
-from relayer.search.dense import DenseIndex
+from relayer.search.dense import LONGEST_TAIL, DenseIndex
 from relayer.search.index import MemoryIndex
 from relayer.search.key_mask import KeyMask
 from relayer.search.lexical import LexicalIndex
@@ -99,6 +99,84 @@ async def test_a_graph_comes_back_with_its_rows_and_goes_on_growing():
         assert stored.search(query, 9) == built.search(query, 9)
 
 
+def _of_shards(count: int, rng: random.Random) -> tuple[DenseIndex, list[np.ndarray]]:
+    """Return an index whose graph has shards of 20 rows, and its rows by key."""
+    rows = [search_row(_vector(rng), None) for _ in range(count)]
+    index = DenseIndex(DIMENSION, crossover=20, shard_rows=20)
+    for key, row in enumerate(rows):
+        index.add(key, row)
+    return index, rows
+
+
+async def test_shards_come_back_as_they_were_stored_and_the_last_one_grows():
+    rng = random.Random(5)
+    built, _ = _of_shards(50, rng)
+    await built.maintain()
+    parts = await built.pin().parts()
+    stored = DenseIndex.of_parts(DIMENSION, parts, crossover=20, shard_rows=20)
+    again = await stored.pin().parts()
+    assert again == parts
+    assert [one is other for one, other in zip(again.graphs, parts.graphs, strict=True)] == [
+        True,
+        True,
+        False,
+    ]
+    for key in range(50, 50 + LONGEST_TAIL + 1):
+        row = search_row(_vector(rng), None)
+        for index in (built, stored):
+            index.add(key, row)
+    for index in (built, stored):
+        await index.maintain()
+    assert stored._block.covered == built._block.covered == 51 + LONGEST_TAIL
+    for _ in range(10):
+        query = _vector(rng)
+        assert stored.search(query, 9) == built.search(query, 9)
+
+
+async def test_shards_of_which_one_is_missing_or_out_of_place_are_refused():
+    built, _ = _of_shards(70, random.Random(5))
+    await built.maintain()
+    parts = await built.pin().parts()
+    first, *others = parts.graphs
+    for graphs in (others, [*others, first], [parts.graphs[1], first, *others[1:]]):
+        with pytest.raises(ValueError, match=r"keys|shard|order"):
+            DenseIndex.of_parts(DIMENSION, parts._replace(graphs=graphs), crossover=20, shard_rows=20)
+
+
+async def test_a_graph_is_stored_although_rows_in_it_were_superseded():
+    rng = random.Random(6)
+    built, rows = _of_shards(50, rng)
+    await built.maintain()
+    built.remove(7)
+    built.remove(45)
+    built.add(45, rows[7])
+    parts = await built.pin(removed=True).parts()
+    assert len(parts.graphs) == 3
+    stored = DenseIndex.of_parts(DIMENSION, parts, crossover=20, shard_rows=20)
+    assert 7 not in stored
+    assert not stored._block.rows.view(7, 8).any()
+    assert (stored._block.dead, len(stored)) == (2, 49)
+    for _ in range(10):
+        query = _vector(rng)
+        assert stored.search(query, 9) == built.search(query, 9)
+    await stored.maintain(purge=True)
+    assert stored._block.dead == 0
+    assert sorted(stored.keys()) == sorted(built.keys())
+
+
+async def test_a_graph_that_a_cancelled_maintenance_left_half_known_is_stored_whole():
+    built, rows = _of_shards(60, random.Random(6))
+    await built.maintain()
+    for key, row in enumerate(rows):
+        built.add(100 + key, row)
+    start, entering = built._block.freeze(16)
+    assert built._block.graph is not None
+    built._block.graph.add(start, entering)
+    stored = DenseIndex.of_parts(DIMENSION, await built.pin().parts(), crossover=20, shard_rows=20)
+    assert sorted(stored.keys()) == sorted(built.keys())
+    assert stored._block.covered == 76
+
+
 async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searched_exactly():
     rng = random.Random(5)
     built = DenseIndex(DIMENSION, crossover=20)
@@ -109,7 +187,7 @@ async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searche
     for key, row in enumerate(rows[60:], 60):
         built.add(key, row)
     parts = await built.pin().parts()
-    assert parts.graph
+    assert parts.graphs
     exact = DenseIndex(DIMENSION, crossover=100)
     for key, row in enumerate(rows):
         exact.add(key, row)
@@ -119,7 +197,7 @@ async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searche
     for _ in range(10):
         query = _vector(rng)
         assert stored.search(query, 9) == exact.search(query, 9)
-    assert not (await stored.pin().parts()).graph
+    assert not (await stored.pin().parts()).graphs
 
 
 async def test_what_was_removed_is_not_stored_not_even_in_a_graph():
@@ -133,7 +211,7 @@ async def test_what_was_removed_is_not_stored_not_even_in_a_graph():
     parts = await built.pin().parts()
     erased = rows[7].astype("<f2").tobytes()
     [kept] = map(bytes, parts.rows)
-    assert erased not in bytes(parts.keys) + bytes(parts.graph) + kept
+    assert erased not in bytes(parts.keys) + b"".join(parts.graphs) + kept
     assert rows[8].astype("<f2").tobytes() in kept
     stored = DenseIndex.of_parts(DIMENSION, parts, crossover=20)
     assert stored.search(rows[8], 1)[0].key == 8
