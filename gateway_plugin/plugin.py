@@ -168,7 +168,6 @@ class AsyncMemoryPlugin:
             self._outbox,
             self._identities.gateway,
             self._clock,
-            min_score=self.settings.consolidation.min_score,
         )
         self._consolidator = Consolidator(
             client=self._client,
