@@ -48,7 +48,12 @@ _COUNTS, _PLACES, _RUN, _REPORT = (
 _MAX_COUNTED: Final = 500
 _MAX_PLACES: Final = 200
 _MAX_UNWRITTEN: Final = 1000
-# How many different questions are told apart; thresholds beyond make no difference.
+# Once may be chance, twice a repetition; three different questions show that a memory is needed again and again.
+_LEAST_RECALLS: Final = 3
+_LEAST_QUESTIONS: Final = 3
+# The relevance from which a turn counts for a memory: what came along with a better hit was not what was needed.
+_LEAST_RELEVANCE: Final = 0.5
+# How many different questions are told apart; more make no difference.
 MAX_QUESTIONS: Final = 16
 # A machine that slept, or whose clock was set, notices within this time.
 _LOOK_SECONDS: Final = 5.0
@@ -64,10 +69,10 @@ class Counted(BaseModel):
     questions: list[str] = []
     last: float = 0.0
 
-    def passes(self, settings: ConsolidationSettings) -> bool:
+    @property
+    def passes(self) -> bool:
         """Whether enough turns and enough different questions needed it."""
-        enough = self.recalls >= settings.min_recall_count
-        return enough and len(self.questions) >= settings.min_unique_queries
+        return self.recalls >= _LEAST_RECALLS and len(self.questions) >= _LEAST_QUESTIONS
 
 
 class Promoted(BaseModel):
@@ -144,11 +149,9 @@ class RecallCounts:
         outbox: where they are kept.
         gateway: an owner of no namespace, under which the list of namespaces is kept.
         clock: the time.
-        min_score: the relevance from which on a turn counts: what came along with a better hit was not what was needed.
     """
 
-    def __init__(self, outbox: Outbox, gateway: NamespaceRef, clock: Clock, *, min_score: float) -> None:
-        self._min_score = min_score
+    def __init__(self, outbox: Outbox, gateway: NamespaceRef, clock: Clock) -> None:
         self._outbox = outbox
         self._gateway = gateway
         self._clock = clock
@@ -165,7 +168,7 @@ class RecallCounts:
         new = [
             (owner, hit.id, hit.relevance, digest)
             for hit in hits
-            if hit.relevance >= self._min_score and not hit.pinned and not isinstance(hit, SharedHit)
+            if hit.relevance >= _LEAST_RELEVANCE and not hit.pinned and not isinstance(hit, SharedHit)
         ]
         with self._lock:
             self._used.add(owner)
@@ -360,11 +363,7 @@ class Consolidator:
         wanted = [proposal.id for proposal in found.takeable]
         taken = await take(self._client, identity, wanted) if self._settings.apply else ()
         gone = {one.id.partition("-")[0] for one in taken if one.status == "taken"}
-        passed = {
-            memory: count
-            for memory, count in counted.items()
-            if memory not in gone and count.passes(self._settings)
-        }
+        passed = {memory: count for memory, count in counted.items() if memory not in gone and count.passes}
         promoted = [one for one in [await self._promote(identity, *item) for item in passed.items()] if one]
         await asyncio.to_thread(self._counts.drop, owner, {*gone, *passed})
         return Report(

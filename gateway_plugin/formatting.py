@@ -25,6 +25,7 @@ from gateway_plugin.status import HitTrace, Injection
 from gateway_plugin.text.wrappers import OUR_TAG
 from relayer.wire.fields import clip, is_no_recall, one_line
 from relayer.wire.memories import ContextResponse
+from relayer.wire.quoting import escape
 from relayer.wire.schemas import Memory, RecallHit
 from relayer.wire.service import SECTIONS, ProfileLine, ProfileResponse, StandingLine, render
 
@@ -84,17 +85,10 @@ _FRAMES: Final = {
     ),
 }
 
-_ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _MAX_REFERENCE: Final = 120
 _CUT: Final = " \u2026 "
 _MOST_NAMED: Final = 3
 _PATH: Final = re.compile(r"[\w.#:-]+(?:/[\w.#:-]+)+|[\w-]+\.[A-Za-z]+(?:#\d+)?")
-# Brackets of wrappers and chat templates, Markdown images and links, what reads like a label of ours, and the names of roles.
-_MARKUP: Final = re.compile(
-    r"\[(?=/?(?i:auto-recall)|/?[A-Z][A-Z_]{2,40}\])|(?<=!)\[|\](?=[(\[])"
-    r"|\((?=[^()]{0,160}\b(?i:said by|noted by|shared from|imported)\b)"
-    r"|(?<=\bHuman):|(?<=\bAssistant):|(?<=\bUser):|(?<=\bSystem):|(?<=\bHUMAN):|(?<=\bASSISTANT):|(?<=\bUSER):|(?<=\bSYSTEM):"
-)
 
 
 def format_memories(items: Sequence[RecalledMemory], *, settings: RecallSettings, now: datetime) -> str:
@@ -136,14 +130,6 @@ def namespace_instruction(namespace: str) -> str:
         f'When using memory_search or memory_store tools, pass namespace="{namespace}" to scope operations to the '
         "current agent's memory."
     )
-
-
-def escape(text: str) -> str:
-    """Make a text harmless inside a block: one visible line, and every character that begins a form of markup as an entity.
-
-    Those are tags, frames and labels of ours, the marks of chat templates (``[INST]``, ``Human:``), and Markdown images and links.
-    """
-    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(text).translate(_ESCAPES))
 
 
 def told_at(memory: Memory) -> datetime:

@@ -238,6 +238,8 @@ _UNKNOWN: Final = 404
 _MOST_AT_A_TIME: Final = 64
 _FIRST_RETRY: Final = 2.0
 _LONGEST_RETRY: Final = 300.0
+# For one answer, beside the turns: a slow model on a small machine takes most of a minute for a long capture.
+_ANSWER_SECONDS: Final = 60.0
 
 
 class ModelWork:
@@ -328,7 +330,7 @@ class ModelWork:
             if question is None:
                 return None if told.retry_in_ms is None else max(told.retry_in_ms / 1000, 1.0)
             asked = host_question(
-                question, told.work, settings.timeout_ms / 1000, agent=identity.agent, model=settings.model
+                question, told.work, _ANSWER_SECONDS, agent=identity.agent, model=settings.model
             )
             request = request.model_copy(update={"job_id": told.job_id, "answer": None})
             try:

@@ -2,7 +2,7 @@
 
 Recalled text stands in a prompt, so a memory is a way in for whoever could write one. No list of phrases keeps that way shut: the same
 order can be given in other words, and in any language. What a memory may do rests on who said it and where
-(`gateway_plugin.people`), on the label and the frame around it, and on `gateway_plugin.formatting.escape`, which takes the meaning from
+(`gateway_plugin.people`), on the label and the frame around it, and on `relayer.wire.quoting.escape`, which takes the meaning from
 every form of markup. Here is the rest: forms that no honest text needs, and the phrases for which earlier memory plugins looked.
 
 The detector reads a normalised text (escapes decoded once, look-alike letters folded, invisible characters removed) and names *classes*.

@@ -80,6 +80,12 @@ def trouble_of(environ: Mapping[str, str]) -> str:
     return ""
 
 
+def trouble_for(settings: PluginSettings, environ: Mapping[str, str]) -> str:
+    """Return `trouble_of` the relayer of this machine where a gateway with these settings uses it; "" elsewhere."""
+    uses = is_wanted(settings) or (not settings.disabled and settings.url == recorded_url(environ))
+    return trouble_of(environ) if uses else ""
+
+
 def _times(count: int) -> str:
     return f"{count} {'time' if count == 1 else 'times'}"
 

@@ -34,6 +34,7 @@ from gateway_plugin.identity import (
     KeyHolder,
     parse_session_key,
 )
+from gateway_plugin.local_relayer import trouble_for
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.query import parse_messages, prompt_text
@@ -111,6 +112,7 @@ class AsyncMemoryPlugin:
         model: HostModel | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
+        self._environ = environ
         self.settings = settings_from(settings, environ, url=url)
         self._seconds = self.settings.deadline_ms / 1000
         # While memory is switched off, no secret is made either.
@@ -166,7 +168,6 @@ class AsyncMemoryPlugin:
             self._outbox,
             self._identities.gateway,
             self._clock,
-            min_score=self.settings.consolidation.min_score,
         )
         self._consolidator = Consolidator(
             client=self._client,
@@ -492,6 +493,7 @@ class AsyncMemoryPlugin:
             last_error=self._sender.last_error,
             last_refusal=f"{whose}: {last.reason}" if last is not None else "",
             durable=self._outbox.durable,
+            relayer_trouble=trouble_for(self.settings, self._environ),
             warning=unreadable or self._watchdog.warning,
             notes=without_effect(self.settings, self._identities.account),
             host_model=None if self._lent is None else self._lent.status(),

@@ -19,6 +19,8 @@ from gateway_plugin.text.wrappers import sender_name, split_senders, strip, stri
 from relayer.wire.fields import NOBODY_KNOWN, clip, one_line
 from relayer.wire.memories import MAX_CALLS
 
+# Longer than nearly every question; both ends of a paste that is longer are searched with.
+MAX_QUERY_CHARS: Final = 2000
 MAX_ACTIVE_QUERY_CHARS: Final = 480
 """What active mode searches for at most (AM-26)."""
 
@@ -250,10 +252,7 @@ def build_query(latest: str, history: Sequence[ChatMessage], settings: PluginSet
         settings: mode, query mode and the caps per turn (AM-12, AM-20).
     """
     if settings.recall.mode is RecallMode.DIRECT:
-        search = _with_tail(latest, _last_users(history, settings.recall.context_turns, settings))
-        return Query(
-            latest=latest, search=clip_middle(search, settings.recall.max_query_chars), context=latest
-        )
+        return Query(latest=latest, search=clip_middle(latest, MAX_QUERY_CHARS), context=latest)
     return Query(
         latest=latest,
         search=clip_middle(one_line(latest), MAX_ACTIVE_QUERY_CHARS),
@@ -316,20 +315,6 @@ def _all_that_fit(history: Sequence[ChatMessage], room: int) -> list[str]:
             break
         lines.append(line)
     return lines[::-1]
-
-
-def _last_users(history: Sequence[ChatMessage], count: int, settings: PluginSettings) -> list[str]:
-    texts: list[str] = []
-    if count:
-        for _, text in _cleaned_backwards([one for one in history if one.role is Role.USER]):
-            texts.append(clip(text, settings.active.recent_user_chars))
-            if len(texts) == count:
-                break
-    return texts[::-1]
-
-
-def _with_tail(latest: str, earlier: list[str]) -> str:
-    return "\n".join([*earlier, latest])
 
 
 def _cleaned_backwards(history: Sequence[ChatMessage]) -> Iterable[tuple[ChatMessage, str]]:

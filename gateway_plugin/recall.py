@@ -46,6 +46,11 @@ from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
 # No provider keeps a prompt in its cache for longer when it is not used: what lives on for days is made anew.
 _LIVES_SECONDS: Final = 3600.0
 _FETCH_SECONDS: Final = 10.0
+# Today and the day before, so many memories of each: what a person went on about, without an archive in a first prompt (MS-01).
+_NEWEST_DAYS: Final = 2
+_LINES_OF_A_DAY: Final = 15
+STANDING_TOKENS: Final = 150
+"""Of what stands in every prompt, estimated: some ten lines, in each of a session's requests."""
 # A relayer that could not tell is asked again after so long.
 _PAUSE_SECONDS: Final = 60.0
 
@@ -73,7 +78,7 @@ class StandingBlocks:
         self._client = client
         self._settings = settings.standing
         # A turn has one budget; what was asked for has at least half of it.
-        self._max_tokens = min(settings.standing.max_tokens, settings.max_tokens // 2)
+        self._max_tokens = min(STANDING_TOKENS, settings.max_tokens // 2)
         self._clock = clock
         self._known: LRUCache[tuple[str, str], _KeptBlock] = LRUCache(MAX_SESSIONS)
 
@@ -277,8 +282,8 @@ class Recaller:
         offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
         answer = await self._client.context(
             turn.identity,
-            days=recall.cold_start.days,
-            items=recall.cold_start.lines,
+            days=_NEWEST_DAYS,
+            items=_LINES_OF_A_DAY,
             offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
             audiences=turn.hearing.lasting,
             trusts=TRUSTED,

@@ -273,8 +273,6 @@ class ColdStartSettings(_Settings):
     """What the first turn of a session is given (MS-01, MS-02)."""
 
     enabled: bool = Field(True, description="begin a session with the newest memories")
-    days: int = Field(2, ge=1, le=31, description="how many of the newest days")
-    lines: int = Field(15, ge=1, le=200, description="how many memories of each of these days")
 
 
 class StandingSettings(_Settings):
@@ -283,7 +281,6 @@ class StandingSettings(_Settings):
     enabled: bool = Field(
         True, description="where a person waits, what could harm them and who they are is in every prompt"
     )
-    max_tokens: int = Field(150, ge=50, le=2000, title="Token budget", description="of that block, estimated")
 
 
 class SourcePenalty(_Settings):
@@ -322,8 +319,6 @@ class RecallSettings(_Settings):
     max_tokens: int = Field(
         768, ge=1, le=32_000, title="Token budget", description="of the injected block, estimated"
     )
-    max_query_chars: int = Field(2000, ge=40, le=20_000, description="of a prompt that is searched with")
-    context_turns: int = Field(0, ge=0, le=4, description="earlier turns that the search reads as well")
     deadline_ms: int = Field(
         2000, ge=50, le=60_000, title="Deadline", description="milliseconds that a turn waits for memory"
     )
@@ -548,7 +543,6 @@ class HostModelSettings(_Settings):
 
     enabled: bool = Field(True, description="whether it is asked; it costs tokens of the host")
     calls_per_hour: int = Field(60, ge=1, le=10_000, description="questions that it is asked at most")
-    timeout_ms: int = Field(60_000, ge=1000, le=600_000, description="for one answer, beside the turns")
     turn_summaries: bool = Field(False, description="have turns summarised as well")
     model: str = Field(
         "",
@@ -564,13 +558,6 @@ class ConsolidationSettings(_Settings):
     schedule: CronLine = Field(
         "0 3 * * *", description="when: minute, hour, day, month and weekday, as cron has them, in local time"
     )
-    min_score: float = Field(
-        0.5, ge=0, le=1, description="relevance from which on a turn counts for a memory that it was given"
-    )
-    min_recall_count: int = Field(
-        3, ge=1, le=10_000, description="turns that a memory must count before it is promoted, that is pinned"
-    )
-    min_unique_queries: int = Field(3, ge=1, le=16, description="different questions that must have found it")
     apply: bool = Field(
         False,
         description="take what repeats or was replaced as well; off, it is proposed and left to a person",

@@ -213,6 +213,7 @@ class PluginStatus:
         last_error: why what waits is not delivered, in a sentence, of the latest failure; "" when nothing failed.
         last_refusal: the agent whose turn was refused for good last, and the reason; "" when none was.
         durable: whether what waits survives this process.
+        relayer_trouble: that the relayer of this machine keeps ending, in a sentence; "" where it does not, or another is used.
         warning: what a person should look at now; "" when nothing.
         notes: settings that were made and change nothing, each with the reason.
         host_model: what was asked of the host's own model; None where it lends none, or the settings use none.
@@ -229,6 +230,7 @@ class PluginStatus:
     last_error: str
     last_refusal: str = ""
     durable: bool = False
+    relayer_trouble: str = ""
     warning: str = ""
     notes: tuple[str, ...] = ()
     host_model: HostModelStatus | None = None

@@ -25,7 +25,6 @@ from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
     TRUSTED,
     age_in_words,
-    escape,
     harmless_profile,
     label_of,
     may_be_shown,
@@ -62,6 +61,7 @@ from relayer.wire import names
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import NOBODY_KNOWN, one_line
 from relayer.wire.memories import SupersedeRequest
+from relayer.wire.quoting import escape
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     AnalyzeRequest,

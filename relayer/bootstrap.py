@@ -352,7 +352,7 @@ def _compat(
             enabled=settings.rate_limits == "on",
             shared=shared,
         ),
-        window=Window(settings.compat_clock_drift, legacy=settings.compat_legacy),
+        window=Window(legacy=settings.compat_legacy),
         clock=context.clock,
         shared=shared,
     )

@@ -77,7 +77,7 @@ def supervise(settings: RelayerSettings, workers: int, say: Say, work: Work) -> 
         stores.preload(settings)
         embedder = models.loaded_embedder(settings)
         load_readers()
-        shared = Shared(workers, settings.compat_clock_drift)
+        shared = Shared(workers)
         # Reference counts apart, what is there now is not written to any more, and stays the workers' common memory.
         gc.collect()
         gc.freeze()

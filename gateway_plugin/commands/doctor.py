@@ -42,6 +42,7 @@ from gateway_plugin.hosts.openclaw.examination import (
     check_names,
 )
 from gateway_plugin.identity import DEFAULT_AGENT, Identity, KeyHolder, RootHolder
+from gateway_plugin.local_relayer import folder_of, trouble_for
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
@@ -107,6 +108,9 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
         if config is not None:
             found += [check async for check in check_bridge(config, os.environ)]
             found.append(check_kept_turns(os.environ))
+        if trouble := trouble_for(context.settings, os.environ):
+            fix = f"see {folder_of(os.environ) / 'relayer.log'}"
+            found.append(Check("relayer of this machine", False, trouble, fix))
         found += [check async for check in checks]
         if not found[-1].ok:
             return found

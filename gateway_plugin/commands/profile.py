@@ -18,6 +18,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.formatting import harmless_profile, standing_block
 from gateway_plugin.people import Hearing
+from gateway_plugin.recall import STANDING_TOKENS
 from gateway_plugin.transfer.profile_file import put_profile
 from relayer.wire.command_line import USAGE, JsonOption, complain, fail
 from relayer.wire.service import SECTIONS
@@ -94,7 +95,7 @@ def _show_standing(context: CliContext, *, as_json: bool) -> None:
     answer = with_client(
         context.settings, lambda client: client.standing(context.identity, audiences=audiences)
     )
-    block = standing_block(answer.lines, context.settings.recall.standing.max_tokens, audiences)
+    block = standing_block(answer.lines, STANDING_TOKENS, audiences)
     output = Output(as_json=as_json)
     output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
     if block.text:

@@ -24,6 +24,8 @@ from relayer.errors import QueueFull
 _LOCK_TRIES = 100
 _LOCK_PAUSE = 0.0001
 _RETRY_SECONDS = 1.0
+CLIENT_DRIFT = 300
+"""Seconds that the clock of a MemWal client may be off: as far as MemWal's own relayer lets it be."""
 
 
 class SharedLock:
@@ -251,7 +253,7 @@ class Shared:
     """
 
     workers: int
-    drift: int = 300
+    drift: int = CLIENT_DRIFT
     reads: SharedSlices = field(
         default_factory=lambda: SharedSlices(places=_READ_PLACES, most=_MOST_OF_A_SLICE)
     )

@@ -452,9 +452,6 @@ class _Compat(_Group):
     compat_legacy: bool = Field(
         False, description="Serve clients of before nonces as well (npm 0.0.1): weaker against replays."
     )
-    compat_clock_drift: Annotated[int, SECONDS] = Field(
-        300, ge=1, le=3600, description="How far a client's clock may be off."
-    )
     compat_limits: CompatLimits = Field(
         "600/1200/36000",
         description="Points: of a key in a minute, of an account in a minute, of an account in an hour.",

@@ -13,10 +13,12 @@ from typing import Final
 
 from relayer.wire.fields import one_line, remove_invisible
 
-_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-# The bracket of a Markdown image, the end of a link's text, brackets of chat templates, the colon after a role.
+_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
+# Brackets of wrappers and chat templates, of a Markdown image, the end of a link's text, text like a label of ours, the colon after a role.
 _MARKUP: Final = re.compile(
-    r"(?<=!)\[|\](?=[(\[:])|\[(?=/?[A-Z][A-Z_]{2,40}\])|(?<=\b(?i:human)):|(?<=\b(?i:assistant)):|(?<=\b(?i:user)):|(?<=\b(?i:system)):"
+    r"\[(?=/?(?i:auto-recall)|/?[A-Z][A-Z_]{2,40}\])|(?<=!)\[|\](?=[(\[:])"
+    r"|\((?=[^()]{0,160}\b(?:said by|noted by|shared from|imported)\b)"
+    r"|(?<=\b(?i:human)):|(?<=\b(?i:assistant)):|(?<=\b(?i:user)):|(?<=\b(?i:system)):"
 )
 _ORDER: Final = re.compile(
     r"\b(?:ignore|disregard|forget|discard) (?:[\w'-]{1,30} ){0,3}"
@@ -28,10 +30,12 @@ _ORDER: Final = re.compile(
 _SPACE: Final = re.compile(r"\s+")
 
 
-def quoted(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text on one line, every character that begins a form of markup as an entity.
 
-    Example: ``quoted("![x](https://a.example)")`` is ``"!&#91;x&#93;(https://a.example)"``.
+    Those are tags, frames and labels of ours, the marks of chat templates (``[INST]``, ``Human:``), and Markdown images and links.
+
+    Example: ``escape("![x](https://a.example)")`` is ``"!&#91;x&#93;(https://a.example)"``.
     """
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(text).translate(_ENTITIES))
 

@@ -444,8 +444,7 @@ def test_a_size_and_a_span_are_written_with_units_wherever_a_setting_is(
     file = tmp_path / "relayer.toml"
     file.write_text('cache_bytes = "2GiB"\nquota_bytes = 1048576\njob_takeover = "2m"\n')
     monkeypatch.setenv("MEMRELAY_COLLECT_AFTER", "12h")
-    settings = _load(config=file, model_timeout="90s", compat_clock_drift="10m")
+    settings = _load(config=file, model_timeout="90s")
     assert (settings.cache_bytes, settings.quota_bytes) == (2 * 1024**3, 1024**2)
     assert (settings.job_takeover, settings.collect_after, settings.model_timeout) == (120, 43_200, 90)
-    assert settings.compat_clock_drift == 600
     assert _mistake(cache_bytes="much").startswith("--cache-bytes (MEMRELAY_CACHE_BYTES): write a number")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from itertools import pairwise
@@ -30,8 +31,12 @@ from relayer.writing import present as presentation
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
+WATCH = (DOCS / "operations" / "watch.md").read_text(encoding="utf-8")
 RELAYER_SETTINGS = (DOCS / "operations" / "settings.md").read_text(encoding="utf-8")
 PLUGIN_SETTINGS = (DOCS / "settings.md").read_text(encoding="utf-8")
+
+RELAYER = DOCS.parent / "relayer"
+_CODED, _RULED = {"HttpProblem", "Refused"}, {"NotAccepted", "unauthorized"}
 
 
 def _between(text: str, start: str, end: str) -> str:
@@ -120,6 +125,37 @@ def test_every_problem_is_listed_with_its_status() -> None:
     for code, statuses in listed.items():
         raised = problems.problem_of(errors.Refused(code, "x")).status
         assert code in problems.CODES or raised in statuses
+
+
+def _said_of_refusals(*, rules: bool) -> set[str]:
+    """Return the codes, or the rules for the log, that the relayer's modules write where they refuse a request."""
+    said = set()
+    for path in RELAYER.rglob("*.py"):
+        if "compat" in path.parts:  # answers as MemWal does
+            continue
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            name = call.func.id
+            places = call.args[:1] if name in (_RULED if rules else _CODED) else []
+            if rules and name in _CODED:
+                places = [word.value for word in call.keywords if word.arg == "rule"]
+            written = [one for place in places for one in ast.walk(place) if isinstance(one, ast.Constant)]
+            said |= {one.value for one in written if re.fullmatch("[a-z_]+", str(one.value))}
+    return said
+
+
+def test_every_code_that_a_refusal_is_written_with_is_listed() -> None:
+    codes = _said_of_refusals(rules=False)
+    assert {"queue_full", "quota_exceeded", "wrong_confirmation"} <= codes
+    assert not [code for code in sorted(codes) if f"| `{code}` |" not in PROTOCOL]
+
+
+def test_every_rule_that_the_log_names_is_listed() -> None:
+    rules = _said_of_refusals(rules=True) | {*limits.RATE_CAUSES}
+    assert {"clock_set_back", "certificate_time", "admin_not_granted", "agent"} <= rules
+    table = _between(WATCH, "| `rule` of a refusal |", "\n\n")
+    assert not [rule for rule in sorted(rules) if f"`{rule}`" not in table]
 
 
 def test_every_refusal_of_the_log_is_listed() -> None:

@@ -82,7 +82,7 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
     refusal = (
         status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
     )
-    notes = (trace.detail, status.last_error, refusal, status.warning, *status.notes)
+    notes = (trace.detail, status.last_error, status.relayer_trouble, refusal, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 
 
@@ -90,7 +90,7 @@ def _status_everywhere(plugin: AsyncMemoryPlugin) -> str:
     """Say how the gateway's own switch stands, and what the settings leave off: nothing of any session."""
     status = plugin.status()
     rows = [f"Memory: {_state_everywhere(plugin)}", f"relayer: {status.url}", _captured(plugin)]
-    notes = (status.last_error, status.warning, *status.notes)
+    notes = (status.last_error, status.relayer_trouble, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 
 

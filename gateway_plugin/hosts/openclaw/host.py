@@ -33,7 +33,7 @@ from gateway_plugin.hosts.openclaw.turns import (
     session_key_of,
     somebody_waits,
 )
-from gateway_plugin.local_relayer import LocalRelayer, is_wanted, trouble_of
+from gateway_plugin.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
@@ -461,9 +461,7 @@ class OpenClawHost:
         if self._plugin is None:
             return {"status": "failed", "detail": self._problem, "version": __version__}
         kept, _ = await asyncio.to_thread(kept_turns, self._environ)
-        trouble = trouble_of(self._environ) if is_wanted(self._plugin.settings) else ""
-        said = {"kept_turns": kept, "relayer_trouble": trouble}
-        return {"status": "ok", "version": __version__, **said, **asdict(self._plugin.status())}
+        return {"status": "ok", "version": __version__, "kept_turns": kept, **asdict(self._plugin.status())}
 
     def _note_behind(self, key: str, report: CaptureReport, said: Sequence[Json]) -> None:
         if report.status in _NOT_CAPTURED and (key in self._behind or len(self._behind) < _MAX_BEHIND):

@@ -27,7 +27,7 @@ from relayer.http.compat import names
 from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.limits import Limits, SeenReads, peer_name
 from relayer.http.problems import HttpProblem
-from relayer.lib.shared import Shared
+from relayer.lib.shared import CLIENT_DRIFT, Shared
 from relayer.lib.work import Buckets, Levels, Limit, take
 from relayer.ports import Clock
 
@@ -162,7 +162,7 @@ _POINTS = {
 class Window:
     """How clients may sign: seconds that their clock may be off, and whether without a nonce."""
 
-    drift: int = 300
+    drift: int = CLIENT_DRIFT
     legacy: bool = False
 
 

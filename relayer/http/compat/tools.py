@@ -20,7 +20,7 @@ from relayer.http.compat.contract import CompatError, bad
 from relayer.http.compat.front import CompatCall, Handler, translated
 from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
 from relayer.telemetry import describe, log
-from relayer.wire.quoting import quoted, reads_like_an_order
+from relayer.wire.quoting import escape, reads_like_an_order
 
 Json = dict[str, Any]
 _GRACE_SECONDS = 0.25
@@ -172,7 +172,7 @@ async def _remember(asked: Asked) -> str:
         state = await asked.of(storing.job_status, job["job_id"])
         if state["status"] == "done" or not patience.remaining():
             break
-    saved = f"Saved to MemWal. blob_id={state['blob_id']} namespace={quoted(asked.namespace)}"
+    saved = f"Saved to MemWal. blob_id={state['blob_id']} namespace={escape(asked.namespace)}"
     return f"{saved}{'' if state['status'] == 'done' else _BY_WORDS}"
 
 
@@ -204,7 +204,7 @@ async def _status(asked: Asked) -> str:
     told = {
         name: state[name] for name in ("job_id", "status", "blob_id", "namespace", "error") if name in state
     }
-    return " ".join(f"{name}={quoted(value)}" for name, value in told.items())
+    return " ".join(f"{name}={escape(value)}" for name, value in told.items())
 
 
 async def _recall(asked: Asked) -> str:
@@ -220,7 +220,7 @@ async def _recall(asked: Asked) -> str:
 
 
 def _shown(text: str) -> str:
-    return "(left out: it reads like an order to the model)" if reads_like_an_order(text) else quoted(text)
+    return "(left out: it reads like an order to the model)" if reads_like_an_order(text) else escape(text)
 
 
 async def _analyze(asked: Asked) -> str:
@@ -237,7 +237,7 @@ async def _restore(asked: Asked) -> str:
     limit = asked.limit(contract.MAX_PAGE)
     found = await asked.of(listings.restore, namespace=asked.namespace, limit=limit)
     counts = " ".join(f"{name}={found[name]}" for name in ("restored", "skipped", "total", "failed"))
-    return f"Restored namespace={quoted(asked.namespace)}: {counts}"
+    return f"Restored namespace={escape(asked.namespace)}: {counts}"
 
 
 async def _health(asked: Asked) -> str:

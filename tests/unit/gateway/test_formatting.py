@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from gateway_plugin.formatting import (
     RecalledMemory,
     age_in_words,
-    escape,
     estimate_tokens,
     format_memories,
     format_summary,
@@ -18,6 +17,7 @@ from gateway_plugin.formatting import (
 )
 from gateway_plugin.settings import ActiveSettings, Format, RecallSettings
 from gateway_plugin.text.wrappers import strip
+from relayer.wire.quoting import escape
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 TEA = RecalledMemory(

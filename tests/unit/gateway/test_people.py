@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.formatting import escape, select, standing_block
+from gateway_plugin.formatting import select, standing_block
 from gateway_plugin.identity import parse_session_key
 from gateway_plugin.people import Hearing, platform_id
 from gateway_plugin.query import parse_messages, spoken_in_group
@@ -19,6 +19,7 @@ from gateway_plugin.settings import PluginSettings
 from gateway_plugin.sharing import SharedHit
 from gateway_plugin.turn import HostTurn, Turn
 from relayer.wire.memories import RecallHit, SourceInfo
+from relayer.wire.quoting import escape
 from relayer.wire.service import StandingLine
 
 NOW = datetime(2026, 5, 8, tzinfo=UTC)

@@ -42,7 +42,7 @@ def outbox(tmp_path: Path, holder: RootHolder) -> Iterator[HeldUp]:
 
 
 def test_who_persists_while_another_does_reads_all_of_it_afterwards(outbox: HeldUp) -> None:
-    counts = RecallCounts(outbox, GATEWAY, SystemClock(), min_score=0.5)
+    counts = RecallCounts(outbox, GATEWAY, SystemClock())
     counts.saw(OWNER, [HIT], "When does the ferry leave?")
     read: list[int] = []
 

@@ -207,7 +207,7 @@ def test_the_configuration_of_the_originals_readme_is_accepted_verbatim():
         ({"autoRecal": True}, "autoRecal", "autoRecall"),
         ({"querymode": "full"}, "querymode", "queryMode"),
         ({"recall.minScor": 1}, "recall.minScor", "minScore"),
-        ({"recall": {"coldStart": {"day": 1}}}, "recall.coldStart.day", "days"),
+        ({"recall": {"coldStart": {"enable": 1}}}, "recall.coldStart.enable", "enabled"),
         ({"minRelevanc": 0.1}, "minRelevanc", "minRelevance"),
     ],
 )

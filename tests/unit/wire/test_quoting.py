@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.wire.quoting import quoted, reads_like_an_order
+from relayer.wire.quoting import escape, reads_like_an_order
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from relayer.wire.quoting import quoted, reads_like_an_order
     ],
 )
 def test_markup_is_shown_and_takes_no_effect(text: str, shown: str) -> None:
-    assert quoted(text) == shown
+    assert escape(text) == shown
 
 
 @pytest.mark.parametrize(
