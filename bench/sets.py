@@ -21,9 +21,10 @@ from typing import Any
 from gateway_plugin.injection import scan
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.domain.operations import Role
+from relayer.extraction.changes import relation_of, statement_of
 from relayer.extraction.gist import gist_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.similarity import NEAR, relation_of, says_the_same
+from relayer.extraction.similarity import NEAR, says_the_same
 from relayer.extraction.statements import StatementExtractor, Turn
 
 FOLDER = Path(__file__).parent / "sets"
@@ -66,32 +67,42 @@ def extraction(role: Role) -> Iterator[Judged]:
                 yield Judged(item["text"], wanted, "keep" if f"{at}" in kept else "leave", row["unseen"])
 
 
-async def duplicates() -> list[Judged]:
-    """Judge pairs as the relayer does: the same text in normal form, or near by meaning and the same in words."""
-    cases = rows("duplicates")
+async def _cosines(pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Return the cosine of the two texts of each pair, by the default model."""
     embedder = LocalEmbedder()
     await embedder.load()
     try:
-        first = await embedder.embed([case["first"] for case in cases])
-        second = await embedder.embed([case["second"] for case in cases])
+        first, second = [await embedder.embed(texts) for texts in zip(*pairs, strict=True)]
     finally:
         await embedder.close()
+    return [float(one @ other) for one, other in zip(first, second, strict=True)]
+
+
+async def duplicates() -> list[Judged]:
+    """Judge pairs as the relayer does: the same text in normal form, or near by meaning and the same in words."""
+    cases = rows("duplicates")
+    cosines = await _cosines([(case["first"], case["second"]) for case in cases])
     found = []
-    for case, one, other in zip(cases, first, second, strict=True):
+    for case, cosine in zip(cases, cosines, strict=True):
         same = normal_text(case["first"]) == normal_text(case["second"]) or (
-            float(one @ other) >= NEAR and says_the_same(gist_of(case["first"]), gist_of(case["second"]))
+            cosine >= NEAR and says_the_same(gist_of(case["first"]), gist_of(case["second"]))
         )
         wanted = "different" if case["label"] == "different" else "same"
-        shown = f"{case['first']} | {case['second']} | cosine {float(one @ other):.2f}"
+        shown = f"{case['first']} | {case['second']} | cosine {cosine:.2f}"
         found.append(Judged(shown, wanted, "same" if same else "different", case["unseen"]))
     return found
 
 
-def supersession() -> Iterator[Judged]:
-    """Judge pairs of an older and a newer statement."""
-    for case in rows("supersession"):
-        got = _LABEL_OF[relation_of(case["old"], case["new"]).value]
-        yield Judged(f"{case['old']} | {case['new']}", case["label"], got, case["unseen"])
+async def supersession() -> list[Judged]:
+    """Judge pairs of an older and a newer statement as captures do."""
+    cases = rows("supersession")
+    cosines = await _cosines([(case["old"], case["new"]) for case in cases])
+    found = []
+    for case, cosine in zip(cases, cosines, strict=True):
+        relation, _ = relation_of(case["old"], statement_of(case["new"]), cosine)
+        shown = f"{case['old']} | {case['new']} | cosine {cosine:.2f}"
+        found.append(Judged(shown, case["label"], _LABEL_OF[relation.value], case["unseen"]))
+    return found
 
 
 def injection() -> Iterator[Judged]:
@@ -141,7 +152,7 @@ def _share_passed(judged: Sequence[Judged], positive: str) -> float:
 
 async def everything() -> dict[str, tuple[list[Judged], str]]:
     """Return all decisions by question, each with the answer that precision and recall are of."""
-    changes = list(supersession())
+    changes = await supersession()
     return {
         "extraction, user's side": (list(extraction(Role.USER)), "keep"),
         "extraction, assistant's side": (list(extraction(Role.ASSISTANT)), "keep"),

@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.extraction.words import read_data
+from relayer.extraction.words import read_data, split_sentences
 from relayer.wire.fields import stream_safe
 
 LONGEST = 600
@@ -221,9 +222,17 @@ def tells_a_change(old: Statement, new: Statement) -> bool:
 
 
 def _says_otherwise(old: Statement, new: Statement) -> bool:
-    """Whether each says what the other does not, or the newer one ends something: what is said again, or in more detail, is no change."""
+    """Whether the newer statement is more than the older one repeated, or repeated in more detail.
+
+    A change may name the old value and so repeat all of the older statement: "Lisbon now instead of Porto". Then it must be
+    about the same people.
+    """
     before, after = (one.words | one.numbers | one.labels for one in (old, new))
-    return "ended" in new.cues or not (before <= after or after <= before)
+    if "ended" in new.cues:
+        return True
+    if before <= after:
+        return not new.cues.isdisjoint(CUES[:-1]) and new.kin <= old.kin
+    return not after <= before
 
 
 def _of_another(old: Statement, new: Statement) -> bool:
@@ -336,3 +345,30 @@ LINKED = 0.35
 """From here on the newer one is told before the older one."""
 SURE = 0.8
 """From here on it takes the older one's place."""
+
+
+class Relation(StrEnum):
+    """The relation of a newer statement to an older one."""
+
+    NONE = "none"
+    REPLACES = "replaces"
+    CONFLICTS = "conflicts"
+
+
+def relation_of(old: str, new: Statement, cosine: float) -> tuple[Relation, float]:
+    """Return what a newer statement does to an older text, and how likely it is that it tells a change.
+
+    Only an old text of one sentence can be replaced: of a longer one, more would go than was taken back.
+
+    Args:
+        old: the older text.
+        new: the newer one.
+        cosine: of their vectors.
+    """
+    if len(old) > LONGEST:
+        return Relation.NONE, 0.0
+    before = statement_of(old)
+    likely = likelihood(before, new, cosine)
+    if likely >= SURE and tells_a_change(before, new) and len(split_sentences(old)) == 1:
+        return Relation.REPLACES, likely
+    return (Relation.CONFLICTS if likely >= LINKED else Relation.NONE), likely

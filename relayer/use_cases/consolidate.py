@@ -17,8 +17,9 @@ import numpy as np
 from relayer.access.accounts import Access
 from relayer.domain.operations import Kind, Model, Record, Restore, Status, Trust
 from relayer.errors import Refused
+from relayer.extraction.changes import Relation, relation_of, statement_of
 from relayer.extraction.gist import LONGEST, gist_of
-from relayer.extraction.similarity import NEAR, Relation, relation_of, says_the_same
+from relayer.extraction.similarity import NEAR, says_the_same
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, evaluated
 from relayer.namespaces.namespace import OpenNamespace
@@ -110,7 +111,11 @@ def proposal_of(one: Comparable, other: Comparable) -> Proposal | None:
     if one.record.suspect or one.record.trust is not Trust.USER:
         return None
     older, newer = sorted((one, other), key=lambda known: known.said_at)
-    relation = relation_of(older.record.text, newer.record.text)
+    # What a model noted and the words that it was read from tell the same without changing it.
+    if older.captured and newer.captured and older.record.extractor.name != newer.record.extractor.name:
+        return None
+    cosine = float(older.vector @ newer.vector)
+    relation, _ = relation_of(older.record.text, statement_of(newer.record.text), cosine)
     if relation is Relation.NONE:
         return None
     replaces = relation is Relation.REPLACES and not older.record.pinned

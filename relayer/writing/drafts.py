@@ -34,9 +34,10 @@ from relayer.domain.operations import (
     encode_record,
 )
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
+from relayer.extraction.changes import Relation, relation_of, statement_of
 from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.similarity import NEAR, Newer, Older, Relation, judged, says_the_same
+from relayer.extraction.similarity import NEAR, says_the_same
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -254,26 +255,25 @@ def same_voice(one: Record, other: Record) -> bool:
 def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
     """Yield what a draft does to the memories near it, as far as is known after each of them; the last one counts."""
     yield NOTHING_KNOWN
-    gist, texts = gist_of(new.text), [Older(old.text) for old, _, _ in near]
-    for (old, cosine, status), text in zip(near, texts, strict=True):
+    gist = gist_of(new.text)
+    for old, cosine, status in near:
         # Live, or forgotten, and then the log refuses the capture.
         may_repeat = cosine >= NEAR and status is not Status.SUPERSEDED and len(old.text) <= LONGEST
-        if may_repeat and says_the_same(text.gist, gist):
+        if may_repeat and says_the_same(gist_of(old.text), gist):
             yield MergeDecision(duplicate_of=old.id)
             return
         yield NOTHING_KNOWN
     # Only the user's own word is enough to question what is known.
     if new.suspect or new.trust is not Trust.USER:
         return
-    said = Newer(new.text)
+    said = statement_of(new.text)
     doubtful: list[tuple[float, bytes]] = []
-    for (old, cosine, status), text in zip(near, texts, strict=True):
-        if status is not Status.LIVE:
-            continue
-        relation, likely = judged(text, said, cosine)
+    for old, cosine, status in near:
         # A turn word for word and what a model noted of another tell the same without changing it.
-        if likely < 1 and old.extractor.name != new.extractor.name:
+        by_another = old.extractor.name not in {"", new.extractor.name}
+        if status is not Status.LIVE or by_another:
             continue
+        relation, likely = relation_of(old.text, said, cosine)
         if relation is Relation.REPLACES and not old.pinned and not _is_later(old, new):
             yield MergeDecision(replaces=old.id)
             return

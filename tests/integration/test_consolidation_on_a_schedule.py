@@ -16,7 +16,10 @@ from typed_commands import run_gateway
 from gateway_plugin import MemoryPlugin
 
 LOCK = "The lower lock of the canal is opened with a brass key."
-JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."
+JENKINS, SWITCHED = (
+    "We use Jenkins for our builds.",
+    "We use Buildkite for our builds now instead of Jenkins.",
+)
 RARE = "The keeper of the lighthouse plays the bassoon on Fridays."
 QUESTIONS = (
     "What is the lower lock of the canal opened with?",

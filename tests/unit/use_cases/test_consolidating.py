@@ -83,12 +83,19 @@ async def test_other_words_in_another_voice_are_kept(house):
 
 async def test_an_explicit_change_takes_the_place_of_what_it_changes(house):
     old = await said(house, "We use Jenkins for our builds.")
-    new = await said(house, "We switched from Jenkins to Buildkite.")
-    assert await live(house) == ["We switched from Jenkins to Buildkite."]
+    new = await said(house, "We use Buildkite for our builds now instead of Jenkins.")
+    assert await live(house) == ["We use Buildkite for our builds now instead of Jenkins."]
     found = await got(house, new.id)
     assert [memory.id for memory in found.history] == [old.id, new.id]
     assert found.history[0].state == "superseded"
     assert found.history[0].valid_to == found.memory.valid_from
+
+
+async def test_what_was_stored_by_hand_is_replaced_by_an_explicit_change_that_is_said(house):
+    request = RememberRequest(items=[{"text": "We use Jenkins for our builds."}])
+    await remember(house.ctx, house.access(), request, house.deadline())
+    await said(house, "We use Buildkite for our builds now instead of Jenkins.")
+    assert await live(house) == ["We use Buildkite for our builds now instead of Jenkins."]
 
 
 async def test_a_doubtful_conflict_keeps_both_and_is_flagged(house):
@@ -100,15 +107,15 @@ async def test_a_doubtful_conflict_keeps_both_and_is_flagged(house):
 
 async def test_nobody_else_s_word_and_no_assistant_changes_what_the_user_said(house):
     await said(house, "We use Jenkins for our builds.")
-    await said(house, "We switched from Jenkins to Buildkite in March.", turn={"speaker": "Ben"})
-    await said(house, "I switched the builds from Jenkins to Buildkite today.", role="assistant")
+    await said(house, "We use Buildkite for our builds now instead of Jenkins.", turn={"speaker": "Ben"})
+    await said(house, "I set our builds to use Buildkite now instead of Jenkins.", role="assistant")
     assert "We use Jenkins for our builds." in await live(house)
 
 
 async def test_an_old_conversation_captured_late_replaces_nothing(house):
     await said(house, "We use Jenkins for our builds.")
     earlier = {"occurred_at": house.clock.now_ms() - HOUR_MS}
-    await said(house, "We switched from Jenkins to Buildkite.", turn=earlier)
+    await said(house, "We use Buildkite for our builds now instead of Jenkins.", turn=earlier)
     assert len(await live(house)) == 2
 
 
@@ -145,7 +152,7 @@ async def test_of_two_changes_at_once_one_replaces_and_the_other_is_kept_and_fla
     async def change(replica, tool):
         turn = {
             "role": "user",
-            "text": f"We switched from Jenkins to {tool}.",
+            "text": f"We use {tool} for our builds now instead of Jenkins.",
             "occurred_at": 1 + replica.clock.now_ms(),
         }
         request = AnalyzeRequest(turns=[turn])
@@ -164,16 +171,18 @@ async def test_of_two_changes_at_once_one_replaces_and_the_other_is_kept_and_fla
 async def test_recall_answers_from_what_held_at_a_time(house):
     await said(house, "We use Jenkins for our builds.")
     then = house.clock.now_ms()
-    await said(house, "We switched from Jenkins to Buildkite.")
+    await said(house, "We use Buildkite for our builds now instead of Jenkins.")
     assert await recalled(house, "Jenkins builds", as_of=then) == ["We use Jenkins for our builds."]
     assert await recalled(house, "Jenkins builds", as_of=then - HOUR_MS) == []
     assert await recalled(house, "Jenkins builds", as_of=house.clock.now_ms()) == [
-        "We switched from Jenkins to Buildkite."
+        "We use Buildkite for our builds now instead of Jenkins."
     ]
 
 
 async def test_recall_returns_what_is_superseded_or_forgotten_only_when_asked_to(house):
-    await said(house, "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite.")
+    await said(
+        house, "We use Jenkins for our builds.", "We use Buildkite for our builds now instead of Jenkins."
+    )
     bees = await said(house, "I keep bees on the roof of the office.")
     await forget_memory(house.ctx, house.access(), bees.id, house.deadline())
     assert "We use Jenkins for our builds." not in await recalled(house, "Jenkins builds")

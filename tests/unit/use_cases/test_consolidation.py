@@ -20,7 +20,10 @@ from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
 from relayer.wire.service import ConsolidationRequest, TakeRequest
 
 FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
-JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."
+JENKINS, SWITCHED = (
+    "We use Jenkins for our builds.",
+    "We use Buildkite for our builds now instead of Jenkins.",
+)
 
 
 async def said(house, text, *, agent="researcher", role="user", **changes):
