@@ -26,21 +26,21 @@ from relayer.access.accounts import Accounts
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import probe
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.admin import reports
-from relayer.admin import restore as restoring
-from relayer.admin.backup import Backup, back_up, prune
-from relayer.admin.backup_store import BackupStore
-from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
-from relayer.admin.compact import at_each, compact_namespace
-from relayer.admin.inspect import describe_key, describe_namespace, lines_of, row_of_facts
-from relayer.admin.last_backup import note_backup
-from relayer.admin.repair import repair_namespace
-from relayer.admin.reports import Report
-from relayer.admin.stats import Prices, measure, parse_traffic
-from relayer.admin.verify import StoreReport, verify_namespace, verify_store
 from relayer.errors import ConfigurationError, RelayerError
 from relayer.log.collector import Collector, Stage
 from relayer.log.objects import LogPorts
+from relayer.operator import reports
+from relayer.operator import restore as restoring
+from relayer.operator.backup import Backup, back_up, prune
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
+from relayer.operator.compact import at_each, compact_namespace
+from relayer.operator.inspect import describe_key, describe_namespace, lines_of, row_of_facts
+from relayer.operator.last_backup import note_backup
+from relayer.operator.repair import repair_namespace
+from relayer.operator.reports import Report
+from relayer.operator.stats import Prices, measure, parse_traffic
+from relayer.operator.verify import StoreReport, verify_namespace, verify_store
 from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from operator_site import ROOT
 
-from relayer.admin.catalogue import Kind, read_catalogue
-from relayer.admin.inspect import describe_key, describe_namespace, lines_of
-from relayer.admin.reports import RECALL, WRITE
-from relayer.admin.stats import Prices, Traffic, measure, parse_traffic
 from relayer.log.objects import Layout
+from relayer.operator.catalogue import Kind, read_catalogue
+from relayer.operator.inspect import describe_key, describe_namespace, lines_of
+from relayer.operator.reports import RECALL, WRITE
+from relayer.operator.stats import Prices, Traffic, measure, parse_traffic
 from relayer.testing.recording_store import RecordingStore
 
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]

@@ -6,11 +6,19 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from relayer.admin.catalogue import UNREADABLE, Kind, Listed, incarnation_of, kind_of, read_catalogue, seq_of
 from relayer.domain.namespace import Manifest
 from relayer.errors import NamespaceClosed
 from relayer.lib.work import in_windows
 from relayer.log.objects import LogPorts, ManifestView
+from relayer.operator.catalogue import (
+    UNREADABLE,
+    Kind,
+    Listed,
+    incarnation_of,
+    kind_of,
+    read_catalogue,
+    seq_of,
+)
 
 _GIB = 2**30
 # Calls that stores charge as writes; deletes are free with all that publish a price for them.

@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import Any
 
 from relayer.access.quotas import Quota
-from relayer.admin.backup import Backup
-from relayer.admin.catalogue import Finding, Listed
-from relayer.admin.inspect import Lines
-from relayer.admin.repair import Repair, Replacement
-from relayer.admin.restore import Restoration
-from relayer.admin.stats import Prices, Stats, Traffic
-from relayer.admin.verify import NamespaceReport, StoreReport
+from relayer.operator.backup import Backup
+from relayer.operator.catalogue import Finding, Listed
+from relayer.operator.inspect import Lines
+from relayer.operator.repair import Repair, Replacement
+from relayer.operator.restore import Restoration
+from relayer.operator.stats import Prices, Stats, Traffic
+from relayer.operator.verify import NamespaceReport, StoreReport
 from relayer.wire.fields import render_time
 
 # What a warm relayer asks of its store, by the protocol: a write alone in its entry is one create, a strong recall one get.

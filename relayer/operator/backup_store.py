@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.admin.catalogue import seq_of
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import LogPorts, ObjectSealer, Place
+from relayer.operator.catalogue import seq_of
 from relayer.ports import Created, Exists, Found, Throttled
 from relayer.wire.sealing import ObjectType
 

@@ -11,8 +11,16 @@ import msgspec
 
 from relayer.access.accounts import account_at
 from relayer.access.relayer_check import begin_restore, begun_restore, end_restore
-from relayer.admin.backup_store import BackupHead, BackupStore, Erased, Row, create
-from relayer.admin.catalogue import (
+from relayer.domain.operations import Erase, Origin
+from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
+from relayer.log.collector import Collector
+from relayer.log.erasure.destruction import destroy
+from relayer.log.erasure.memories import MemoryEraser, report_of
+from relayer.log.erasure.reports import ErasureReports, Stage
+from relayer.log.namespace_log import NamespaceLog
+from relayer.log.objects import Layout, LogPorts, ObjectSealer
+from relayer.operator.backup_store import BackupHead, BackupStore, Erased, Row, create
+from relayer.operator.catalogue import (
     UNREADABLE,
     Finding,
     Flaw,
@@ -24,16 +32,8 @@ from relayer.admin.catalogue import (
     seq_of,
     unseen,
 )
-from relayer.admin.repair import repair_namespace
-from relayer.admin.verify import unnamed
-from relayer.domain.operations import Erase, Origin
-from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
-from relayer.log.collector import Collector
-from relayer.log.erasure.destruction import destroy
-from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.reports import ErasureReports, Stage
-from relayer.log.namespace_log import NamespaceLog
-from relayer.log.objects import Layout, LogPorts, ObjectSealer
+from relayer.operator.repair import repair_namespace
+from relayer.operator.verify import unnamed
 from relayer.ports import Found, Swapped
 
 _NONCE_SIZE = 16
