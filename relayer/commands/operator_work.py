@@ -6,7 +6,6 @@ A command's options are the parameters of its function and the settings that nam
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import stat
 import sys
@@ -39,7 +38,7 @@ from relayer.operator.inspect import describe_key, describe_namespace, lines_of,
 from relayer.operator.last_backup import note_backup
 from relayer.operator.repair import repair_namespace
 from relayer.operator.reports import Report
-from relayer.operator.stats import Prices, measure, parse_traffic
+from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
 from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
@@ -248,31 +247,6 @@ def read_secret(file: Path) -> bytes:
         raise ConfigurationError(str(error)) from error
 
 
-def parse_prices(given: str | None) -> Prices:
-    """Parse ``writes=5,reads=0.4``; what is not named has its usual price.
-
-    Raises:
-        ConfigurationError: a name or a number is none.
-    """
-    usual = Prices()
-    names = {"writes": usual.writes, "reads": usual.reads, "gib-month": usual.gib_month}
-    for part in (given or "").split(","):
-        name, _, value = part.partition("=")
-        if not part:
-            continue
-        try:
-            price = float(value)
-        except ValueError:
-            price = math.nan
-        if name.strip() not in names or not 0 <= price < math.inf:
-            raise ConfigurationError(
-                "--prices: write as in writes=5,reads=0.4,gib-month=0.023: per million writes, per million reads, per GiB "
-                "and month"
-            )
-        names[name.strip()] = price
-    return Prices(names["writes"], names["reads"], names["gib-month"])
-
-
 def text_of(file: str) -> str:
     """Return what a file holds, or standard input for ``-``.
 
@@ -361,23 +335,18 @@ async def inspect(
 async def stats(
     site: Site,
     *,
-    prices: Annotated[
-        str | None,
-        typer.Option(help="As in writes=5,reads=0.4,gib-month=0.023: per million, per million, per GiB."),
-    ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="File with a relayer's /metrics, or - : cost of its requests.")
+        str | None, typer.Option(help="File with a relayer's /metrics, or - : count store requests.")
     ] = None,
 ) -> Report:
-    """Count what a store holds, how much of it is garbage, and what it costs.
+    """Count what a store holds, and how much of it is garbage.
 
-    Example: memrelay stats --prices writes=5,reads=0.4,gib-month=0.023
+    Example: memrelay stats --json
     """
-    table = parse_prices(prices)
     traffic = parse_traffic(text_of(metrics)) if metrics is not None else None
     measured = await measure(site.ports, site.known)
     quotas = Quotas(site.ports, site.settings.quota, read_quotas(site.settings.quotas))
-    return reports.stats(measured, table, traffic, quotas.of)
+    return reports.stats(measured, traffic, quotas.of)
 
 
 @store_command("compacting")
