@@ -28,7 +28,7 @@ _GROUP: Final = "group"
 def platform_id(platform: str, name: str) -> str:
     """Return the id of a person or a chat as memories have it: folded, and without white space or commas."""
     folded = unicodedata.normalize("NFKC", name).strip().casefold()
-    known = f"{platform.strip().casefold()}:{quote(folded, safe=':@+!#$*~')}"
+    known = f"{quote(platform.strip().casefold())}:{quote(folded, safe=':@+!#$*~')}"
     return known if len(known) <= _MAX_ID else f"hashed:{hashlib.sha256(known.encode()).hexdigest()}"
 
 

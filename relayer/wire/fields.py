@@ -278,10 +278,13 @@ KindName = Literal[
     "statement", "fact", "preference", "decision", "event", "task", "summary", "profile", "imported"
 ]
 AudienceName = Literal["agent", "direct", "group"]
-PlaceName = Annotated[str, StringConstraints(pattern=r"^[^\s,]{0,200}$")]
+PlaceName = Annotated[str, StringConstraints(pattern=r"^[\x21-\x2b\x2d-\x7e]{0,200}$")]
 """A chat, or a person, by platform and id: ``telegram:-100123``; "" where there is none or it is not known."""
 AudienceFilter = Annotated[
-    str, StringConstraints(pattern=r"^(agent|(direct|group)(:[^\s,]{0,200})?|group@[^\s,]{0,200})$")
+    str,
+    StringConstraints(
+        pattern=r"^(agent|(direct|group)(:[\x21-\x2b\x2d-\x7e]{0,200})?|group@[\x21-\x2b\x2d-\x7e]{0,200})$"
+    ),
 ]
 """Memories of one audience: all of them, those of one place, or those that one person said in any group.
 

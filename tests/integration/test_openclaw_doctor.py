@@ -50,15 +50,6 @@ def test_where_nothing_is_wrong_it_proves_recall_and_capture_for_each_agent(serv
         assert found.endswith("no turn was noted yet: send one, and look again")
 
 
-def test_an_agent_called_like_the_default_agents_namespace_is_warned_of(serve, examine):
-    checks, code = examine(serve("--accounts", "open").url, agents=("main", "default", "research"))
-    assert (checks["default agent"]["ok"], checks["default agent"]["warning"], code) == (True, True, 0)
-    assert checks["default agent"]["found"].startswith(
-        "main's memories are in namespace default; agent default "
-    )
-    assert not checks["openclaw agent names"]["warning"]
-
-
 def test_a_setting_that_makes_the_hosts_agents_one_is_warned_of(serve, examine):
     url = serve("--accounts", "open").url
     checks, code = examine(url, config={"url": url, "command": str(BRIDGE), "agent": "coder"})
