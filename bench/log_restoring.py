@@ -12,9 +12,9 @@ from relayer.access.accounts import Accounts
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
-from relayer.admin.backup import back_up
-from relayer.admin.backup_store import BackupStore
-from relayer.admin.restore import restore
+from relayer.operator.backup import back_up
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.restore import restore
 from relayer.ports import ObjectStore
 from relayer.use_cases.recall import recall
 from relayer.wire.schemas import RecallRequest

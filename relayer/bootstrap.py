@@ -14,7 +14,6 @@ from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.local_embedder.runtime import give_back
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.admin.last_backup import last_backup
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.changes import statement_of
@@ -47,6 +46,7 @@ from relayer.models import Models, fact_work
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
+from relayer.operator.last_backup import last_backup
 from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials

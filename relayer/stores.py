@@ -7,10 +7,10 @@ from functools import partial
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.admin.probe import probe, probe_erasure, probe_unless_known
 from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise
 from relayer.log.objects import TRUST_MS, Layout, LogPorts
+from relayer.operator.probe import probe, probe_erasure, probe_unless_known
 from relayer.ports import Clock, ObjectStore, Randomness
 from relayer.process import product_version
 from relayer.settings.config import RelayerSettings, objects_directory

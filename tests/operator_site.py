@@ -13,7 +13,6 @@ from doubles.seeded_randomness import SeededRandomness
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.admin.catalogue import Listed, read_catalogue
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import Erase, Origin
@@ -24,6 +23,7 @@ from relayer.log.objects import LogPorts, ManifestView
 from relayer.log.replica import Replica
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.context import Context
+from relayer.operator.catalogue import Listed, read_catalogue
 from relayer.ports import Found, ObjectStore
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock

@@ -19,13 +19,13 @@ import typer
 from nacl.signing import SigningKey
 
 from relayer.access.accounts import Accounts, DelegateKey, Registration, registration_at
-from relayer.admin.reports import Report
 from relayer.commands.operator_work import Site, store_command
 from relayer.errors import ConfigurationError, CorruptNamespace
 from relayer.health import own_url
 from relayer.http.compat.names import address_of, inner_account, is_shown_account
 from relayer.http.compat.public import PACKAGE_ID
 from relayer.log.objects import LogPorts
+from relayer.operator.reports import Report
 from relayer.settings.keys import make_key_file
 from relayer.wire.command_line import JsonOption, tell
 from relayer.wire.errors import InvalidSecret

@@ -15,7 +15,7 @@ _PLACE = ("data", "store", "endpoint_url", "region", "config")
 _COMMANDS = {
     "verify": "Look whether a store is what was written. Exit code 1: something is damaged or lost.",
     "inspect": "Say what a namespace or an object is: sizes, times and counts, and nothing of what was said.",
-    "stats": "Count what a store holds, how much of it is garbage, and what it costs.",
+    "stats": "Count what a store holds, and how much of it is garbage.",
     "repair": "Make damaged logs readable again, and say what is lost. Stop the relayers before --apply.",
     "compact": "Turn the newest entries of logs into segments now; relayers may run.",
     "collect": "Delete what was compacted or replaced, as far as its time has come; relayers may run.",

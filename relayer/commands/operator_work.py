@@ -6,7 +6,6 @@ A command's options are the parameters of its function and the settings that nam
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import stat
 import sys
@@ -26,21 +25,21 @@ from relayer.access.accounts import Accounts
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import probe
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.admin import reports
-from relayer.admin import restore as restoring
-from relayer.admin.backup import Backup, back_up, prune
-from relayer.admin.backup_store import BackupStore
-from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
-from relayer.admin.compact import at_each, compact_namespace
-from relayer.admin.inspect import describe_key, describe_namespace, lines_of, row_of_facts
-from relayer.admin.last_backup import note_backup
-from relayer.admin.repair import repair_namespace
-from relayer.admin.reports import Report
-from relayer.admin.stats import Prices, measure, parse_traffic
-from relayer.admin.verify import StoreReport, verify_namespace, verify_store
 from relayer.errors import ConfigurationError, RelayerError
 from relayer.log.collector import Collector, Stage
 from relayer.log.objects import LogPorts
+from relayer.operator import reports
+from relayer.operator import restore as restoring
+from relayer.operator.backup import Backup, back_up, prune
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
+from relayer.operator.compact import at_each, compact_namespace
+from relayer.operator.inspect import describe_key, describe_namespace, lines_of, row_of_facts
+from relayer.operator.last_backup import note_backup
+from relayer.operator.repair import repair_namespace
+from relayer.operator.reports import Report
+from relayer.operator.stats import measure, parse_traffic
+from relayer.operator.verify import StoreReport, verify_namespace, verify_store
 from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key
@@ -248,31 +247,6 @@ def read_secret(file: Path) -> bytes:
         raise ConfigurationError(str(error)) from error
 
 
-def parse_prices(given: str | None) -> Prices:
-    """Parse ``writes=5,reads=0.4``; what is not named has its usual price.
-
-    Raises:
-        ConfigurationError: a name or a number is none.
-    """
-    usual = Prices()
-    names = {"writes": usual.writes, "reads": usual.reads, "gib-month": usual.gib_month}
-    for part in (given or "").split(","):
-        name, _, value = part.partition("=")
-        if not part:
-            continue
-        try:
-            price = float(value)
-        except ValueError:
-            price = math.nan
-        if name.strip() not in names or not 0 <= price < math.inf:
-            raise ConfigurationError(
-                "--prices: write as in writes=5,reads=0.4,gib-month=0.023: per million writes, per million reads, per GiB "
-                "and month"
-            )
-        names[name.strip()] = price
-    return Prices(names["writes"], names["reads"], names["gib-month"])
-
-
 def text_of(file: str) -> str:
     """Return what a file holds, or standard input for ``-``.
 
@@ -361,23 +335,18 @@ async def inspect(
 async def stats(
     site: Site,
     *,
-    prices: Annotated[
-        str | None,
-        typer.Option(help="As in writes=5,reads=0.4,gib-month=0.023: per million, per million, per GiB."),
-    ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="File with a relayer's /metrics, or - : cost of its requests.")
+        str | None, typer.Option(help="File with a relayer's /metrics, or - : count store requests.")
     ] = None,
 ) -> Report:
-    """Count what a store holds, how much of it is garbage, and what it costs.
+    """Count what a store holds, and how much of it is garbage.
 
-    Example: memrelay stats --prices writes=5,reads=0.4,gib-month=0.023
+    Example: memrelay stats --json
     """
-    table = parse_prices(prices)
     traffic = parse_traffic(text_of(metrics)) if metrics is not None else None
     measured = await measure(site.ports, site.known)
     quotas = Quotas(site.ports, site.settings.quota, read_quotas(site.settings.quotas))
-    return reports.stats(measured, table, traffic, quotas.of)
+    return reports.stats(measured, traffic, quotas.of)
 
 
 @store_command("compacting")

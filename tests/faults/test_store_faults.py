@@ -24,10 +24,10 @@ from signed_calls import Gateway
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import S3Store, Timeouts
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.admin.probe import probe_unless_known
 from relayer.crypto import RelayerKeys
 from relayer.errors import StoreError
 from relayer.log.objects import Layout, LogPorts
+from relayer.operator.probe import probe_unless_known
 from relayer.process import product_version
 from relayer.testing.local_relayer import RELAYER_KEY
 

@@ -15,9 +15,6 @@ from stored_fields import stored_fields
 
 from relayer.access.fleet import FleetKeys
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.admin.backup import back_up
-from relayer.admin.backup_store import BackupStore
-from relayer.admin.last_backup import note_backup
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import (
     EXTRACT,
@@ -36,6 +33,9 @@ from relayer.log.erasure.reports import ErasureReports
 from relayer.log.objects import LogPorts
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
+from relayer.operator.backup import back_up
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.last_backup import note_backup
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder

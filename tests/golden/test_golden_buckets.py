@@ -26,13 +26,13 @@ from stored_fields import stored_fields
 
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
-from relayer.admin.last_backup import last_backup
-from relayer.admin.restore import restore
-from relayer.admin.verify import verify_store
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, PointerState
 from relayer.domain.operations import ENTRY_VERSION
 from relayer.log.index_file import model_tag
 from relayer.log.segments import PAGE_FORMAT
+from relayer.operator.last_backup import last_backup
+from relayer.operator.restore import restore
+from relayer.operator.verify import verify_store
 from relayer.use_cases.transcripts import transcript
 from relayer.wire.service import TranscriptRequest
 

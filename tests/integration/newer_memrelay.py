@@ -57,11 +57,11 @@ def write() -> None:
 
     from relayer.adapters.directory_store import DirectoryStore
     from relayer.adapters.system import SystemClock, SystemRandomness
-    from relayer.admin.catalogue import read_catalogue
     from relayer.crypto import RelayerKeys
     from relayer.domain.operations import Forget
     from relayer.log.namespace_log import NamespaceLog
     from relayer.log.objects import LogPorts, ManifestView
+    from relayer.operator.catalogue import read_catalogue
     from relayer.ports import Swapped
 
     async def work() -> None:

@@ -83,6 +83,14 @@ def test_compact_stats_and_inspect_say_what_is_there(data: Path) -> None:
     assert "1 segments made" in memrelay("compact", data=data).stdout
     stats = json.loads(memrelay("stats", "--json", data=data).stdout)
     assert (stats["entries"], stats["segments"], stats["garbage"]["covered_slots"]["objects"]) == (3, 1, 3)
+    assert stats["traffic"] is None
+    metrics = data.parent / "metrics"
+    metrics.write_text(
+        'memrelay_store_requests_total{call="create",end="created"} 3.0\n'
+        'memrelay_http_requests_total{route="/v1/remember",status="200"} 6.0\n'
+    )
+    counted = memrelay("stats", "--metrics", str(metrics), data=data).stdout
+    assert "0.500 writes and 0.000 reads of the store" in counted
     shown = memrelay("inspect", "researcher", data=data).stdout
     assert "memories" in shown
     assert "3 live" in shown
@@ -156,9 +164,6 @@ def test_a_backup_that_was_killed_is_completed_by_the_next_one(
     [
         (["verify", "--account", "0x12"], "--account"),
         (["verify", "--namespace", "nobody"], "--namespace"),
-        (["stats", "--prices", "apples=3"], "--prices"),
-        (["stats", "--prices", "writes=nan"], "--prices"),
-        (["stats", "--prices", "writes=-1"], "--prices"),
         (["verify", "--agent-secret-file", "."], "is a directory"),
         (["backup", "--to", ""], "--to"),
         (["stats", "--metrics", "nowhere"], "--metrics"),

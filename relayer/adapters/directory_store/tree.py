@@ -336,7 +336,9 @@ class Tree:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self.root)
+        # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, dir_fd=self.root)
         try:
             yield descriptor
         finally:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
-from relayer.admin.last_backup import note_backup
 from relayer.errors import EmbedderUnavailable
 from relayer.http.limits import AGENT, RATE_CAUSES, Limits
 from relayer.http.problems import HttpProblem
+from relayer.operator.last_backup import note_backup
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 

@@ -10,20 +10,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from relayer.admin.catalogue import (
-    UNREADABLE,
-    Finding,
-    Flaw,
-    Kind,
-    Listed,
-    Progress,
-    kind_of,
-    read_catalogue,
-    read_reports,
-    sound,
-    unseen,
-)
-from relayer.admin.walk import Walk, walk_log
 from relayer.crypto import FleetPair, NamespaceKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import (
@@ -41,6 +27,20 @@ from relayer.domain.operations import (
 from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
 from relayer.log.erasure.reports import What
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer
+from relayer.operator.catalogue import (
+    UNREADABLE,
+    Finding,
+    Flaw,
+    Kind,
+    Listed,
+    Progress,
+    kind_of,
+    read_catalogue,
+    read_reports,
+    sound,
+    unseen,
+)
+from relayer.operator.walk import Walk, walk_log
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import AgentKeys

@@ -8,8 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from relayer.admin.backup_store import FORMAT, BackupHead, BackupStore, Erased, Row
-from relayer.admin.catalogue import (
+from relayer.domain.namespace import Manifest
+from relayer.domain.operations import Erase, decode_operation
+from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
+from relayer.lib.work import together
+from relayer.log.erasure.reports import What
+from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, Slots
+from relayer.log.segments import Segments
+from relayer.operator.backup_store import FORMAT, BackupHead, BackupStore, Erased, Row
+from relayer.operator.catalogue import (
     RESTORE,
     UNREADABLE,
     Finding,
@@ -25,14 +32,7 @@ from relayer.admin.catalogue import (
     seq_of,
     unseen,
 )
-from relayer.admin.walk import walk_log
-from relayer.domain.namespace import Manifest
-from relayer.domain.operations import Erase, decode_operation
-from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
-from relayer.lib.work import together
-from relayer.log.erasure.reports import What
-from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, Slots
-from relayer.log.segments import Segments
+from relayer.operator.walk import walk_log
 
 _ROUNDS = 5
 _SLOTS_AT_ONCE = 8

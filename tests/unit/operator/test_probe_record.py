@@ -6,10 +6,10 @@ import pytest
 from doubles.seeded_randomness import SeededRandomness
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.admin.probe import KEPT_MS, probe, probe_unless_known
 from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise
 from relayer.log.objects import Layout, LogPorts
+from relayer.operator.probe import KEPT_MS, probe, probe_unless_known
 from relayer.ports import CreateOutcome, Found
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.admin.repair import repair_namespace
-from relayer.admin.verify import verify_store
 from relayer.errors import CorruptNamespace
 from relayer.log.objects import Layout
+from relayer.operator.repair import repair_namespace
+from relayer.operator.verify import verify_store
 
 TEXTS = [
     f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green", "grey"))

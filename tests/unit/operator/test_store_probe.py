@@ -12,8 +12,8 @@ from doubles.seeded_randomness import SeededRandomness
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
-from relayer.admin.probe import RACERS, ROUNDS, probe, probe_erasure
 from relayer.errors import BrokenPromise, StoreMisconfigured, StoreUnavailable, VersionsHidden
+from relayer.operator.probe import RACERS, ROUNDS, probe, probe_erasure
 from relayer.ports import Changed, Created, CreateOutcome, Exists, Found, GetOutcome, SwapOutcome, Swapped
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from relayer.admin.catalogue import REPAIR, UNREADABLE, Finding, Flaw, seq_of
 from relayer.domain.namespace import Manifest, Position, SegmentRow, genesis
 from relayer.domain.state import NamespaceState
 from relayer.errors import NamespaceClosed, UpgradeRequired
 from relayer.lib.work import AT_ONCE, together
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ManifestView, SeenManifest, Slots
 from relayer.log.segments import Segments
+from relayer.operator.catalogue import REPAIR, UNREADABLE, Finding, Flaw, seq_of
 
 Visit = Callable[[LinkedEntry], None]
 _ROUNDS = 3

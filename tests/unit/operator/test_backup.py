@@ -10,10 +10,6 @@ from operator_site import ROOT, Site
 
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.memory_store import MemoryStore
-from relayer.admin.backup import back_up, prune
-from relayer.admin.backup_store import BackupStore
-from relayer.admin.restore import restore
-from relayer.admin.verify import verify_store
 from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
 from relayer.log.collector import Collector
@@ -21,6 +17,10 @@ from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureReports, Stage
 from relayer.log.objects import Layout, LogPorts
+from relayer.operator.backup import back_up, prune
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.restore import restore
+from relayer.operator.verify import verify_store
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire import codec as ulid
 
@@ -182,7 +182,7 @@ async def test_what_was_erased_does_not_come_back_from_an_older_backup(site, vau
 
 
 async def sealed_text(site, index: int) -> bytes:
-    from relayer.admin.walk import walk_log
+    from relayer.operator.walk import walk_log
 
     listed, found = await site.listed(), []
 

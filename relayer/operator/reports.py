@@ -9,18 +9,15 @@ from itertools import groupby
 from typing import Any
 
 from relayer.access.quotas import Quota
-from relayer.admin.backup import Backup
-from relayer.admin.catalogue import Finding, Listed
-from relayer.admin.inspect import Lines
-from relayer.admin.repair import Repair, Replacement
-from relayer.admin.restore import Restoration
-from relayer.admin.stats import Prices, Stats, Traffic
-from relayer.admin.verify import NamespaceReport, StoreReport
+from relayer.operator.backup import Backup
+from relayer.operator.catalogue import Finding, Listed
+from relayer.operator.inspect import Lines
+from relayer.operator.repair import Repair, Replacement
+from relayer.operator.restore import Restoration
+from relayer.operator.stats import Stats, Traffic
+from relayer.operator.verify import NamespaceReport, StoreReport
 from relayer.wire.fields import render_time
 
-# What a warm relayer asks of its store, by the protocol: a write alone in its entry is one create, a strong recall one get.
-WRITE = Traffic(writes=1, reads=0)
-RECALL = Traffic(writes=0, reads=1)
 _WIDTH = 10
 # Accounts that are shown one by one.
 _LARGEST = 10
@@ -145,16 +142,12 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(runs)
 
 
-def stats(
-    measured: Stats, prices: Prices, traffic: Traffic | None, quota_of: Callable[[str], Quota]
-) -> Report:
-    """Show amounts and costs in the currency of the prices, and the accounts that keep most beside what they may keep."""
+def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Quota]) -> Report:
+    """Show amounts, and the largest accounts with their quotas."""
     total, garbage = measured.total, measured.garbage
     covered, loose = garbage.covered_slots, garbage.unnamed
     dead = covered.bytes + loose.bytes
     share = dead / total.bytes if total.bytes else 0.0
-    monthly, writes, recalls = measured.monthly(prices), WRITE.per_million(prices), RECALL.per_million(prices)
-    counted = None if traffic is None else traffic.per_million(prices)
     kinds = sorted(measured.kinds.items(), key=lambda item: -item[1].bytes)
     lines = [
         ("accounts", f"{measured.accounts:,}"),
@@ -166,12 +159,10 @@ def stats(
         ("garbage", f"{dead:,} bytes ({share:.0%}), which collection deletes"),
         ("  in segments", f"{covered.objects:,} entries that segments hold as well"),
         ("  unnamed", f"{loose.objects:,} objects that no manifest names"),
-        ("per month", f"{monthly:.4f} to keep it"),
-        ("per million", f"{writes:.2f} writes, {recalls:.2f} recalls, of a warm relayer"),
     ]
     if traffic is not None:
-        asked = f"{traffic.writes:.3f} writes and {traffic.reads:.3f} reads of the store for each"
-        lines.append(("  as counted", f"{counted:.2f} for requests as they came: {asked}"))
+        asked = f"{traffic.writes:.3f} writes and {traffic.reads:.3f} reads of the store, on average"
+        lines.append(("per request", asked))
     for account, keeps in list(measured.by_account.items())[:_LARGEST]:
         most = asdict(quota_of(account))
         amounts = (
@@ -183,13 +174,7 @@ def stats(
         lines.append(
             ("PROBLEM", f"{measured.unread_manifests} manifests do not open: memrelay verify names them")
         )
-    cost = {
-        "per_month": monthly,
-        "million_writes": writes,
-        "million_recalls": recalls,
-        "million_requests_as_counted": counted,
-    }
-    return Report(lines, row_of(measured) | {"cost": cost})
+    return Report(lines, row_of(measured) | {"traffic": row_of(traffic)})
 
 
 def backup(done: Backup, dropped: int) -> Report:

@@ -1,4 +1,4 @@
-"""How much there is in a store, how much of it is garbage, and what it costs."""
+"""Count what a store holds, and how much of it is garbage."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from relayer.admin.catalogue import UNREADABLE, Kind, Listed, incarnation_of, kind_of, read_catalogue, seq_of
 from relayer.domain.namespace import Manifest
 from relayer.errors import NamespaceClosed
 from relayer.lib.work import in_windows
 from relayer.log.objects import LogPorts, ManifestView
+from relayer.operator.catalogue import (
+    UNREADABLE,
+    Kind,
+    Listed,
+    incarnation_of,
+    kind_of,
+    read_catalogue,
+    seq_of,
+)
 
-_GIB = 2**30
-# Calls that stores charge as writes; deletes are free with all that publish a price for them.
+# Object stores charge these calls as writes, and deletes not at all.
 _WRITE_CALLS = frozenset({"create", "swap", "list"})
 _READ_CALLS = frozenset({"get", "versions"})
 
@@ -32,27 +39,11 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """What a store charges, in any currency: for a million writes, a million reads, and a GiB kept for a month.
-
-    The defaults are the list prices of Amazon S3 Standard in us-east-1, in US dollars.
-    """
-
-    writes: float = 5.0
-    reads: float = 0.4
-    gib_month: float = 0.023
-
-
-@dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests to a store for one request to a relayer, by whether the store charges them as writes or as reads."""
+    """Average store requests for one request to a relayer, split as object stores charge them."""
 
     writes: float
     reads: float
-
-    def per_million(self, prices: Prices) -> float:
-        """Return what a million requests to the relayer cost in requests to the store."""
-        return self.writes * prices.writes + self.reads * prices.reads
 
 
 @dataclass(slots=True)
@@ -102,10 +93,6 @@ class Stats:
         """Everything."""
         kinds = self.kinds.values()
         return Amount(sum(item.objects for item in kinds), sum(item.bytes for item in kinds))
-
-    def monthly(self, prices: Prices) -> float:
-        """Return what keeping everything costs in a month."""
-        return self.total.bytes / _GIB * prices.gib_month
 
 
 @dataclass(slots=True)

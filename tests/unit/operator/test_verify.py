@@ -7,10 +7,10 @@ from operator_site import ROOT
 
 from relayer.access.accounts import Accounts
 from relayer.access.fleet import FleetKeys
-from relayer.admin.catalogue import Flaw, read_catalogue
-from relayer.admin.verify import verify_store
 from relayer.errors import WrongRelayerKey
 from relayer.log.objects import Layout
+from relayer.operator.catalogue import Flaw, read_catalogue
+from relayer.operator.verify import verify_store
 
 SECRET = ROOT.agent("researcher").secret
 TEXTS = [

@@ -9,14 +9,14 @@ from itertools import zip_longest
 
 import msgspec
 
-from relayer.admin.catalogue import Finding, Flaw, Listed, seq_of, sound
-from relayer.admin.walk import walk_log
 from relayer.domain.bodies import take_out
 from relayer.domain.namespace import MANIFEST_FORMAT, Manifest, SegmentRow, genesis
 from relayer.domain.operations import ENTRY_VERSION, Entry
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, SeenManifest, Slots
 from relayer.log.segments import PackBuilder, PackPlace, Segments, open_pack, salvage_pack
+from relayer.operator.catalogue import Finding, Flaw, Listed, seq_of, sound
+from relayer.operator.walk import walk_log
 from relayer.ports import Created, Exists, Found, Swapped
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
 from relayer.access.accounts import account_at
 from relayer.access.relayer_check import begin_restore, begun_restore, end_restore
-from relayer.admin.backup_store import BackupHead, BackupStore, Erased, Row, create
-from relayer.admin.catalogue import (
-    UNREADABLE,
-    Finding,
-    Flaw,
-    Kind,
-    Listed,
-    Progress,
-    incarnation_of,
-    kind_of,
-    seq_of,
-    unseen,
-)
-from relayer.admin.repair import repair_namespace
-from relayer.admin.verify import unnamed
+from relayer.domain.namespace import Pointer
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
 from relayer.log.collector import Collector
@@ -34,7 +21,25 @@ from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, Stage
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
+from relayer.operator.backup_store import BackupHead, BackupStore, Erased, Row, create
+from relayer.operator.catalogue import (
+    UNREADABLE,
+    Finding,
+    Flaw,
+    Kind,
+    Listed,
+    Progress,
+    incarnation_of,
+    kind_of,
+    pointer_key,
+    seq_of,
+    unseen,
+)
+from relayer.operator.repair import repair_namespace
+from relayer.operator.verify import unnamed
 from relayer.ports import Found, Swapped
+
+T = TypeVar("T")
 
 _NONCE_SIZE = 16
 _OLDER = "an older run may have it: --run"
@@ -203,13 +208,15 @@ class _Worker:
             self._below[incarnation_of(row.key) or b""].append(row)
         self._erased = {row.incarnation: row for row in erased}
         self._done = done
+        self._sealer = ObjectSealer(target)
 
     async def run(self, progress: Progress) -> None:
         accounts: dict[str, str] = {}
         for row in self._rows[Kind.ACCOUNT]:
             data = await self._fetch(row)
-            if data is not None:
-                accounts[row.key.split("/")[1]] = account_at(self._target.keys, row.key, data)
+            account = data and self._opened(row, account_at, self._target.keys, row.key, data)
+            if data and account:
+                accounts[row.key.split("/")[1]] = account
                 await self._put(row.key, data)
         await self._erasures()
         for row in progress(self._rows[Kind.POINTER]):
@@ -220,7 +227,7 @@ class _Worker:
         reports = ErasureReports(self._target)
         for row in self._rows[Kind.ERASURE]:
             data = await self._fetch(row)
-            if data is None:
+            if data is None or self._opened(row, reports.open, row.key, data) is None:
                 continue
             await self._put(row.key, data)
             seen = await reports.read(row.key)
@@ -237,7 +244,17 @@ class _Worker:
             )
         if data is None or account is None:
             return
-        listed = Listed(account, row.key, ObjectSealer(self._target).unseal_pointer(account, row.key, data))
+        pointer = self._opened(row, self._pointer, account, row.key, data)
+        if pointer is not None:
+            await self._namespace(row, data, Listed(account, row.key, pointer))
+
+    def _pointer(self, account: str, key: str, data: bytes) -> Pointer:
+        pointer = self._sealer.unseal_pointer(account, key, data)
+        if pointer_key(self._target, account, pointer.name) != key:
+            raise CorruptNamespace("a pointer names another namespace than its key")
+        return pointer
+
+    async def _namespace(self, row: Row, data: bytes, listed: Listed) -> None:
         known = self._erased.get(listed.incarnation)
         if listed.live and known is not None and known.gone:
             await self._destroy(listed)
@@ -270,12 +287,36 @@ class _Worker:
                 await self._index(row)
                 continue
             data = await self._fetch(row)
-            if data is None:
+            if data is None or not self._belongs(listed, row, data):
                 missing.add(kind_of(row.key))
             else:
                 await self._put(row.key, data)
         # Mended before anybody can write to it: a relayer would take the first gap for the end of the log.
         return not missing or (Kind.KEYRING not in missing and await self._mend(listed))
+
+    def _belongs(self, listed: Listed, row: Row, data: bytes) -> bool:
+        """Return False, with a finding, for a keyring or manifest that is another namespace's or names what the run lacks."""
+        place = listed.account, listed.incarnation, row.key, data
+        if kind_of(row.key) is Kind.KEYRING:
+            return self._opened(row, self._sealer.unseal_keyring, *place) is not None
+        if kind_of(row.key) is not Kind.MANIFEST:
+            return True
+        manifest = self._opened(row, self._sealer.unseal_manifest, *place)
+        if manifest is None:
+            return False
+        there = {item.key for item in self._below[listed.incarnation]}
+        beyond = [segment.key for segment in manifest.segments if segment.key not in there]
+        if beyond:
+            self._find(Flaw.DAMAGED, row.key, f"the manifest names {beyond[0]}, which the run does not have")
+        return not beyond
+
+    def _opened(self, row: Row, unseal: Callable[..., T], *arguments: object) -> T | None:
+        """Return what ``unseal`` returns; None, and a finding, if the object does not belong at its key."""
+        try:
+            return unseal(*arguments)
+        except CorruptNamespace as error:
+            self._find(Flaw.DAMAGED, row.key, str(error))
+            return None
 
     async def _index(self, row: Row) -> None:
         """Write a stored index, if the backup has it whole: the log holds all of it, so nothing is lost without it."""

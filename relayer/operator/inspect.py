@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from relayer.admin.catalogue import (
+from relayer.domain.namespace import Manifest
+from relayer.domain.operations import Entry, Malformed, decode_operation
+from relayer.errors import NamespaceClosed, RelayerError
+from relayer.log.objects import LogPorts, ManifestView, ObjectSealer, Slots
+from relayer.log.segments import PackPlace, open_pack
+from relayer.operator.catalogue import (
     UNREADABLE,
     Catalogue,
     Kind,
@@ -19,12 +24,7 @@ from relayer.admin.catalogue import (
     seq_of,
     sound,
 )
-from relayer.admin.walk import walk_log
-from relayer.domain.namespace import Manifest
-from relayer.domain.operations import Entry, Malformed, decode_operation
-from relayer.errors import NamespaceClosed, RelayerError
-from relayer.log.objects import LogPorts, ManifestView, ObjectSealer, Slots
-from relayer.log.segments import PackPlace, open_pack
+from relayer.operator.walk import walk_log
 from relayer.wire.fields import render_time
 
 Lines = list[tuple[str, str]]

@@ -19,15 +19,26 @@ from typing import TypeVar
 
 import msgspec
 
-from relayer.admin.catalogue import seq_of
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import LogPorts, ObjectSealer, Place
-from relayer.ports import Created, Exists, Found, Throttled
+from relayer.operator.catalogue import Kind, kind_of, seq_of
+from relayer.ports import Created, Exists, Found, Throttled, check_key
 from relayer.wire.sealing import ObjectType
 
 FORMAT = 1
 _ROWS_PER_PAGE = 20_000
 _NAME = re.compile(r"(?:data|keyrings)/(.+)-([0-9a-f]{64})")
+_NUMBERED = re.compile(r"(?:runs|ledger)/[0-9]{20}")
+_KINDS = frozenset(
+    {
+        *(Kind.ENTRY, Kind.SEGMENT, Kind.INDEX, Kind.MANIFEST),
+        *(Kind.KEYRING, Kind.POINTER, Kind.ACCOUNT, Kind.ERASURE),
+    }
+)
+# No run, ledger or page is near this size.
+_LARGEST = 1 << 30
+# Entries and keyrings are smaller.
+_SPARE = 16 * 1024 * 1024
 _ATTEMPTS = 5
 
 
@@ -134,8 +145,11 @@ class BackupStore:
         """
         name = _name(row.key, row.digest)
         for _ in range(2):  # an answer that was cut short is asked for once more
-            found = await self.ports.get(name)
-            if found is None:
+            # Read no more of a huge file than shows that it is not the object. A row's size may be that of a copy
+            # which was cut when it was listed and has been brought back since, so small sizes are not trusted.
+            end = max(row.size, _SPARE) + 1
+            found = await self.ports.store.get(self.ports.layout.at(name), byte_range=(0, end))
+            if not isinstance(found, Found):
                 return None
             if hashlib.sha256(found.data).digest() == row.digest:
                 return found.data
@@ -147,8 +161,9 @@ class BackupStore:
             await self.ports.store.purge(self.ports.layout.at(name))
 
     async def names(self, stream: str) -> list[str]:
-        """Return all names of a stream, in order."""
-        return await self.ports.keys_below(f"{stream}/")
+        """Return the names of a stream in order; of runs and ledgers, only those that are numbers."""
+        names = await self.ports.keys_below(f"{stream}/")
+        return [name for name in names if stream not in {"runs", "ledger"} or _NUMBERED.fullmatch(name)]
 
     async def newest(self, stream: str) -> int:
         """Return the newest number of ``runs`` or ``ledger``; 0 if there is none."""
@@ -185,9 +200,17 @@ class BackupStore:
                 rows += [msgspec.convert(item, kind) for item in page]
         except msgspec.MsgspecError as error:
             raise CorruptNamespace(f"{name} of the backup holds something else") from error
+        for row in rows:
+            if isinstance(row, Row):
+                _check(row, name)
         return head, rows
 
     async def _open(self, name: str) -> bytes:
+        async for info in self.ports.rows_below(name):
+            if info.key == name and info.size > _LARGEST:
+                raise CorruptNamespace(
+                    f"{name} of the backup has {info.size:,} bytes, more than any can have"
+                )
         found = await self.ports.get(name)
         if found is None:
             raise CorruptNamespace(f"{name} of the backup is absent")
@@ -219,6 +242,18 @@ async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found 
 def _name(key: str, digest: bytes) -> str:
     stream = "keyrings" if "/keyring" in key else "data"
     return f"{stream}/{key}-{digest.hex()}"
+
+
+def _check(row: Row, run: str) -> None:
+    """Raise `CorruptNamespace` unless a row can be that of an object which backups copy."""
+    try:
+        check_key(row.key)
+    except ValueError:
+        known = False
+    else:
+        known = kind_of(row.key) in _KINDS
+    if not known or len(row.digest) != hashlib.sha256().digest_size or row.size < 0:
+        raise CorruptNamespace(f"{run} of the backup names an object that no backup copies: {row.key[:80]!r}")
 
 
 def _place(name: str) -> Place:

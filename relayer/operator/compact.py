@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from relayer.admin.catalogue import UNREADABLE, Finding, Listed, Progress
 from relayer.errors import NamespaceClosed
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.objects import Layout, LogPorts
 from relayer.log.replica import Replica
+from relayer.operator.catalogue import UNREADABLE, Finding, Listed, Progress
 
 
 async def at_each(

@@ -9,11 +9,11 @@ from operator_site import Site
 
 from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.memory_store import MemoryStore
-from relayer.admin.backup import back_up
-from relayer.admin.backup_store import BackupStore
-from relayer.admin.restore import restore
-from relayer.admin.verify import verify_store
 from relayer.log.objects import LogPorts
+from relayer.operator.backup import back_up
+from relayer.operator.backup_store import BackupStore
+from relayer.operator.restore import restore
+from relayer.operator.verify import verify_store
 
 TEXTS = [
     f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green", "grey"))
