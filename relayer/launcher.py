@@ -1,4 +1,4 @@
-"""Start several `memrelay serve --reuse-port` processes on one port, and keep them running (``--workers``)."""
+"""Start several `memrelay serve --reuse-port` processes on one port, and start those again that end (``--workers``)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from relayer.errors import ConfigurationError
-from relayer.process import bind, product_version, ready_file, url_of
+from relayer.process import bind, ready_file, url_of
 from relayer.settings.config import PREFIX, RelayerSettings
 from relayer.telemetry import log, name_instance
 from relayer.wire.retries import doubled
 
 _COMMAND = (sys.executable, "-P", "-m", "relayer", "serve")
-# A process needs ten seconds for its requests and some more for its namespaces and its store.
-_STOP_SECONDS = 40.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-# A process that ran for this long did not end because of how it was started.
-_LIVED_SECONDS = 60.0
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 
 
@@ -34,7 +30,7 @@ async def launch(
 ) -> int:
     """Run processes on one port until SIGTERM or SIGINT; a second signal kills them.
 
-    The first one starts alone, so that the keys and the store are made once. A process that ends is started again.
+    The first one starts alone, so that the keys and the store are made once.
 
     Args:
         settings: checked.
@@ -51,10 +47,10 @@ async def launch(
     if sys.platform != "linux":
         raise ConfigurationError("--workers: several processes on one port need Linux; give 1")
     with ExitStack() as stack:
-        # Without --reuse-port this fails where another relayer has the port, even one that would share it.
+        # Fails where another relayer has the port, even one that would share it.
         with bind(settings) as free:
             port = free.getsockname()[1]
-        # Kept without listening: the port stays taken while no process has it.
+        # Bound and not listening: the port stays this launcher's while no process has it.
         stack.enter_context(bind(settings.model_copy(update={"port": port, "reuse_port": True})))
         name_instance(port)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="memrelay-")))
@@ -76,7 +72,7 @@ class _Launcher:
         self._settings, self._environment, self._url = settings, environment, url
         self._count, self._say = count, say
         self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._ready: set[int] = set()
+        self._answering: set[int] = set()
         self._announced = ExitStack()
         # Set when the first process answers, or has ended without.
         self._begun, self._stop = asyncio.Event(), asyncio.Event()
@@ -91,44 +87,32 @@ class _Launcher:
                 await self._begun.wait()
                 for number in range(1, self._count):
                     group.create_task(self._keep(number))
-        log.info("stopped", version=product_version())
         return self._code
 
     def _told(self, number: signal.Signals) -> None:
-        if self._stop.is_set():
-            self._kill()
-            return
         log.info("told_to_stop", cause=number.name)
-        self._stop.set()
+        self._code = int(self._stop.is_set())
         self._announced.close()
         for process in self._running.values():
-            process.terminate()
-        asyncio.get_running_loop().call_later(_STOP_SECONDS, self._kill)
-
-    def _kill(self) -> None:
-        self._code = 1
-        for process in self._running.values():
-            process.kill()
+            process.send_signal(signal.SIGKILL if self._stop.is_set() else signal.SIGTERM)
+        self._stop.set()
 
     async def _keep(self, number: int) -> None:
         """Run one of the processes, again whenever it ends, until the stop."""
-        loop, failures = asyncio.get_running_loop(), 0
+        failures = 0
         while not self._stop.is_set():
-            began = loop.time()
             code = await self._run(number)
             if not self._begun.is_set():
-                # The process itself wrote to standard error why it cannot start.
-                self._code = self._code or (0 if self._stop.is_set() else max(code, 1))
+                # The process wrote to standard error why it cannot start.
+                self._code = self._code if self._stop.is_set() else max(code, 1)
                 self._stop.set()
                 self._begun.set()
-            if self._stop.is_set():
-                return
-            failures = 0 if loop.time() - began >= _LIVED_SECONDS else failures
-            pause = doubled(_FIRST_PAUSE, failures, _LONGEST_PAUSE)
-            failures += 1
-            log.error("process_ended", number=number, exit_code=code, again_in_seconds=pause)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause)
+            elif not self._stop.is_set():
+                pause = doubled(_FIRST_PAUSE, failures, _LONGEST_PAUSE)
+                failures += 1
+                log.error("process_ended", number=number, exit_code=code, again_in_seconds=pause)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), pause)
 
     async def _run(self, number: int) -> int:
         environment = {**os.environ, **self._environment}
@@ -160,13 +144,10 @@ class _Launcher:
 
     def _answers(self, number: int, line: str) -> None:
         self._begun.set()
-        if len(self._ready) == self._count:
+        if number in self._answering or self._stop.is_set():
             return
-        self._ready.add(number)
-        if len(self._ready) == self._count and not self._stop.is_set():
-            log.info(
-                "started", version=product_version(), url=self._url, processes=self._count, pid=os.getpid()
-            )
+        self._answering.add(number)
+        if len(self._answering) == self._count:
             self._say(f"{line}, {self._count} processes")
             if self._settings.ready_file is not None:
                 self._announced.enter_context(ready_file(self._settings.ready_file, self._url))
