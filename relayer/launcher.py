@@ -116,8 +116,8 @@ class _Launcher:
 
     async def _run(self, number: int) -> int:
         environment = {**os.environ, **self._environment}
-        if self._settings.metrics_port:
-            environment[f"{PREFIX}METRICS_PORT"] = str(self._settings.metrics_port + number)
+        if self._settings.monitoring_port:
+            environment[f"{PREFIX}MONITORING_PORT"] = str(self._settings.monitoring_port + number)
         process = await asyncio.create_subprocess_exec(
             *_COMMAND,
             env=environment,

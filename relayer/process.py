@@ -47,9 +47,9 @@ def bind(settings: RelayerSettings) -> socket.socket:
     return _bound(settings, "port", settings.port, shared=settings.reuse_port)
 
 
-def bind_metrics(settings: RelayerSettings) -> socket.socket:
-    """Take ``metrics_port``; raises as `bind`."""
-    return _bound(settings, "metrics-port", settings.metrics_port, shared=False)
+def bind_monitoring(settings: RelayerSettings) -> socket.socket:
+    """Take ``monitoring_port``; raises as `bind`."""
+    return _bound(settings, "monitoring-port", settings.monitoring_port, shared=False)
 
 
 def _bound(settings: RelayerSettings, option: str, port: int, *, shared: bool) -> socket.socket:

@@ -248,7 +248,7 @@ class _Serving(_Group):
     reuse_port: bool = Field(
         False, description="Let other relayers of this machine and user serve the same port (Linux)."
     )
-    metrics_port: int = Field(
+    monitoring_port: int = Field(
         0,
         ge=0,
         le=65535,

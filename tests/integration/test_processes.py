@@ -246,9 +246,10 @@ def test_a_memwal_write_that_is_repeated_at_another_process_is_stored_once(
 
 
 def test_a_memwal_deletion_that_is_repeated_at_another_process_deletes_nothing_new(
-    pair: Callable[..., OnePort],
+    pair: Callable[..., OnePort], tmp_path: Path
 ) -> None:
-    first, second = pair().lines(2).values()
+    port = pair()
+    first, second = port.lines(2).values()
     key = SigningKey.generate()
     assert first.repeat(memwal(key, "/api/remember", {"text": TEXT})).status_code == 202
     cleared = memwal(key, "/api/forget", {"namespace": "default"})
@@ -262,13 +263,21 @@ def test_a_memwal_deletion_that_is_repeated_at_another_process_deletes_nothing_n
     for line in (first, second):
         assert line.repeat(cleared).status_code == 401
     assert memwal_texts(first, key) == [TEXT]
+    assert [served.stop() for served in port.served] == [0, 0]
+    # What the deletions left in the store is in order, and goes into a backup and back.
+    for command in (
+        ["verify", "--data", str(tmp_path / "data")],
+        ["backup", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "backup")],
+    ):
+        done = run_memrelay(command)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_metrics_port_shows_one_process_whatever_the_shared_port_says(
+def test_the_monitoring_port_shows_one_process_whatever_the_shared_port_says(
     serve: Callable[..., Served], connect: Callable[..., OnePort]
 ) -> None:
     port, *own = free_ports(3)
-    both = [serve("--reuse-port", "--port", str(port), "--metrics-port", str(one)) for one in own]
+    both = [serve("--reuse-port", "--port", str(port), "--monitoring-port", str(one)) for one in own]
     lines, gateway = connect(both[0].url, *both).lines(2), Gateway()
     assert remember(lines[both[0].process.pid], gateway).status_code == 200
     for _ in range(3):
