@@ -23,7 +23,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat shape ci clean
+.PHONY: help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,14 @@ format: setup ## Format and fix what can be fixed
 
 features: setup ## Write docs/features.md from the tests' markers
 	$(BIN)/python tests/features.py --write
+
+lock: setup ## Write requirements.lock and requirements-build.lock, which the container image installs by hash
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	for lock in 'requirements.lock pyproject.toml --extra relayer --extra otlp' 'requirements-build.lock infra/container/build.in'; do \
+		set -- $$lock; out=$$1; shift; \
+		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+			--custom-compile-command 'make lock' "$$@" --output-file $$out || exit 1; \
+	done
 
 bench: setup ## Measure speed as ratios, side by side, and recall quality; with AGAINST=COMMIT beside that commit
 	$(BIN)/python -m bench.run --data $(DATA) $(if $(AGAINST),--against $(AGAINST))

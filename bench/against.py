@@ -19,8 +19,8 @@ from bench.http_servers import Sample, Server, started
 from bench.material import encoded, items, queries, unit_vectors
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio, spread
-from gateway_plugin.formatting import audible_to
 from gateway_plugin.identity import Identity
+from gateway_plugin.people import Hearing
 from gateway_plugin.recall import turn_request
 from gateway_plugin.settings import RecallSettings
 
@@ -124,7 +124,7 @@ def _kinds(lab: Lab) -> Sequence[_Kind]:
         return [{"vector": asked[at % len(asked)], "floor": 0} for at in range(count)]
 
     def turns(count: int, _: int) -> list[dict[str, Any]]:
-        request = turn_request(RecallSettings(), "?", audible_to(None))
+        request = turn_request(RecallSettings(), "?", Hearing.of_owner((), ""))
         body = request.model_dump(mode="json", exclude_unset=True, exclude={"query"})
         return [{**body, "vector": asked[at % len(asked)], "floor": 0} for at in range(count)]
 

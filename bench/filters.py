@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from bench.recall_latency import DIMENSION, SIZES, memories, questions
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio
-from gateway_plugin.formatting import audible_to
-from gateway_plugin.identity import Audience as ChatKind
+from gateway_plugin.people import Hearing
 from gateway_plugin.recall import turn_request
 from gateway_plugin.settings import RecallSettings
 from relayer.domain.operations import Audience, Record, Source, Trust
@@ -103,7 +102,8 @@ def _measured(table: RecordTable, index: MemoryIndex, lab: Lab, *, by_words: boo
 def _ways(table: RecordTable, index: MemoryIndex, *, by_words: bool) -> Iterator[tuple[str, _Search]]:
     settings = RecallSettings()
     private, group = (
-        turn_request(settings, "?", audible_to(chat)) for chat in (ChatKind.DIRECT, ChatKind.GROUP)
+        turn_request(settings, "?", hearing)
+        for hearing in (Hearing.of_owner((), ""), Hearing.of_group("telegram:-1", ()))
     )
     # The calibrated prompt reading and the answer are the same for all.
     count = 2 * private.limit

@@ -14,9 +14,11 @@ import uvloop
 from rich.console import Console
 
 from bench.log_appending import appending, replicas
+from bench.log_index_writing import index_writes
 from bench.log_keeping import bytes_written
 from bench.log_memory import resident_bytes
 from bench.log_opening import cold_openings
+from bench.log_restoring import restores
 from bench.report import Lab, Section, machine, show, write
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.s3_store import S3Store
@@ -35,6 +37,8 @@ class Part(StrEnum):
     REPLICAS = "replicas"
     OPENINGS = "openings"
     BUCKET_OPENINGS = "bucket-openings"
+    INDEX_WRITES = "index-writes"
+    RESTORES = "restores"
     WRITTEN = "written"
     MEMORY = "memory"
 
@@ -43,6 +47,8 @@ _OVER_A_DIRECTORY: dict[Part, Callable[[Lab, ObjectStore, str], Awaitable[list[S
     Part.APPENDS: appending,
     Part.REPLICAS: replicas,
     Part.OPENINGS: cold_openings,
+    Part.INDEX_WRITES: index_writes,
+    Part.RESTORES: restores,
     Part.WRITTEN: bytes_written,
 }
 

@@ -17,8 +17,8 @@ from typing import Final
 
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import DeadlineExceeded, GatewayError, RelayerRefused
-from gateway_plugin.formatting import TRUSTED, audible_to, format_summary
+from gateway_plugin.errors import DeadlineExceeded, GatewayError
+from gateway_plugin.formatting import TRUSTED, format_summary
 from gateway_plugin.host_model import HostModelUnavailable, LentModel, given_answer, host_question
 from gateway_plugin.identity import Identity
 from gateway_plugin.injection import scan
@@ -200,15 +200,8 @@ class ActiveRecaller:
         end = self._clock.monotonic() + seconds
         if self._lent is None:
             return await self._client.active_recall(identity, request, deadline=seconds)
-        try:
-            lending = request.model_copy(update={"host_model": True})
-            answer = await self._client.active_recall(identity, lending, deadline=seconds)
-        except RelayerRefused as error:
-            if error.status not in _MISUNDERSTOOD:
-                raise
-            # A relayer of before this; it is not offered again.
-            self._lent = None
-            return await self._client.active_recall(identity, request, deadline=end - self._clock.monotonic())
+        lending = request.model_copy(update={"host_model": True})
+        answer = await self._client.active_recall(identity, lending, deadline=seconds)
         for _ in range(_ROUNDS):
             left = end - self._clock.monotonic()
             if answer.question is None or left < _LEAST_SECONDS:
@@ -261,7 +254,7 @@ class ActiveRecaller:
             max_chars=active.max_summary_chars,
             prompt_append=active.prompt_append,
             prompt_override=active.prompt_override,
-            audiences=audible_to(turn.heard_by),
+            audiences=turn.hearing.lasting,
             trusts=TRUSTED,
             **{name: value for name, value in about_model.items() if value},
         )
@@ -271,8 +264,6 @@ class ActiveRecaller:
 _MODEL_SHARE: Final = 0.9
 # A capture of the turn before may come between a question and its answer; one that does so every time is not waited for.
 _ROUNDS: Final = 3
-# How a relayer answers a field that it does not know.
-_MISUNDERSTOOD: Final = frozenset({400, 422})
 _WORDS: Final = {"timeout": "model_timeout", "budget": "over_budget", "spared": "spared"}
 _SENTENCES: Final = {
     "no_model": "the relayer has no language model; its operator starts it with --model-url and --model-name",

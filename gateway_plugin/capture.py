@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -117,6 +117,7 @@ _ECHO: Final = "echo"
 _HELD_BACK: Final = "secret"
 _OVER_LIMIT: Final = "over_max_messages"
 _SHORT_TURN: Final = "turn_too_short"
+OVER_SENDER_LIMIT: Final = "over_sender_limit"
 MAX_SESSION: Final = 512
 
 
@@ -147,6 +148,7 @@ def capture_turn(
     echoes: EchoFilter,
     settings: CaptureSettings,
     now_ms: int,
+    room: Callable[[str], int] | None = None,
 ) -> Captured:
     """Choose and clean what is new.
 
@@ -157,6 +159,7 @@ def capture_turn(
         echoes: what was injected into the session.
         settings: the filters' bounds.
         now_ms: the time of messages to which the host gives none, in ms since the epoch.
+        room: returns how many more messages are taken of a speaker; None where one person writes alone.
     """
     session = turn.session.key
     key = derive(turn.identity.namespace_secret, "capture")
@@ -172,6 +175,8 @@ def capture_turn(
     dropped: Counter[str] = Counter()
     judged = (_cleaned(message, echoes, settings, dropped) for message in fresh)
     kept = [item for item in judged if item is not None]
+    if room is not None:
+        kept = _within(room, kept, dropped)
     if len(kept) > settings.max_messages:
         dropped[_OVER_LIMIT] += len(kept) - settings.max_messages
         kept = _most_wanted(kept, settings.max_messages)
@@ -189,8 +194,8 @@ def capture_turn(
         audience=audience_name(turn.said_to),
         host=turn.host.host[:MAX_SESSION],
         session=session[:MAX_SESSION],
-        # Said only where it is asked for: a relayer of before it would take it for a mistake.
-        **({"store_transcript": True} if stored else {}),
+        place=turn.place,
+        store_transcript=stored,
     )
     redacted = tuple(sorted({kind for item in kept for kind in item.redacted}))
     return Captured(request, after, len(fresh), dict(dropped), redacted)
@@ -205,6 +210,23 @@ class _KeptMessage:
     suspect: bool
     redacted: tuple[str, ...]
     priority: bool = False
+
+
+def _within(
+    room: Callable[[str], int], kept: Sequence[_KeptMessage], dropped: Counter[str]
+) -> list[_KeptMessage]:
+    """Return the messages that the limits of their senders leave room for, the earliest of each."""
+    taken: Counter[str] = Counter()
+    chosen: list[_KeptMessage] = []
+    for item in kept:
+        speaker = item.message.speaker or ""
+        if item.message.role is Role.USER:
+            if taken[speaker] >= room(speaker):
+                dropped[OVER_SENDER_LIMIT] += 1
+                continue
+            taken[speaker] += 1
+        chosen.append(item)
+    return chosen
 
 
 def _most_wanted(kept: Sequence[_KeptMessage], most: int) -> list[_KeptMessage]:
@@ -255,6 +277,7 @@ def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored:
         speaker=message.speaker,
         suspect=item.suspect,
         **({"calls": calls} if calls else {}),
+        **({"sender": message.sender} if message.sender else {}),
     )
 
 
@@ -267,6 +290,36 @@ def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_Kep
 
 
 _ATTEMPTS: Final = 5
+_HOUR: Final = 3600.0
+MAX_PER_SENDER: Final = 40
+"""Messages that one sender of a group can add to memory in an hour: one every minute and a half."""
+_MAX_SENDERS: Final = 1024
+
+
+class SenderLimits:
+    """Count the messages that each sender of a group added in the last hour, in this process.
+
+    Example:
+        limits.room("acme/main", "Kim", now=0.0)        # 40
+        limits.add("acme/main", ["Kim"], now=0.0)
+        limits.room("acme/main", "Kim", now=1.0)        # 39
+    """
+
+    def __init__(self) -> None:
+        self._added: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
+
+    def room(self, namespace: str, sender: str, *, now: float) -> int:
+        """Return how many more messages of a sender are taken at a time, in seconds."""
+        recent = [at for at in self._added.get((namespace, sender), ()) if now - at < _HOUR]
+        return max(0, MAX_PER_SENDER - len(recent))
+
+    def add(self, namespace: str, senders: Iterable[str], *, now: float) -> None:
+        """Count a message of each of the senders."""
+        for sender in senders:
+            name = (namespace, sender)
+            self._added[name] = [at for at in self._added.pop(name, []) if now - at < _HOUR] + [now]
+        while len(self._added) > _MAX_SENDERS:
+            self._added.popitem(last=False)
 
 
 class Capturer:
@@ -277,6 +330,7 @@ class Capturer:
         self._settings = settings
         self._clock = clock
         self._lock = asyncio.Lock()
+        self._senders = SenderLimits()
 
     async def capture(self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter) -> CaptureReport:
         """Capture what is new; done, or not done at all, also when the caller is cancelled meanwhile.
@@ -310,6 +364,7 @@ class Capturer:
                 session_end=True,
                 audience=audience_name(turn.said_to),
                 host=turn.host.host[:MAX_SESSION],
+                **({"place": turn.place} if turn.place else {}),
                 idempotency_key=_ending_key(turn.identity, session, turns),
             )
             item = OutboxItem(owner, request, int(self._clock.now() * 1000))
@@ -325,22 +380,39 @@ class Capturer:
         self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter
     ) -> CaptureReport:
         owner, name = turn.identity.ref, f"cursor:{turn.session.key}"
+        grouped = turn.host.among_several(turn.session)
+        space, now = turn.identity.namespace, self._clock.monotonic()
+
+        def room(speaker: str) -> int:
+            return self._senders.room(space, speaker or turn.host.sender or "", now=now)
+
         async with self._lock:
             for _ in range(_ATTEMPTS):
                 kept = self._outbox.get(owner, name)
                 cursor = _decoded(kept.value)
                 now_ms = int(self._clock.now() * 1000)
                 captured = capture_turn(
-                    messages, turn, cursor=cursor, echoes=echoes, settings=self._settings, now_ms=now_ms
+                    messages,
+                    turn,
+                    cursor=cursor,
+                    echoes=echoes,
+                    settings=self._settings,
+                    now_ms=now_ms,
+                    room=room if grouped else None,
                 )
                 if captured.cursor == cursor:
                     return self._report(captured, queued=0)
                 update = ValueUpdate(owner, name, captured.cursor.encode().encode(), kept.revision)
                 try:
-                    return await self._queue(captured, owner, update, now_ms)
+                    report = await self._queue(captured, owner, update, now_ms)
                 except RevisionConflict:
                     # Another process captured this session just now: what is new is another question now.
                     continue
+                if grouped and captured.request is not None:
+                    said = [item for item in captured.request.turns if item.role == Role.USER.value]
+                    speakers = [item.speaker or turn.host.sender or "" for item in said]
+                    self._senders.add(space, speakers, now=now)
+                return report
             detail = "another process keeps capturing the same session"
             return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
 
@@ -443,7 +515,8 @@ class TurnCapture:
     ) -> CaptureReport:
         chat = parse_session_key(key or "")
         if host.among_several(chat):
-            messages = tuple(spoken_in_group(message) for message in messages)
+            person = self.turns.known(key, host).person
+            messages = spoken_in_group(messages, person=person, sender=host.sender or "")
         if messages:
             self.watchdog.handed_over()
         said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")
@@ -458,6 +531,11 @@ class TurnCapture:
         session.captured = CaptureReport("failed") if messages else session.captured
         report = await self.capturer.capture(messages, turn, session.echoes)
         session.captured = report if messages else session.captured
+        if report.dropped.get(OVER_SENDER_LIMIT):
+            self.notify_once(
+                f"a sender of a group wrote more than {MAX_PER_SENDER} messages in an hour: "
+                "the rest of them is not remembered"
+            )
         if report.queued:
             self.client.note_write(identity.namespace)
             self.sender.wake()

@@ -89,9 +89,13 @@ class RelayerRefused(GatewayError):
         detail: the relayer's sentence for people.
         status: the HTTP status.
         request_id: what to quote to the relayer's operator; empty when the answer carried none.
+        accepted: whether the relayer proved that it refuses this very request. Before it accepts one, it may have
+            refused a copy that a proxy changed: do not give anything up for that.
     """
 
-    def __init__(self, code: str, detail: str, *, status: int, request_id: str = "") -> None:
+    def __init__(
+        self, code: str, detail: str, *, status: int, request_id: str = "", accepted: bool = True
+    ) -> None:
         trace = f" (request {request_id})" if request_id else ""
         super().__init__(f"the relayer refused with {status} {code}: {detail}{trace}")
         self.outcome = f"refused:{code}"
@@ -99,6 +103,7 @@ class RelayerRefused(GatewayError):
         self.detail = detail
         self.status = status
         self.request_id = request_id
+        self.accepted = accepted
 
 
 class RelayerUntrusted(GatewayError):

@@ -306,7 +306,7 @@ class ModelWork:
         try:
             retry = await self._work(self._identity_of(owner))
         except RelayerRefused as error:
-            # A relayer of before this has nothing to ask; one that refuses for good will not be asked either.
+            # A relayer that refuses for good is not asked again.
             retry = None if error.status < 500 and error.status != 429 else self._pause(failures)
         except GatewayError:
             retry = self._pause(failures)

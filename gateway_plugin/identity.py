@@ -83,6 +83,7 @@ class SessionRef:
         platform: the messaging platform, when the key names a chat on one.
         chat: the platform's id of the chat, when the key names one.
         thread: the id of the thread or topic, when the key names one.
+        peer: the person of a direct chat, when the host keeps direct chats apart and the key names one.
     """
 
     key: str
@@ -94,6 +95,7 @@ class SessionRef:
     platform: str | None = None
     chat: str | None = None
     thread: str | None = None
+    peer: str | None = None
 
     @property
     def listed_as(self) -> str:
@@ -123,6 +125,8 @@ _AUDIENCE_WORDS: Final = {
     "channel": Audience.CHANNEL,
     "broadcast": Audience.CHANNEL,
 }
+# What comes after these is a person; after "explicit" and "openai-user" it is a conversation.
+_PEER_WORDS: Final = frozenset({"direct", "dm", "private"})
 # What stands in a platform's place and is none. A terminal has one reader, and so has the caller of an HTTP front; the
 # rest begin runs that no chat began.
 _NO_PLATFORM: Final = frozenset(
@@ -211,6 +215,7 @@ def parse_session_key(key: str) -> SessionRef:
     main = agent is not None and _is_main(agent)
     words = [segment.lower() for segment in rest]
     told, platform, chat = _place(rest, words)
+    keeps_apart = told is Audience.DIRECT and any(word in _PEER_WORDS for word in words[:_AUDIENCE_REACH])
     open_to_doubt = told is None and len(words) > 1 and words[0] not in _NO_PLATFORM
     return SessionRef(
         key=key,
@@ -222,6 +227,7 @@ def parse_session_key(key: str) -> SessionRef:
         platform=platform,
         chat=chat,
         thread=_thread(rest, words),
+        peer=chat if keeps_apart else None,
     )
 
 

@@ -43,8 +43,11 @@ def load_keys(
         notify: is told, in one sentence for people, when a secret was made.
 
     Raises:
-        IdentityError: the secret is malformed, unreadable, or readable by others; never shows a value.
+        IdentityError: the secret is malformed, unreadable, or readable by others, or a variable that should hold it is
+            empty; never shows a value.
     """
+    if given is None:
+        _refuse_empty(environ)
     agent_secret, root_secret = (_take(environ, name) for name in SECRET_VARIABLES)
     try:
         if given is not None:
@@ -56,6 +59,13 @@ def load_keys(
         return RootHolder(RootKeys(_from_file(environ, notify)))
     except InvalidSecret as error:
         raise IdentityError(str(error)) from error
+
+
+def _refuse_empty(environ: MutableMapping[str, str]) -> None:
+    """Raise `IdentityError` for a variable without a value: the secret of a file is not the one that was meant."""
+    for name in (*SECRET_VARIABLES, _CERTIFICATE_VARIABLE, _FILE_VARIABLE):
+        if name in environ and not environ[name].strip():
+            raise IdentityError(f"{name} is empty: give it a value, or remove the variable")
 
 
 def secret_path(environ: MutableMapping[str, str]) -> Path:
@@ -145,8 +155,10 @@ def recover_secret(
         The file, and where the one that stood there is now, if there was one.
 
     Raises:
-        IdentityError: another secret is there, or wins over the file; or it cannot be written.
+        IdentityError: another secret is there, or wins over the file; a variable that names it is empty; or it cannot
+            be written.
     """
+    _refuse_empty(environ)
     wins = next((name for name in SECRET_VARIABLES if name in _taken or environ.get(name)), None)
     if wins is not None:
         raise IdentityError(

@@ -36,6 +36,7 @@ from gateway_plugin.private_files import (
     try_lock,
 )
 from gateway_plugin.settings import DEFAULT_URL, PluginSettings
+from relayer.wire.retries import doubled
 
 START_SECONDS: Final = 45.0
 IDLE_SECONDS: Final = 60.0
@@ -46,7 +47,8 @@ _USUAL_PORT: Final = int(DEFAULT_URL.rpartition(":")[2])
 _LOOK_SECONDS: Final = 1.0
 _PAUSE: Final = 0.1
 _STOP_SECONDS: Final = 30.0
-_FAILURES: Final = 3
+_TROUBLE: Final = "trouble.json"
+_LONGEST_PAUSE: Final = 60.0
 _MOST_LOG_BYTES: Final = 1024 * 1024
 
 
@@ -68,6 +70,18 @@ def recorded_url(environ: Mapping[str, str]) -> str | None:
     with contextlib.suppress(GatewayError):
         return recorded_at(folder_of(environ))
     return None
+
+
+def trouble_of(environ: Mapping[str, str]) -> str:
+    """Return a sentence about a relayer of this machine that keeps ending; "" while all is well."""
+    with contextlib.suppress(GatewayError, OSError, ValueError, KeyError, TypeError):
+        failures = int(json.loads((folder_of(environ) / _TROUBLE).read_text("utf-8"))["failures"])
+        return f"the relayer of this machine failed {_times(failures)} in a row, and is started again"
+    return ""
+
+
+def _times(count: int) -> str:
+    return f"{count} {'time' if count == 1 else 'times'}"
 
 
 def is_wanted(settings: PluginSettings) -> bool:
@@ -115,8 +129,9 @@ class LocalRelayer:
             if (url := await _answering(folder)) is not None:
                 return url
             await asyncio.sleep(_PAUSE)
+        trouble = trouble_of(self._environ)
         raise LocalRelayerFailed(
-            f"the relayer of this machine does not answer; see {folder / 'relayer.log'}, or name another: the setting url"
+            f"{trouble or 'the relayer of this machine does not answer'}; see {folder / 'relayer.log'}, or name another: the setting url"
         )
 
     def release(self) -> None:
@@ -200,25 +215,56 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Keeper:
-    """Runs the relayer for as long as somebody holds `users`."""
+    """Runs the relayer for as long as a gateway holds `users`: one that dies is started again, after longer and longer pauses."""
 
     def __init__(self, folder: Path, idle_seconds: float) -> None:
         self._folder = folder
         self._idle_seconds = idle_seconds
         self._users = open_lock(folder / "users")
         self._told_to_end = False
+        self._idle_since: float | None = None
 
     def run(self) -> int:
-        """Serve, and return an exit code."""
+        """Serve until no gateway needs the relayer any more; returns an exit code."""
         signal.signal(signal.SIGTERM, self._end)
         failures = 0
-        while failures < _FAILURES:
+        while True:
             begun = time.monotonic()
             if self._serve_once():
+                self._record_failures(0)
                 return 0
             failures = 1 if time.monotonic() - begun > IDLE_SECONDS else failures + 1
-            time.sleep(failures)
-        return 1
+            pause = doubled(1.0, failures - 1, _LONGEST_PAUSE)
+            # Standard error is the log.
+            sys.stderr.write(
+                f"the relayer failed {_times(failures)} in a row; the next start is in {pause:.0f} s\n"
+            )
+            sys.stderr.flush()
+            self._record_failures(failures)
+            end = time.monotonic() + pause
+            while (left := end - time.monotonic()) > 0:
+                time.sleep(min(left, _LOOK_SECONDS))
+                if self._told_to_end or self._is_idle():
+                    self._record_failures(0)
+                    return 0
+
+    def _record_failures(self, count: int) -> None:
+        with contextlib.suppress(OSError, GatewayError):
+            if count:
+                replace_private(self._folder / _TROUBLE, json.dumps({"failures": count}).encode())
+            else:
+                (self._folder / _TROUBLE).unlink(missing_ok=True)
+
+    def _is_idle(self) -> bool:
+        """Return whether no gateway has held `users` for so long; the lock is then kept, so that a new one waits."""
+        if not try_lock(self._users):
+            self._idle_since = None
+            return False
+        self._idle_since = self._idle_since or time.monotonic()
+        if time.monotonic() - self._idle_since >= self._idle_seconds:
+            return True
+        _unlock(self._users)
+        return False
 
     def _end(self, *_: object) -> None:
         self._told_to_end = True
@@ -234,19 +280,14 @@ class _Keeper:
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        idle_since: float | None = None
         while not self._told_to_end:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_LOOK_SECONDS)
                 return False
-            self._note_address()
-            if not try_lock(self._users):
-                idle_since = None
-                continue
-            idle_since = idle_since or time.monotonic()
-            if time.monotonic() - idle_since >= self._idle_seconds:
-                break  # the lock stays ours: whoever comes now waits until the relayer is gone
-            _unlock(self._users)
+            if self._note_address(child.pid):
+                self._record_failures(0)
+            if self._is_idle():
+                break
         child.terminate()
         try:
             child.wait(_STOP_SECONDS)
@@ -267,11 +308,15 @@ class _Keeper:
                 return 0
         return wanted
 
-    def _note_address(self) -> None:
+    def _note_address(self, process: int) -> bool:
+        """Record the relayer's address; returns whether it is that of the process, which then answers."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            url = str(json.loads((self._folder / "ready.json").read_text("utf-8"))["url"])
+            told = json.loads((self._folder / "ready.json").read_text("utf-8"))
+            url = str(told["url"])
             if url != recorded_at(self._folder):
                 replace_private(self._folder / "address.json", json.dumps({"url": url}).encode())
+            return bool(told["pid"] == process)
+        return False
 
 
 def recorded_at(folder: Path) -> str | None:

@@ -31,16 +31,12 @@ from gateway_plugin.consolidation import Consolidator, RecallCounts
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.identity import (
-    DEFAULT_AGENT,
-    DEFAULT_NAME,
     KeyHolder,
-    NamespaceRef,
-    named,
     parse_session_key,
 )
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
-from gateway_plugin.query import parse_messages, readable
+from gateway_plugin.query import parse_messages, prompt_text
 from gateway_plugin.recall import Recaller, TurnRecall
 from gateway_plugin.sessions import Identities, LastTurn, Sessions, Toggles, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings
@@ -76,6 +72,7 @@ NO_HOST: Final = HostTurn()
 # Stands for a message where the gates are asked about a session and not about one.
 _BEGINNING: Final = "The session begins."
 Messages = Iterable[Mapping[str, Any]]
+Prompt = str | Sequence[Mapping[str, Any]]
 
 
 class AsyncMemoryPlugin:
@@ -214,7 +211,6 @@ class AsyncMemoryPlugin:
             self._consolidator.start()
         for sentence in without_effect(self.settings, self._identities.account):
             self._notify_once(sentence)
-        self._tell_of_a_former_name()
 
     async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
         """Deliver what waits and have the relayer open a session's namespace, because its first turn is near (MS-06).
@@ -238,7 +234,7 @@ class AsyncMemoryPlugin:
 
     async def before_turn(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         session_key: str | None = None,
         messages: Messages = (),
@@ -248,22 +244,24 @@ class AsyncMemoryPlugin:
         """Recall for a turn.
 
         Args:
-            prompt: the user's message as the host has it, envelopes and all.
+            prompt: the user's message as the host has it, envelopes and all: a string, or content parts such as
+                ``[{"type": "text", "text": "..."}]``, of which the texts count.
             session_key: the host's session key; None outside any chat session.
             messages: the conversation so far, with ``role`` and ``content``.
             host: what else the host knows.
             deadline: seconds for all of it; None takes the settings'.
 
-        Raises:
-            TypeError: the prompt is no string, or a message no mapping.
+        Returns:
+            What to put into the prompt. It never raises: an argument of a wrong type is status ``failed``, and
+            ``detail`` names it.
         """
-        _require_text(prompt)
+        try:
+            said, earlier = prompt_text(prompt), parse_messages(messages)
+        except TypeError as error:
+            return Injection("", self.settings.recall.position, "failed", detail=str(error))
         self._sender.start()
-        earlier = parse_messages(messages)
         seconds = self._seconds if deadline is None else deadline
-        return await self._recall.recall(
-            readable(prompt), earlier, key=session_key, host=host, seconds=seconds
-        )
+        return await self._recall.recall(said, earlier, key=session_key, host=host, seconds=seconds)
 
     async def after_turn(
         self,
@@ -284,10 +282,13 @@ class AsyncMemoryPlugin:
             success: whether the run ended well; failed ones are not captured.
             host: what else the host knows.
 
-        Raises:
-            TypeError: a message is no mapping.
+        Returns:
+            What became of it. It never raises: messages that are no list of mappings are status ``failed``.
         """
-        parsed = parse_messages(messages)
+        try:
+            parsed = parse_messages(messages)
+        except TypeError as error:
+            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=str(error))
         self._sender.start()
         return await self._capture.capture(parsed, key=session_key, host=host, success=success)
 
@@ -320,9 +321,6 @@ class AsyncMemoryPlugin:
             seconds: how long to try to deliver as well; 0 leaves that to the background.
             ended: the session is over, or begins anew: unless ``capture.summary`` is off, the relayer is told so, and
                 may keep a summary of it. Queued like a turn, so that it is not lost either.
-
-        Raises:
-            TypeError: a message is no mapping.
         """
         report = await self.after_turn(messages, session_key=session_key, host=host)
         if ended:
@@ -543,18 +541,6 @@ class AsyncMemoryPlugin:
     ) -> None:
         await self.aclose()
 
-    def _tell_of_a_former_name(self) -> None:
-        """Tell a person of memories that an earlier version may have kept for the default agent in a plain namespace."""
-        with contextlib.suppress(GatewayError):
-            former = named(self.settings.namespace.default)
-            home = self._identities.of_turn(parse_session_key(f"agent:{DEFAULT_AGENT}:main"), NO_HOST)
-            seen = self._positions.of(NamespaceRef(former, former, home.generation))
-            if home.namespace.startswith(f"{DEFAULT_NAME}/") and seen and not self._positions.of(home.ref):
-                notify(
-                    f"memrelay: {DEFAULT_AGENT}'s memories are in namespace {home.namespace}. If what this gateway knows of "
-                    f"namespace {former} is from an earlier version and {DEFAULT_AGENT}'s: memrelay-gateway adopt {former}"
-                )
-
     def _persist(self) -> None:
         """Write what was learnt since: positions, and why the last turn went as it did."""
         self._positions.persist()
@@ -567,11 +553,6 @@ class AsyncMemoryPlugin:
             return self._outbox.dead_letters(), ""
         except OutboxUnavailable as error:
             return (), str(error)
-
-
-def _require_text(prompt: object) -> None:
-    if not isinstance(prompt, str):
-        raise TypeError("the prompt is a string")
 
 
 __all__ = [
@@ -765,7 +746,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
 
     def before_turn(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         session_key: str | None = None,
         messages: Messages = (),

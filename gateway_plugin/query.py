@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode
-from gateway_plugin.text.wrappers import split_sender, strip, strip_wrappers
-from relayer.wire.fields import clip, one_line
+from gateway_plugin.text.wrappers import sender_name, split_senders, strip, strip_wrappers
+from relayer.wire.fields import NOBODY_KNOWN, clip, one_line
 from relayer.wire.memories import MAX_CALLS
 
 MAX_ACTIVE_QUERY_CHARS: Final = 480
@@ -55,7 +55,8 @@ _LAST_MS: Final = 7_258_118_400_000
 class ChatMessage:
     """One message that a person or the assistant said. ``at`` is in ms since the epoch, where the host knows it.
 
-    ``calls`` are the names of the tools that the assistant called with it, or after it before anything else was said.
+    ``calls`` are the names of the tools that the assistant called with it, or after it before anything else was said. ``sender`` is, in a
+    group, the id of the person who said it or to whom it was said.
     """
 
     role: Role
@@ -64,6 +65,7 @@ class ChatMessage:
     at: int | None = None
     speaker: str | None = None
     calls: tuple[str, ...] = ()
+    sender: str = ""
 
     @cached_property
     def cleaned(self) -> str:
@@ -76,16 +78,29 @@ class ChatMessage:
         return self.cleaned or _unwrapped(self.text)
 
 
-def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
+def prompt_text(prompt: object) -> str:
+    """Return the text of a prompt: a string, or content parts as a message has them.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Sequence):
+        raise TypeError("prompt: give a string or a list of content parts")
+    return readable(_text(prompt))
+
+
+def parse_messages(messages: object) -> tuple[ChatMessage, ...]:
     """Parse messages with ``role`` and ``content``; those of other roles and those without text are left out.
 
     Raises:
-        TypeError: a message is no mapping: a mistake of the caller, not of a conversation.
+        TypeError: they are no iterable of mappings: a mistake of the caller, not of a conversation.
     """
     parsed: list[ChatMessage] = []
-    for message in messages:
+    for message in (
+        messages if isinstance(messages, Iterable) and not isinstance(messages, Mapping) else (None,)
+    ):
         if not isinstance(message, Mapping):
-            raise TypeError("messages are mappings with the keys role and content")
+            raise TypeError("messages: give a list of mappings with the keys role and content")
         role = _ROLES.get(str(message.get("role", "")).lower())
         text = readable(_text(message.get("content"))[:_MAX_TEXT])
         calls = _calls(message.get("content")) if role is Role.ASSISTANT else ()
@@ -105,12 +120,42 @@ def parse_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, 
     return tuple(parsed)
 
 
-def spoken_in_group(message: ChatMessage) -> ChatMessage:
-    """Return a message of a group without the sender's name before its words; who spoke is kept beside them."""
-    if message.role is not Role.USER:
-        return message
-    sender, said = split_sender(message.cleaned)
-    return replace(message, text=said, speaker=message.speaker or sender) if sender else message
+def spoken_in_group(
+    messages: Sequence[ChatMessage], *, person: str = "", sender: str = ""
+) -> tuple[ChatMessage, ...]:
+    """Return the messages of a group one by one, each with its speaker and its sender beside the words.
+
+    A host names who wrote before the words, and may put what others wrote meanwhile before the message that it answers. All of that is
+    text, which a member can imitate; only the sender of the turn is the host's word. So the last message is that person's, from the last
+    name in it on and unless that name has another id, and whoever said the rest counts as unknown.
+
+    Args:
+        messages: of the conversation, oldest first.
+        person: who wrote the last message, as `gateway_plugin.people.platform_id` has it; "" where the host does not say.
+        sender: the same as the host writes it.
+    """
+    last = max((at for at, message in enumerate(messages) if message.role is Role.USER), default=-1)
+    told: list[ChatMessage] = []
+    asked: set[str] = set()
+    for at, message in enumerate(messages):
+        if message.role is not Role.USER:
+            to = asked.pop() if len(asked) == 1 else NOBODY_KNOWN
+            told.append(replace(message, sender=to))
+            asked = {to}
+            continue
+        if at and messages[at - 1].role is not Role.USER:
+            asked = set()
+        parts, named = split_senders(message.cleaned), sender_name(message.text)
+        for place, (name, written, said) in enumerate(parts, 1):
+            is_theirs = (
+                at == last and place == len(parts) and written.lstrip("@+") in {"", sender.lstrip("@+")}
+            )
+            who = (person if is_theirs else "") or NOBODY_KNOWN
+            asked.add(who)
+            plain = message if len(parts) == 1 and not name else replace(message, text=said)
+            by = name or message.speaker or (named if place == len(parts) else "")
+            told.append(replace(plain, speaker=by or None, sender=who))
+    return tuple(told)
 
 
 def _text(content: object) -> str:

@@ -17,13 +17,11 @@ from gateway_plugin.clock import Clock
 from gateway_plugin.consolidation import RecallCounts
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
-    STANDING_AUDIENCES,
     TRUSTED,
     ColdStart,
     Selected,
     Shown,
     StandingBlock,
-    audible_to,
     estimate_tokens,
     format_days,
     namespace_instruction,
@@ -33,16 +31,17 @@ from gateway_plugin.formatting import (
 from gateway_plugin.host_model import LentModel
 from gateway_plugin.identity import Audience, Identity, parse_session_key
 from gateway_plugin.outbox.sender import Positions, Sender
+from gateway_plugin.people import Hearing
 from gateway_plugin.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
 from gateway_plugin.sessions import MAX_SESSIONS, LastTurn, Session, Sessions, Turns, Watchdog
 from gateway_plugin.settings import PluginSettings, RecallSettings
 from gateway_plugin.sharing import Shares, recall_shared
 from gateway_plugin.status import Injection, NotifyOnce, TurnTrace, defect, notify
-from gateway_plugin.text.wrappers import split_sender
+from gateway_plugin.text.wrappers import split_senders
 from gateway_plugin.turn import HostTurn, Purpose, Turn
 from relayer.wire.fields import clip, one_line
 from relayer.wire.redaction import redact
-from relayer.wire.schemas import AudienceName, RecallRequest, RecallResponse, SourcePenalty
+from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
 
 # No provider keeps a prompt in its cache for longer when it is not used: what lives on for days is made anew.
 _LIVES_SECONDS: Final = 3600.0
@@ -128,11 +127,12 @@ class StandingBlocks:
     async def _fetch(self, turn: Turn, kept: _KeptBlock) -> None:
         try:
             answer = await self._client.standing(
-                turn.identity, audiences=STANDING_AUDIENCES, deadline=_FETCH_SECONDS
+                turn.identity, audiences=turn.hearing.standing, deadline=_FETCH_SECONDS
             )
-            kept.block, kept.failed_at = standing_block(answer.lines, self._max_tokens), None
+            block = standing_block(answer.lines, self._max_tokens, turn.hearing.standing)
+            kept.block, kept.failed_at = block, None
         except GatewayError:
-            # An older relayer does not know it, another may be away: the turn has its memories.
+            # The turn is answered without the block, with the memories that it recalls.
             kept.failed_at = self._clock.monotonic()
         finally:
             kept.fetching = None
@@ -149,14 +149,14 @@ _SPARE_SECONDS: Final = 0.05
 
 
 def turn_request(
-    recall: RecallSettings, query: str, audible: tuple[AudienceName, ...], standing: tuple[str, ...] = ()
+    recall: RecallSettings, query: str, hearing: Hearing, standing: tuple[str, ...] = ()
 ) -> RecallRequest:
     """Return the request that recalls for one turn.
 
     Args:
         recall: the gateway's settings.
         query: the text to search for.
-        audible: audiences whose memories may be said in the turn; empty for all.
+        hearing: whose memories may be told in the turn.
         standing: ids of the memories in the session's standing block.
     """
     # Filters of our own may drop some: ask for a few more than are wanted.
@@ -164,11 +164,12 @@ def turn_request(
         query=query,
         limit=min(recall.max_results + _SPARE + len(standing), 100),
         floor=recall.min_score,
-        audiences=audible,
+        audiences=hearing.audiences,
         trusts=TRUSTED,
         **ranking(recall),
         # What was not set is left out: a relayer that does not know it answers all the same.
         **({"standing": standing} if standing else {}),
+        **({"named": hearing.named} if hearing.named else {}),
     )
 
 
@@ -272,18 +273,18 @@ class Recaller:
         return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
 
     async def _said_lately(self, turn: Turn, shown: Shown, seconds: float) -> ColdStart:
-        recall, audible = self._settings.recall, audible_to(turn.heard_by)
+        recall = self._settings.recall
         offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
         answer = await self._client.context(
             turn.identity,
             days=recall.cold_start.days,
             items=recall.cold_start.lines,
             offset_minutes=0 if offset is None else int(offset.total_seconds() // 60),
-            audiences=audible,
+            audiences=turn.hearing.lasting,
             trusts=TRUSTED,
             deadline=max(seconds, _LEAST_SECONDS),
         )
-        return format_days(answer, recall, audible, shown)
+        return format_days(answer, recall, turn.hearing, shown)
 
     async def _recalled(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
@@ -303,7 +304,7 @@ class Recaller:
         soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
         try:
             request = turn_request(
-                self._settings.recall, query.search, audible_to(turn.heard_by), self.standing.now(turn).ids
+                self._settings.recall, query.search, turn.hearing, self.standing.now(turn).ids
             )
             answer, cached = await self._find(request, identity, soon)
         except GatewayError as error:
@@ -327,7 +328,8 @@ class Recaller:
         selected = select(
             answer.memories,
             settings=self._settings.recall.model_copy(update={"max_tokens": max(budget, 1)}),
-            audience=turn.heard_by,
+            hearing=turn.hearing,
+            query=turn.query,
             session=session,
             now=now,
             standing=standing.lines,
@@ -505,8 +507,8 @@ class TurnRecall:
             query = clean_query(prompt)
             session = parse_session_key(key or "")
             if host.among_several(session):
-                query = split_sender(query)[1]
-                earlier = tuple(spoken_in_group(message) for message in earlier)
+                query = split_senders(query)[-1][2]
+                earlier = spoken_in_group(earlier)
             turn = self.turns.of(session, host, query, Purpose.RECALL)
             injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
         except GatewayError as error:

@@ -221,6 +221,7 @@ class Turns:
             outbox_error=unreadable,
             session_enabled=enabled,
             success=success,
+            owners=frozenset(self._settings.owners),
         )
 
     def namespace_of(self, key: str, host: HostTurn) -> str:

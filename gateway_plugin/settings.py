@@ -28,6 +28,7 @@ from pydantic import (
 from gateway_plugin import crosswalk
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.identity import DEFAULT_NAME, Audience, NamespaceScope, named
+from gateway_plugin.people import platform_id
 from gateway_plugin.schedule import next_time
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
@@ -61,6 +62,8 @@ __all__ = [
 ]
 
 _MAX_URL_CHARS: Final = 2048
+MAX_OWNERS: Final = 16
+"""Ids of one person."""
 
 
 class RecallMode(StrEnum):
@@ -200,6 +203,13 @@ def _renamed(pairs: dict[str, str]) -> dict[str, str]:
     return whose
 
 
+def _owners(given: tuple[str, ...]) -> tuple[str, ...]:
+    people = [one.partition(":") for one in given]
+    if not all(platform.strip() and name.strip() for platform, _, name in people):
+        raise ValueError("is no platform and id; write telegram:777, as the host's log shows the sender")
+    return tuple(dict.fromkeys(platform_id(platform, name) for platform, _, name in people))
+
+
 def _cron(line: str) -> str:
     next_time(line, 0.0)
     return line
@@ -220,6 +230,7 @@ Thinking = Annotated[
     AfterValidator(lambda effort: "xhigh" if effort == "max" else effort),
 ]
 Redaction = Annotated[dict[str, Action], AfterValidator(_redaction)]
+Owners = Annotated[tuple[Name, ...], Field(max_length=MAX_OWNERS), AfterValidator(_owners)]
 Renamed = Annotated[dict[str, str], AfterValidator(_renamed)]
 
 
@@ -239,6 +250,7 @@ _VARIABLES: Final = (
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment's names that a gateway reads, without what they begin with."""
+_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES"}
 # As like as a slip of the fingers leaves a name; a relayer's variables, which may lie beside ours, are less so, but for these.
 _MISSPELT: Final = 0.75
 _OF_RELAYERS: Final = frozenset({"MODEL_URL"})
@@ -605,6 +617,10 @@ class PluginSettings(_Settings):
         ConsolidationSettings(),
         description="promotes what turns keep needing, and finds what repeats, on a schedule",
     )
+    owners: Owners = Field(
+        (),
+        description="you, on each platform: `telegram:777`; these direct chats are one person's, and what they say in a group is the user's",
+    )
     disabled: bool = False
     unused: tuple[str, ...] = ()
 
@@ -669,10 +685,13 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
 
 
 def _check_variables(environ: Mapping[str, str]) -> None:
-    """Refuse a variable whose name is nearly one of ours: what it should have set would be passed over without a word."""
+    """Refuse a variable that is empty, or whose name is nearly one of ours: what it should have set would be ignored."""
     wrong = []
     for variable, value in environ.items():
         name = variable.upper().removeprefix(_PREFIX)
+        if variable == f"{_PREFIX}{name}" and name in _NEVER_EMPTY and not value.strip():
+            # The default in its place could be another secret, agent or relayer than the one that was meant.
+            wrong.append(SettingsIssue(variable, "is empty", "give it a value, or remove the variable"))
         ours = variable.upper().startswith(_PREFIX) and value
         if not ours or name in _OF_RELAYERS or (variable == f"{_PREFIX}{name}" and name in _VARIABLES):
             continue

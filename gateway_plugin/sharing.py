@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError
 from gateway_plugin.identity import Identity, KeyHolder, RootHolder, before_set_apart, mint, typed
+from gateway_plugin.people import passes
 from gateway_plugin.private_files import locked, read_private, replace_private
 from gateway_plugin.status import NotifyOnce
 from relayer.wire import codec as base64url
@@ -274,7 +275,12 @@ async def recall_shared(
         known = ranked.get(hit.text)
         if known is None or (isinstance(known, SharedHit) and not isinstance(hit, SharedHit)):
             ranked[hit.text] = hit
-    merged = sorted(ranked.values(), key=lambda one: -one.relevance)[: request.limit]
+    # What counts only where the question names it comes last, and takes nothing's place.
+    told = [one for one in ranked.values() if not request.named or passes(one, request.audiences)]
+    rest = [one for one in ranked.values() if one not in told]
+    merged = [
+        one for hits in (told, rest) for one in sorted(hits, key=lambda one: -one.relevance)[: request.limit]
+    ]
     return answer.model_copy(
         update={
             "memories": tuple(merged),

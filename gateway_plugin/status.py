@@ -119,11 +119,12 @@ class CaptureReport:
 
 @dataclass(frozen=True, slots=True)
 class HitTrace:
-    """What became of one memory found: ``injected``, or the filter that kept it out."""
+    """What became of one memory found: ``injected``, or the filter that kept it out; ``voice`` says who spoke, and where."""
 
     id: str
     relevance: float
     outcome: str
+    voice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,19 +21,20 @@ from typing import Any, ClassVar, Final
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import Clock
-from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.formatting import (
     TRUSTED,
     age_in_words,
-    audible_to,
     escape,
     harmless_profile,
+    label_of,
     may_be_shown,
     may_be_told,
     told_at,
 )
-from gateway_plugin.identity import Identity, audience_name, typed
+from gateway_plugin.identity import Audience, Identity, audience_name, parse_session_key, typed
 from gateway_plugin.injection import scan
+from gateway_plugin.people import Hearing
 from gateway_plugin.query import moment_of
 from gateway_plugin.recall import ranking
 from gateway_plugin.settings import PluginSettings
@@ -58,12 +60,11 @@ from gateway_plugin.transcript import NoSuchLog, Said, read_transcript
 from gateway_plugin.turn import Turn
 from relayer.wire import names
 from relayer.wire.errors import InvalidName
-from relayer.wire.fields import one_line
+from relayer.wire.fields import NOBODY_KNOWN, one_line
 from relayer.wire.memories import SupersedeRequest
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import (
     AnalyzeRequest,
-    AudienceName,
     Memory,
     MemoryItem,
     RecallHit,
@@ -99,18 +100,13 @@ async def read_kept(
     Raises:
         ToolError: there is nothing of it here either, or the anchor is not in it.
     """
-    audiences = audible_to(turn.heard_by)
-    if len(asked.path) > _MAX_SESSION or (audiences and asked.path != turn.session.key):
+    audiences = turn.hearing.audiences
+    if len(asked.path) > _MAX_SESSION or (not turn.hearing.private and asked.path != turn.session.key):
         raise absent
     named = {} if asked.anchor is None else {"anchor": asked.anchor, "at": moment_of(asked.anchor)}
     request = TranscriptRequest(session=asked.path, limit=asked.turns, audiences=audiences, **named)
     try:
         kept = await client.transcript(turn.identity, request, deadline=_TRANSCRIPT_DEADLINE)
-    except RelayerRefused as error:
-        # A relayer of before it kept any has no such route.
-        if error.status in {404, 405}:
-            raise absent from error
-        raise _not_told(absent, error) from error
     except GatewayError as error:
         raise _not_told(absent, error) from error
     if not kept.total:
@@ -165,7 +161,6 @@ _DEADLINE: Final = 15.0
 _ANALYZE_DEADLINE: Final = 55.0
 # What a language model makes of a text is often there so soon; who wants the rest asks for the job.
 _ANALYZE_WAIT_MS: Final = 20_000
-_EVERYBODY: Final[tuple[AudienceName, ...]] = ("agent", "direct", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +257,14 @@ class Toolbox:
 
     async def _search(self, asked: SearchArguments, turn: Turn) -> ToolAnswer:
         floor = self._settings.recall.min_score if asked.min_score is None else asked.min_score
-        audible = audible_to(turn.heard_by)
+        hearing = turn.hearing
         request = RecallRequest(
             query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
             limit=asked.limit,
             floor=floor,
-            audiences=audible,
+            audiences=hearing.audiences,
             trusts=TRUSTED,
+            **({"named": hearing.named} if hearing.named else {}),
             **ranking(self._settings.recall),
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
@@ -277,12 +273,13 @@ class Toolbox:
         shared = () if self._shares is None or asked.namespace else self._shares.beside(turn.identity)
         own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
         answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
-        hits = [hit for hit in answer.memories if may_be_shown(hit, audible)]
+        hits = [hit for hit in answer.memories if may_be_shown(hit, hearing, asked.query)]
+        hits.sort(key=lambda hit: hearing.private and not hearing.is_own(hit))
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
-        shown = [self._shown(hit) for hit in hits]
+        shown = [self._shown(hit) | _voice(hit, turn) for hit in hits]
         lines = [
-            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')}{_origin(hit)})"
+            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')}{_origin(hit)}{_others(hit, hearing)})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         ]
         details = {
@@ -293,7 +290,7 @@ class Toolbox:
         }
         # The other tools ask for ids, and hosts show a model the text alone.
         ids = ", ".join(
-            f"{number} = {one['id']} ({one['source'] or _SAID_BY[hit.trust]}, {one['date']})"
+            f"{number} = {one['id']} ({one['source'] or one['voice'] or _SAID_BY[hit.trust]}, {one['date']})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         )
         return ToolAnswer("\n".join([f"Found {len(hits)} memories:", "", *lines, "", f"ids: {ids}"]), details)
@@ -308,18 +305,19 @@ class Toolbox:
             return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
         around = await self._around(memory, turn)
         lines = [
-            _with_age(memory, self._clock),
-            *(f"Around it: {_with_age(one, self._clock)}" for one in around),
+            _with_age(memory, self._clock, turn.hearing),
+            *(f"Around it: {_with_age(one, self._clock, turn.hearing)}" for one in around),
         ]
-        if memory.source.session and not audible_to(turn.heard_by):
+        if memory.source.session and turn.hearing.private:
             # Names of sessions tell who else talks with the agent: a group does not hear them.
             lines.append(f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}")
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
             **self._shown(memory),
+            **_voice(memory, turn),
             "text": text,
-            "around": [self._shown(one) for one in around],
+            "around": [self._shown(one) | _voice(one, turn) for one in around],
         }
         return ToolAnswer(text, details)
 
@@ -328,7 +326,7 @@ class Toolbox:
         if turn.host.files is None:
             return None
         path, _, anchor = asked.ref.strip().partition("#")
-        text = turn.host.files.read(path, private=not audible_to(turn.heard_by))
+        text = turn.host.files.read(path, private=turn.hearing.private)
         if text is None:
             return None
         start = int(anchor) if asked.start == 1 and anchor.isascii() and anchor.isdigit() else asked.start
@@ -360,9 +358,16 @@ class Toolbox:
     async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:
         """Have the relayer judge a note and take its facts out, as it does with a turn; None from one that cannot."""
         note = TurnItem(
-            role="assistant", text=item.text, occurred_at=item.occurred_at, suspect=item.suspect, noted=True
+            role="assistant",
+            text=item.text,
+            occurred_at=item.occurred_at,
+            suspect=item.suspect,
+            noted=True,
+            **_given(sender=item.source.sender),
         )
-        request = AnalyzeRequest(turns=(note,), audience=item.audience, wait_ms=_WAIT_MS)
+        request = AnalyzeRequest(
+            turns=(note,), audience=item.audience, wait_ms=_WAIT_MS, **_given(place=item.source.place)
+        )
         try:
             answer = await self._client.analyze(turn.identity, request, deadline=_DEADLINE)
         except RelayerRefused as error:
@@ -401,6 +406,8 @@ class Toolbox:
             audience=item.audience,
             trust=item.trust,
             suspect=item.suspect,
+            place=item.source.place,
+            sender=item.source.sender,
             # A call that is made again, by a model that saw no answer, makes no second version.
             idempotency_key=hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest(),
         )
@@ -419,22 +426,26 @@ class Toolbox:
             said = read_transcript(turn.host.transcripts, asked.path, anchor=asked.anchor, turns=asked.turns)
         except NoSuchLog as absent:
             said = await read_kept(self._client, asked, absent, turn)
-        return ToolAnswer("\n".join(escape(redact(line).text) for line in said.split("\n")))
+        lines = [escape(redact(line).text) for line in said.split("\n")]
+        if _is_group(asked.path):
+            # The log of a group does not say which member spoke.
+            lines = [re.sub(r"^\[User\]:", "[A member]:", line) for line in lines]
+        return ToolAnswer("\n".join(lines))
 
     async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
         page = await self._client.list_memories(
             turn.identity, limit=asked.limit, cursor=asked.cursor, deadline=_DEADLINE
         )
-        told = [one for one in page.memories if may_be_shown(one, audible_to(turn.heard_by))]
+        told = [one for one in page.memories if may_be_shown(one, turn.hearing)]
         details = {
             "total": page.total,
             "namespace": turn.namespace,
-            "memories": [_shown_memory(one) for one in told],
+            "memories": [_shown_memory(one) | _voice(one, turn) for one in told],
             **({"next_cursor": page.next_cursor} if page.next_cursor else {}),
         }
         if not told:
             return ToolAnswer("No memories.", details)
-        lines = [f"{one.id} {_with_age(one, self._clock)}" for one in told]
+        lines = [f"{one.id} {_with_age(one, self._clock, turn.hearing)}" for one in told]
         more = f"(more with cursor {page.next_cursor})" if page.next_cursor else ""
         return ToolAnswer("\n".join(filter(None, [*lines, more])), details)
 
@@ -443,13 +454,15 @@ class Toolbox:
         if found is None:
             raise ToolError("ref: there is no such memory; memory_search shows the ids")
         answer = await self._client.get_memory(turn.identity, found.id, deadline=_DEADLINE)
-        versions = [one for one in answer.history if may_be_shown(one, audible_to(turn.heard_by))]
+        versions = [one for one in answer.history if may_be_shown(one, turn.hearing)]
         versions = versions or [answer.memory]
-        lines = [f"{one.id} [{one.state}] {_with_age(one, self._clock)}" for one in versions]
-        return ToolAnswer("\n".join(lines), {"memories": [_shown_memory(one) for one in versions]})
+        lines = [f"{one.id} [{one.state}] {_with_age(one, self._clock, turn.hearing)}" for one in versions]
+        return ToolAnswer(
+            "\n".join(lines), {"memories": [_shown_memory(one) | _voice(one, turn) for one in versions]}
+        )
 
     async def _profile(self, asked: ProfileArguments, turn: Turn) -> ToolAnswer:
-        audiences = audible_to(turn.heard_by) or _EVERYBODY
+        audiences = turn.hearing.lasting
         answer = await self._client.profile(
             turn.identity, max_tokens=asked.max_tokens, audiences=audiences, trusts=TRUSTED
         )
@@ -461,12 +474,15 @@ class Toolbox:
         clean, suspect = self._clean(asked.text, least=1)
         at = _moment("occurredAt", asked.occurred_at)
         # The model says so, and not a person, whoever the text quotes.
-        said = TurnItem(role="assistant", text=clean, occurred_at=at, suspect=suspect)
+        said = TurnItem(
+            role="assistant", text=clean, occurred_at=at, suspect=suspect, **_given(sender=_sender(turn))
+        )
         request = AnalyzeRequest(
             turns=(said,),
             audience=audience_name(turn.said_to),
             host=turn.host.host,
             wait_ms=_ANALYZE_WAIT_MS,
+            **_given(place=turn.place),
             # The same text again, from a model that saw no answer, is the same request.
             idempotency_key=hashlib.sha256(f"analyze\n{turn.namespace}\n{clean}".encode()).hexdigest(),
         )
@@ -524,12 +540,12 @@ class Toolbox:
         clean, suspect = self._clean(text, least=3)
         return MemoryItem(
             text=clean,
-            audience=audience_name(turn.heard_by),
+            audience=audience_name(turn.said_to),
             # It was the model that said so, whatever a person said before.
             trust="assistant",
             suspect=suspect,
             occurred_at=at,
-            source=SourceInfo(role="assistant"),
+            source=SourceInfo(role="assistant", place=turn.place, sender=_sender(turn)),
         )
 
     def _clean(self, text: str, *, least: int) -> tuple[str, bool]:
@@ -552,11 +568,7 @@ class Toolbox:
             if error.status in {400, 404, 422}:
                 return None
             raise
-        return (
-            memory
-            if memory.state != "forgotten" and may_be_shown(memory, audible_to(turn.heard_by))
-            else None
-        )
+        return memory if memory.state != "forgotten" and may_be_shown(memory, turn.hearing) else None
 
     async def _around(self, memory: Memory, turn: Turn) -> list[Memory]:
         """Return what was said in the same breath: the one before it, those that follow it, and its session's nearest."""
@@ -565,7 +577,7 @@ class Toolbox:
             one
             for one in page.memories
             if one.id != memory.id
-            and may_be_shown(one, audible_to(turn.heard_by))
+            and may_be_shown(one, turn.hearing)
             and (
                 memory.id == one.context_of
                 or one.id == memory.context_of
@@ -589,6 +601,33 @@ class Toolbox:
         JobArguments: _job,
         StatusArguments: _status,
     }
+
+
+def _is_group(path: str) -> bool:
+    """Return whether a path is the key of a session in which several people speak."""
+    try:
+        ref = parse_session_key(path)
+    except IdentityError:
+        return False
+    return Audience.DIRECT not in {ref.said_to, ref.audience}
+
+
+def _sender(turn: Turn) -> str:
+    """Return the person to whom a model says something in a group; "" where nobody else reads it."""
+    return (turn.person or NOBODY_KNOWN) if audience_name(turn.said_to) == "group" else ""
+
+
+def _given(**fields: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _voice(memory: Memory, turn: Turn) -> dict[str, str]:
+    return {"voice": escape(label_of(memory, turn.hearing))}
+
+
+def _others(memory: Memory, hearing: Hearing) -> str:
+    """Return whose words a memory is, where they are not the user's."""
+    return "" if hearing.is_own(memory) else f", {escape(label_of(memory, hearing))}"
 
 
 def _origin(hit: RecallHit) -> str:
@@ -645,10 +684,10 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
     return shown
 
 
-def _with_age(memory: Memory, clock: Clock) -> str:
-    """Return a memory as a line for the model, escaped."""
+def _with_age(memory: Memory, clock: Clock, hearing: Hearing) -> str:
+    """Return a memory as a line for the model, escaped, with whose words it is where they are not the user's."""
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
-    return f"({age_in_words(told_at(memory), now)}) {escape(memory.text)}"
+    return f"({age_in_words(told_at(memory), now)}{_others(memory, hearing)}) {escape(memory.text)}"
 
 
 def _moment(field: str, value: str | int | None) -> int | None:

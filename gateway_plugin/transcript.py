@@ -6,7 +6,6 @@ Claude Code and Codex keep them: lines of JSON in a folder, or what a host's ada
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from gateway_plugin.bounded_files import NotRead, read_below
 from gateway_plugin.query import CALLS, moment_of
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.tool_arguments import ToolError
 from gateway_plugin.turn import SessionLogs
@@ -116,7 +116,7 @@ def _file_entries(folder: Path, name: str | PurePath) -> Iterator[Mapping[str, A
     """Yield the messages of a file; of a long one the end."""
     for raw in read_below(folder, name, most=_MAX_BYTES, tail=True).split(b"\n"):
         try:
-            entry = json.loads(raw)
+            entry = parse_json(raw)
         except ValueError:
             continue
         if isinstance(entry, Mapping):

@@ -18,9 +18,10 @@ from typing import Any, Final, Protocol
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import Audience, Identity, RunKind, SessionRef
+from gateway_plugin.people import Hearing, platform_id
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.text.patterns import compile_pattern, matches
-from relayer.wire.fields import one_line
+from relayer.wire.fields import NOBODY_KNOWN, one_line
 
 
 class SessionLogs(Protocol):
@@ -48,7 +49,8 @@ class HostTurn:
         agent: the agent, where the host knows it better than the session key says.
         audience: who reads the answer, likewise. Worth giving: a key that names a platform and no type of chat hears
             what a group may hear, and its turns are kept from groups.
-        sender: the host's id of the person who wrote, for ``namespace.scope = agent+sender``.
+        sender: the host's id of the person who wrote: whose words they are in a group, and for ``namespace.scope = agent+sender``.
+        platform: the platform on which they wrote; "" takes the session key's.
         workspace: the host's id of the workspace, for ``agent+workspace``.
         trigger: what started the run: ``user``, ``cron``, ``heartbeat``, ...; "" when the host says nothing.
         run_id: the host's id of the run.
@@ -82,6 +84,7 @@ class HostTurn:
     model: str = ""
     transcripts: Path | SessionLogs | None = None
     files: HostFiles | None = None
+    platform: str = ""
 
     def among_several(self, session: SessionRef) -> bool:
         """Tell whether several people speak, whose names a host puts before their words."""
@@ -123,6 +126,7 @@ class Turn:
         success: the run ended well (capture only).
         gates: every gate's decision, in order; empty where none was asked.
         active: what the gates say about active mode; None where the settings do not ask for it.
+        owners: ids of the agent's owner on every platform, as `gateway_plugin.people.platform_id` has them.
     """
 
     session: SessionRef
@@ -135,6 +139,7 @@ class Turn:
     success: bool = True
     gates: tuple[Decision, ...] = ()
     active: Decision | None = None
+    owners: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> Identity:
@@ -167,6 +172,55 @@ class Turn:
     def said_to(self) -> Audience | None:
         """Who could hear what was said; None as in `heard_by`."""
         return self.host.audience or (self.session.said_to if self.session.key else None)
+
+    @property
+    def person(self) -> str:
+        """The id of the person who wrote; "" where the host does not name them."""
+        return platform_id(self._platform, self.host.sender) if self.host.sender else ""
+
+    @property
+    def place(self) -> str:
+        """The id of the group, whatever the thread, or of the person whose direct chats are kept apart; "" in the owner's."""
+        if self.said_to is None:
+            return ""
+        if self.said_to is Audience.DIRECT:
+            return self._peer or (self._group if self._is_doubtful else "")
+        return self._group or NOBODY_KNOWN
+
+    @property
+    def hearing(self) -> Hearing:
+        """Whose memories may be told in it."""
+        if self.host.among_several(self.session):
+            return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
+        if self._peer and self.owners.isdisjoint({self._peer, self.person}):
+            return Hearing.of_peer(self._peer, self.person)
+        # The host may know the owner under another id than the session key.
+        return Hearing.of_owner(self.owners | {self._peer}, self.person)
+
+    @property
+    def _platform(self) -> str:
+        return self.host.platform or self.session.platform or self.host.host or "host"
+
+    @property
+    def _peer(self) -> str:
+        # Where the host follows a person across platforms, the key names the person and no platform.
+        peer = self.session.peer
+        return "" if peer is None else platform_id(self.session.platform or "peer", peer)
+
+    @property
+    def _is_doubtful(self) -> bool:
+        """Whether neither the key nor the host says how many people are there."""
+        return self.host.audience is None and self.session.audience is not self.session.said_to
+
+    @property
+    def _group(self) -> str:
+        # The word in the key is about this chat only if it says that several people are in it.
+        named = self.session.chat if self.session.said_to is not Audience.DIRECT else None
+        chat = _THREAD.sub("", named or self.host.chat_id or self.session.key)
+        return platform_id(self.session.platform or self._platform, chat) if chat else ""
+
+
+_THREAD: Final = re.compile(r":(?:thread|topic):.*", re.DOTALL | re.IGNORECASE)
 
 
 class Purpose(StrEnum):

@@ -34,7 +34,7 @@ from relayer.http.server import RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
-from relayer.lib.work import WorkPool
+from relayer.lib.work import EmbeddingShares, WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
@@ -123,12 +123,10 @@ async def build(
         models = Models(settings, clock, randomness, readiness, stack)
         if embedder is None:
             embedder = await models.embedder()
-        former = await models.former(embedder)
+        former = models.former(embedder)
         embedder, former = (
             models.shared(MeteredEmbedder(embedder, metrics.observe_embedding)),
-            None
-            if former is None
-            else models.shared(MeteredEmbedder(former, metrics.observe_embedding), former=True),
+            former and EmbeddingShares(MeteredEmbedder(former, metrics.observe_embedding)),
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))

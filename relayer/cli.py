@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from relayer.commands import accounts
 from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
 from relayer.commands.options import settings_command
@@ -178,6 +177,5 @@ def _hand_over(name: str) -> None:
 
 
 register(app)
-accounts.register(app)
 for _name in _PLUGIN_COMMANDS:
     _hand_over(_name)

@@ -119,9 +119,17 @@ class NamespaceKeys:
         """Return the MAC by which equal texts are known without being readable."""
         return hmac.new(self._content, lp(normal_text), hashlib.sha256).digest()
 
-    def likeness_mac(self, normal_text: str, audience: str, trust: str, *, suspect: bool) -> bytes:
-        """Return the MAC by which one memory repeats another: the same text, among the same, by as trusted a voice."""
-        fields = lp("like", normal_text, audience, trust, int(suspect))
+    def likeness_mac(self, normal_text: str, audience: str, trust: str, *voice: str, suspect: bool) -> bytes:
+        """Return the MAC by which one memory repeats another: the same text, among the same, by as trusted a voice.
+
+        Args:
+            normal_text: the normal text.
+            audience: the name of its audience.
+            trust: the name of who vouches for it.
+            voice: place and sender, where either is known.
+            suspect: whether the memory is doubted.
+        """
+        fields = lp("like", normal_text, audience, trust, int(suspect), *voice)
         return hmac.new(self._content, fields, hashlib.sha256).digest()
 
     def idempotency_mac(self, *fields: Field) -> bytes:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from relayer.adapters.local_embedder import Kind, LocalEmbedder, is_installed
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
-from relayer.errors import ConfigurationError, EmbedderUnavailable, ModelUnavailable
+from relayer.errors import EmbedderUnavailable, ModelUnavailable
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.http.health import Readiness
@@ -69,59 +69,26 @@ class Models:
         await self._start("embeddings", remote)
         return remote
 
-    async def former(self, embedder: Embedder) -> Embedder | None:
-        """Make the embedder of the model before ``embedder``'s: the one the settings name, or the other local model.
+    def former(self, embedder: Embedder) -> Embedder | None:
+        """Return an installed local model other than ``embedder``'s, for namespaces that it embedded before.
 
-        Raises:
-            ConfigurationError: as `embedder`, or it is the same model.
+        Its weights are loaded when the first such namespace is opened.
         """
-        settings = self.settings
-        if settings.former_embedder is None:
-            return self._other_local(embedder)
-        kind = settings.former_embedder
-        former = await (self._remote_former() if kind == "openai" else self._local(kind))
-        if former.model == embedder.model:
-            raise ConfigurationError(
-                "--former-embedder: is the model of --embedder; give the one before, or none"
-            )
-        return former
+        for kind in ("multilingual", "local"):
+            if is_installed(kind):
+                other = LocalEmbedder(kind)
+                if other.model != embedder.model:
+                    self.stack.push_async_callback(other.close)
+                    return other
+        return None
 
-    def _other_local(self, embedder: Embedder) -> Embedder | None:
-        """The local model that is not in use, loaded when a namespace turns up that it embedded."""
-        kind: Kind = "local" if self.settings.embedder == "multilingual" else "multilingual"
-        if self.settings.embedder == "openai" or not is_installed(kind):
-            return None
-        other = LocalEmbedder(kind)
-        if other.model == embedder.model:
-            return None
-        self.stack.push_async_callback(other.close)
-        return other
-
-    def shared(self, embedder: Embedder, *, former: bool = False) -> Embedder:
+    def shared(self, embedder: Embedder) -> Embedder:
         """Have accounts share an embedder fairly; an endpoint does as much at once as the settings say."""
-        chosen = self.settings.former_embedder if former else self.settings.embedder
-        if chosen != "openai":
+        if self.settings.embedder != "openai":
             return EmbeddingShares(embedder)
         at_once = self.settings.model_at_once
         limits = ShareLimits(at_once, of_account=max(1, at_once // 2), one_by_one=False)
         return EmbeddingShares(embedder, limits)
-
-    async def _remote_former(self) -> Embedder:
-        settings = self.settings
-        url = settings.former_embeddings_url or settings.embeddings_url
-        remote = OpenAIEmbedder(
-            self._endpoint("former_embeddings", url, _EMBEDDINGS_SECONDS),
-            settings.former_embeddings_model or "",
-            settings.former_embeddings_dimension,
-            setting="former-embeddings",
-        )
-        try:
-            await self._start("former_embeddings", remote)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{error}. Without --former-embedder memories are found by words until they are embedded anew"
-            ) from error
-        return remote
 
     async def chat(self) -> ChatWork | None:
         """Make the language model, and the one that is asked when it is away, as far as the settings name them.

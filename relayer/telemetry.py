@@ -27,7 +27,27 @@ _MOST_FRAMES = 12
 _MOST_CAUSES = 5
 _LONGEST_FOREIGN = 200
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+class LogOutput:
+    """Writes log lines to ``stream``, or to standard error as it is when a line is written.
+
+    structlog writes to standard output unless it is configured, which a program with a relayer inside may not have done.
+    """
+
+    def __init__(self) -> None:
+        self.stream: TextIO | None = None
+
+    def msg(self, line: str) -> None:
+        """Write one line."""
+        stream = self.stream or sys.stderr
+        stream.write(line + "\n")
+        stream.flush()
+
+    debug = info = warning = error = critical = msg
+
+
+output = LogOutput()
+log: structlog.stdlib.BoundLogger = structlog.wrap_logger(output)
 
 
 def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None = None) -> None:
@@ -38,6 +58,7 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
         level: debug, info, warning or error.
         stream: standard error unless a test says otherwise.
     """
+    output.stream = stream
     target = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
     as_json = log_format == "json" or (log_format == "auto" and not target.isatty())
@@ -50,7 +71,6 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()

@@ -18,6 +18,7 @@ from fitted_priors import fitted_once
 from s3_servers import CREDENTIALS, S3Server, moto, seaweedfs
 from typer.main import get_command
 
+from relayer import telemetry
 from relayer.search import baseline
 
 pytest_plugins = ["tiers", "row_levels"]
@@ -49,8 +50,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def logs_of_a_test_end_with_it() -> Iterator[None]:
-    """A command that ran in this process leaves its log to a stream that is closed when its test is over."""
+    """A relayer on another thread must not log to what is standard error while a command of this process runs."""
+    telemetry.output.stream = sys.stderr
     yield
+    telemetry.output.stream = sys.stderr
     if structlog.is_configured():
         structlog.reset_defaults()
         root = logging.getLogger()
@@ -92,8 +95,6 @@ def shared_relayer() -> Iterator[str]:
     """The URL of one relayer for all tests of this process that neither kill nor configure it, each with its own secret."""
     from relayer.testing.local_relayer import local_relayer, threaded_relayer
 
-    # Not to standard output, which is a command's as long as one runs.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with threaded_relayer(lambda: local_relayer(real_model=True, rate_limits="off")) as relayer:
         yield relayer.url
 

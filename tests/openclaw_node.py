@@ -20,7 +20,7 @@ REAL_BRIDGE = [sys.executable, "-m", "gateway_plugin"]
 
 _PROGRAM = """
 import { default as plugin } from "FOLDER/index.js";
-import { existsSync, readFileSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs";
 const log = [];
 const logger = Object.fromEntries(["info", "warn", "error"].map((level) => [level, (line) => log.push(`${level} ${line}`)]));
 const [hooks, services, options] = [{}, [], {}];

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.relayer_check import check_relayer_key
@@ -27,7 +28,6 @@ from relayer.ports import Found, ObjectStore
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
@@ -120,6 +120,17 @@ class Site:
             )
             ids.append(answer.memories[0].id)
         return ids
+
+    async def index(self, agent: str = "researcher") -> str:
+        """Write a stored index; returns its key."""
+        async with self.relayer().namespaces.use(self.access(agent), self.deadline(), create=False) as opened:
+            assert (await opened.write_index()).named
+            return (await opened.replica.manifest.read()).index_key
+
+    async def opened_from(self, agent: str = "researcher") -> int:
+        """Return the entry up to which a process that has nothing open yet reads no log, but a stored index."""
+        async with self.relayer().namespaces.use(self.access(agent), self.deadline(), create=False) as opened:
+            return opened.from_index
 
     async def forget(self, memory: str, agent: str = "researcher") -> None:
         await forget_memory(self.relayer(), self.access(agent), memory, self.deadline())

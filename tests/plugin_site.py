@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
 from typed_commands import Done, machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
@@ -74,8 +72,6 @@ class PluginSite:
 @contextmanager
 def own_relayer(*stores: ObjectStore, **options: Any) -> Iterator[LocalRelayer]:
     """Run a relayer for one test; arguments as `local_relayer` takes them."""
-    # Not to standard output, which is a command's as long as one runs.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with threaded_relayer(lambda: local_relayer(*stores, **options)) as relayer:
         yield relayer
 

@@ -5,13 +5,11 @@ they can tell. Some tests of the real programs: tests/integration/test_transfer_
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import structlog
 import typer
 from typer.testing import CliRunner
 
@@ -49,8 +47,6 @@ def run_relayer(environment: Mapping[str, str], *arguments: object) -> Done:
 
 def _run(app: typer.Typer, environment: Mapping[str, str], arguments: Sequence[object]) -> Done:
     """Run a command; of our variables it has those of ``environment`` and no others. What nobody expected is raised."""
-    # A relayer on another thread logs to what is standard output then: the command's.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("MEMRELAY_")]:
             patch.delenv(name)

@@ -16,13 +16,14 @@ import os
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import certifi
+from cachetools import LRUCache
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
@@ -52,11 +53,12 @@ _REQUEST_HEADERS: Final = {"accept": "application/json", "user-agent": f"memrela
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back."""
+    """A response; ``accepted`` once it is proven to answer a request that the relayer had accepted."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+    accepted: bool = False
 
 
 def signed_headers(
@@ -265,6 +267,7 @@ class Refusal:
         request_id: what to quote to an operator.
         retry_after: seconds that the relayer asks to wait; 0 when it does not say.
         server_time: its clock, in seconds since the epoch, where it says so.
+        accepted: whether it refuses a request that it had accepted.
     """
 
     status: int
@@ -273,6 +276,7 @@ class Refusal:
     request_id: str = ""
     retry_after: float = 0.0
     server_time: int | None = None
+    accepted: bool = False
 
     @classmethod
     def parse(cls, answer: HttpAnswer) -> Refusal:
@@ -283,14 +287,29 @@ class Refusal:
             problem = Problem.model_validate_json(answer.body)
         except ValidationError:
             detail = "the relayer says no in a form that is unknown here: update this plugin"
-            return cls(answer.status, f"http_{answer.status}", detail, request_id, header)
+            return cls(
+                answer.status,
+                f"http_{answer.status}",
+                detail,
+                request_id,
+                header,
+                accepted=answer.accepted,
+            )
         server_time = problem.server_time
         if server_time is not None and abs(server_time) >= _MS_FROM:
             server_time //= 1000
         # A body may say less than the header, never that it is sooner.
         retry_after = max(problem.retry_after or 0.0, header)
         detail = _with_fields(problem)[:_MAX_DETAIL]
-        return cls(answer.status, problem.code, detail, problem.request_id, retry_after, server_time)
+        return cls(
+            answer.status,
+            problem.code,
+            detail,
+            problem.request_id,
+            retry_after,
+            server_time,
+            accepted=answer.accepted,
+        )
 
     @property
     def temporary(self) -> bool:
@@ -301,7 +320,9 @@ class Refusal:
         """Return the error that a caller of the client sees."""
         if self.status == 504:
             return DeadlineExceeded(f"the relayer's work ({self.detail})")
-        return RelayerRefused(self.code, self.detail, status=self.status, request_id=self.request_id)
+        return RelayerRefused(
+            self.code, self.detail, status=self.status, request_id=self.request_id, accepted=self.accepted
+        )
 
 
 def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
@@ -330,32 +351,92 @@ def _seconds(text: str) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-class RelayerBreaker(Breaker):
-    """Holds calls to a relayer back for a minute from the third failure in a row on (AM-26)."""
+_FAILURES_IN_A_ROW: Final = 3
+_BREAKER_SECONDS: Final = 60.0
+_BREAKER_NAMESPACES: Final = 256
+
+
+class RelayerBreaker:
+    """Holds calls back for a minute from the third failure in a row on (AM-26): to a relayer, and to each namespace of it.
+
+    A relayer that does not answer, or that is not the trusted one, is held back for all. A call that is late, or that a
+    relayer answers with a failure, counts against its namespace. It counts against the relayer once for each such
+    namespace, until any call succeeds: three slow namespaces are a slow relayer.
+
+    Args:
+        clock: the time.
+    """
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock.monotonic, limit=3, first=60.0, longest=60.0)
+        self._clock = clock
+        self._relayer = self._new()
+        self._namespaces: LRUCache[str, Breaker] = LRUCache(_BREAKER_NAMESPACES)
+        self._failing: set[str] = set()
         self._last: GatewayError | None = None
 
-    def check(self) -> None:
+    @property
+    def remaining(self) -> float:
+        """Seconds until the relayer, and every namespace, may be called again; 0 while all calls go through."""
+        return max(
+            self._relayer.remaining, *(breaker.remaining for breaker in self._namespaces.values()), 0.0
+        )
+
+    def check(self, namespace: str = "") -> None:
         """Let a call through, of which one is the trial when the pause is over.
+
+        Args:
+            namespace: of the call; empty for one that is about no namespace.
 
         Raises:
             RelayerUnreachable: not now.
-            RelayerUntrusted: not now, and who answered last did not prove to be the relayer.
+            RelayerUntrusted: not now, and the last response did not prove to be the relayer's.
         """
-        seconds = self.wait()
+        own = self._namespaces.get(namespace)
+        # The namespace's own trial is not used up by a call that the relayer's pause holds back anyway.
+        if not self._relayer.remaining and own is not None and (seconds := own.wait()):
+            raise RelayerUnreachable(
+                f"the relayer failed {own.failures} times in a row in namespace {namespace}; "
+                f"the next try is in {seconds:.0f} s"
+            )
+        seconds = self._relayer.wait()
         if seconds and isinstance(self._last, RelayerUntrusted):
             raise RelayerUntrusted(f"{self._last} (the next try is in {seconds:.0f} s)")
         if seconds:
             raise RelayerUnreachable(
-                f"the relayer failed {self.failures} times in a row; the next try is in {seconds:.0f} s"
+                f"the relayer failed {self._relayer.failures} times in a row; the next try is in {seconds:.0f} s"
             )
 
+    def succeeded(self, namespace: str = "") -> None:
+        """Record a response: the relayer is well, and so is the call's namespace."""
+        self._relayer.succeeded()
+        self._failing.clear()
+        self._namespaces.pop(namespace, None)
+
     def failed_by(self, error: GatewayError | None) -> None:
-        """Note that it did not answer, and why."""
+        """Record that the relayer did not answer; ``error`` says why, None that it was late or failed."""
         self._last = error
-        self.failed()
+        self._relayer.failed()
+
+    def failed_in(self, namespace: str) -> None:
+        """Record that a call was late or failed; ``namespace`` is empty for a call that is about none."""
+        if not namespace:
+            self.failed_by(None)
+            return
+        own = self._namespaces.get(namespace)
+        if own is None:
+            own = self._namespaces[namespace] = self._new()
+        own.failed()
+        if namespace not in self._failing:
+            self._failing.add(namespace)
+            self.failed_by(None)
+
+    def _new(self) -> Breaker:
+        return Breaker(
+            self._clock.monotonic,
+            limit=_FAILURES_IN_A_ROW,
+            first=_BREAKER_SECONDS,
+            longest=_BREAKER_SECONDS,
+        )
 
 
 # What the relayer refuses whoever asks, whatever is asked.
@@ -438,6 +519,11 @@ class ApiCall:
     attempts: int = ATTEMPTS
     margin: float = 0.0
     writes: bool = False
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the call is about; empty when it is about the account or the relayer."""
+        return self.identity.namespace if self.identity is not None and self.keyed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,26 +613,30 @@ class Caller:
             listener(error)
 
     async def _bounded_call(self, call: ApiCall, shape: type[AnswerT], seconds: float) -> AnswerT:
-        self.breaker.check()
+        namespace = call.namespace
+        self.breaker.check(namespace)
         limit = _Deadline(self._clock, seconds)
         try:
             async with asyncio.timeout(seconds):
                 answer = await self._attempts(call, limit)
         except TimeoutError as error:
-            self.breaker.failed_by(None)
+            self.breaker.failed_in(namespace)
             raise DeadlineExceeded(limit.step) from error
-        except (RelayerUnreachable, RelayerUntrusted, DeadlineExceeded) as error:
+        except DeadlineExceeded:
+            self.breaker.failed_in(namespace)
+            raise
+        except (RelayerUnreachable, RelayerUntrusted) as error:
             self.breaker.failed_by(error)
             raise
         except RelayerRefused as error:
             # A busy relayer is spared like one that is down; one that says no is well.
             busy = error.status >= 500 and error.code not in _ABOUT_ONE
             if busy:
-                self.breaker.failed_by(None)
+                self.breaker.failed_in(namespace)
             else:
-                self.breaker.succeeded()
+                self.breaker.succeeded(namespace)
             raise
-        self.breaker.succeeded()
+        self.breaker.succeeded(namespace)
         return self._parsed(answer, shape)
 
     async def _attempts(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
@@ -583,7 +673,7 @@ class Caller:
 
     async def _lines(self, call: ApiCall, seconds: float) -> AsyncGenerator[bytes, None]:
         """Make a call whose answer is read line by line, each proven; one attempt, for ``seconds`` in all."""
-        self.breaker.check()
+        self.breaker.check(call.namespace)
         limit = _Deadline(self._clock, seconds)
         try:
             async with asyncio.timeout(seconds):
@@ -625,8 +715,10 @@ class Caller:
         """
         try:
             if signed.verifier is not None:
-                signed.verifier.check(answer.headers.get(PROOF_HEADER, ""), answer.status, answer.body)
-            elif answer.status >= 300:
+                proof = answer.headers.get(PROOF_HEADER, "")
+                accepted = signed.verifier.check(proof, answer.status, answer.body)
+                return replace(answer, accepted=accepted)
+            if answer.status >= 300:
                 raise self._unproven(answer)
         except NotAccepted as error:
             raise self._unproven(answer) from error
@@ -675,7 +767,14 @@ class Caller:
             nonce=nonce,
             route=keys.route,
         )
-        verifier = Verifier(headers[signing.SIGNATURE_HEADER], relayer, keys.answer_key)
+        request = signing.answered_request(
+            headers[signing.SIGNATURE_HEADER],
+            method=call.method,
+            target=call.target,
+            digest=headers[signing.DIGEST_HEADER],
+            content_type=typed.get("content-type", ""),
+        )
+        verifier = Verifier(request, relayer, keys.answer_key)
         return _Signed({**headers, **typed}, body, verifier)
 
     async def _fetch_keys(self) -> schemas.KeysResponse:

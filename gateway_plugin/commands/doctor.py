@@ -1,9 +1,8 @@
-"""``memrelay-gateway doctor``, ``canary``, ``why``, ``acknowledge`` and ``adopt``: finding and mending what is wrong."""
+"""``memrelay-gateway doctor``, ``canary``, ``why`` and ``acknowledge``: find and mend defects."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 from collections.abc import Collection
@@ -15,20 +14,16 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.keys import Moved, copy_memories, namespaces_of
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
     Output,
     UrlOption,
-    YesOption,
     agent_identity,
     find_context,
     guarded,
     open_outbox,
-    root_holder,
     used,
-    with_client,
 )
 from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
@@ -39,14 +34,19 @@ from gateway_plugin.hosts.openclaw.config import (
     core_config,
     read_config,
 )
-from gateway_plugin.hosts.openclaw.examination import check_agents, check_bridge, check_config, check_names
-from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME, Identity, KeyHolder, RootHolder, named
+from gateway_plugin.hosts.openclaw.examination import (
+    check_agents,
+    check_bridge,
+    check_config,
+    check_kept_turns,
+    check_names,
+)
+from gateway_plugin.identity import DEFAULT_AGENT, Identity, KeyHolder, RootHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
 from gateway_plugin.settings import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
-from relayer.wire import names
 from relayer.wire.command_line import FAILED, JsonOption, fail
 
 
@@ -62,7 +62,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("canary")(canary_command)
     app.command("why")(why)
     app.command("acknowledge")(accept_rollback)
-    app.command("adopt")(adopt)
 
 
 def doctor(
@@ -105,12 +104,14 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
             holder=context.holder,
         )
         found = list(check_config(config, os.environ)) if config is not None else []
-        found += [check async for check in check_bridge(config, os.environ)] if config is not None else []
+        if config is not None:
+            found += [check async for check in check_bridge(config, os.environ)]
+            found.append(check_kept_turns(os.environ))
         found += [check async for check in checks]
         if not found[-1].ok:
             return found
         names = config.agents if config is not None else ()
-        found.append(await _default_agent(client, context.holder, settings, names))
+        found.append(_default_agent(context.holder, settings))
         if config is not None:
             agents = _host_agents(context.holder, settings, names, found)
             found.append(check_names(agents))
@@ -186,8 +187,6 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
     output = Output(as_json=as_json)
     output.json(said)
     output.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
-    if not said["verdicts"]:
-        output.say("  this relayer says nothing of single messages; a newer one does")
     for verdict in said["verdicts"]:
         where = f", by characters {verdict['start']} to {verdict['end']}" if verdict["kept"] else ""
         state = "kept" if verdict["kept"] else "left out"
@@ -224,96 +223,12 @@ def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json
     )
 
 
-def adopt(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="main, or a default namespace that was set.")],
-    *,
-    erase: Annotated[
-        bool, typer.Option("--erase", help="Then destroy what is left under that name, with its history.")
-    ] = False,
-    yes: YesOption = False,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Copy memories that an earlier version kept for the default agent under another name to where they are looked for now.
-
-    Example: memrelay-gateway adopt research --yes
-    """
-    context = find_context(url, DEFAULT_AGENT)
-    holder = root_holder(context, "adopting memories")
-    home = context.identity.namespace
-    # Commands of earlier versions took `main` for an agent's name, which no host's agent can have.
-    old = DEFAULT_AGENT if (given := guarded(lambda: named(name, shown=True))) == DEFAULT_NAME else given
-    output = Output(as_json=as_json)
-    if not yes:
-        found = with_client(context.settings, lambda client: namespaces_of(client, holder, old))
-        output.json({"dry_run": True, "namespaces": found, "to": home, "erase": erase})
-        output.say(f"would be copied to {home}: live memories of {', '.join(found) or 'no namespace'}")
-        output.say("and then destroyed there\ndo it: --yes" if erase else "do it: --yes")
-        return
-
-    destroyed: list[str] = []
-
-    async def work(client: RelayerClient) -> list[Moved]:
-        copied = [moved async for moved in copy_memories(client, holder, old, home)]
-        for moved in copied:
-            output.say(
-                f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories"
-            )
-            if erase and moved.there == moved.found:
-                source = holder.person(old, moved.source)
-                counted = await client.erase_namespace(source)
-                await client.erase_namespace(source, confirm=counted.confirm)
-                destroyed.append(moved.source)
-                output.say(f"destroyed: {moved.source}")
-        return copied
-
-    copied = with_client(context.settings, work)
-    output.json({"copied": [asdict(moved) for moved in copied], "destroyed": destroyed})
-    if not copied:
-        output.say(f"nothing is kept under {old}")
-    elif not erase:
-        output.say(
-            f"until it is destroyed, an agent of that name reads what is left there: adopt {name} --erase --yes"
-        )
-    if any(moved.there < moved.found for moved in copied):
-        raise typer.Exit(FAILED)
-
-
-async def _default_agent(
-    client: RelayerClient, holder: KeyHolder, settings: PluginSettings, agents: Collection[str]
-) -> Check:
-    """Say where the default agent's memories are, and which names an earlier version filed them under."""
+def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:
+    """Tell in which namespace the memories of the default agent are."""
     home = agent_identity(settings, holder, None)
-    said = f"{DEFAULT_AGENT}'s memories are in namespace {home.namespace}"
-    if not isinstance(holder, RootHolder):
-        return Check("default agent", True, f"{said}, whose keys alone are held here")
-    own = await namespaces_of(client, holder, home.agent)
-    left, fixes = [], []
-    if await namespaces_of(client, holder, DEFAULT_AGENT):
-        left.append(f"commands of an earlier version kept some in {DEFAULT_AGENT}")
-        fixes.append(f"memrelay-gateway adopt {DEFAULT_AGENT} --erase")
-    set_name = _named(settings.namespace.default)
-    begun = any(name == home.namespace or name.startswith(f"{home.namespace}/") for name in own)
-    if home.namespace != home.agent and set_name and await namespaces_of(client, holder, set_name):
-        left.append(f"an earlier version kept them in {set_name}, which is an agent's of that name now")
-        fixes.append(f"if they are {DEFAULT_AGENT}'s: memrelay-gateway adopt {set_name}")
-    else:
-        begun = True
-    clash = {name for name in agents if _named(name) in {names.hashed(DEFAULT_NAME), set_name} - {""}}
-    left += [
-        f"agent {name} has memories of its own; what an earlier version kept of it is among {DEFAULT_AGENT}'s"
-        for name in sorted(clash)
-    ]
-    fix = "; ".join(fixes or [f"look with: memrelay-gateway list --agent {DEFAULT_AGENT}"])
-    return Check("default agent", begun, "; ".join((said, *left)), fix, warning=bool(left))
-
-
-def _named(name: str) -> str:
-    """Return the normal name of an agent; "" of the default one, and of what none can be called."""
-    with contextlib.suppress(IdentityError):
-        normal = named(name)
-        return "" if normal == DEFAULT_NAME else normal
-    return ""
+    found = f"{DEFAULT_AGENT}'s memories are in namespace {home.namespace}"
+    whose = "" if isinstance(holder, RootHolder) else ", whose keys alone are held here"
+    return Check("default agent", True, found + whose)
 
 
 def _host_agents(

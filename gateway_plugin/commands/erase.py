@@ -25,7 +25,7 @@ from gateway_plugin.identity import Identity, NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
-from relayer.wire.memories import EraseNamespaceResponse, ErasureView, without_extras
+from relayer.wire.memories import EraseNamespaceResponse, ErasureView
 from relayer.wire.schemas import TurnItem
 
 
@@ -56,10 +56,13 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
     if waiting or dead:
         outbox.remove(holds)
     for item in waiting:
-        kept = tuple(turn for turn in item.request.turns if not is_wanted(turn))
+        kept = tuple(
+            turn.model_copy(update={"calls": ()}) for turn in item.request.turns if not is_wanted(turn)
+        )
         if kept:
-            changes = {"turns": kept, "idempotency_key": secrets.token_hex(16)}
-            request = without_extras(item.request.model_copy(update=changes))
+            # The relayer keeps no transcript of a turn of which a part was erased, and neither do we.
+            changes = {"turns": kept, "idempotency_key": secrets.token_hex(16), "store_transcript": False}
+            request = item.request.model_copy(update=changes)
             outbox.put(OutboxItem(item.owner, request, item.queued_at))
     return sum(is_wanted(turn) for item in (*waiting, *dead) for turn in item.request.turns)
 

@@ -7,7 +7,6 @@ The key is the one that MemWal's own programs use: of the variables ``MEMWAL_PRI
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import ask, guarded
 from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME
 from gateway_plugin.settings import safe_load
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.transfer.memwal import MemWalAccess, Walked, import_memwal, list_memwal
 from gateway_plugin.transfer.sending import send_items
 from relayer.wire import names
@@ -67,7 +67,7 @@ def find_access(environ: Mapping[str, str], home: Path) -> MemWalAccess:
         )
     try:
         with file.open("rb") as opened:
-            saved = json.loads(opened.read(_MOST_BYTES))
+            saved = parse_json(opened.read(_MOST_BYTES))
     except (OSError, ValueError):
         fail(USAGE, f"{file}: cannot be read as JSON", "set the variables instead")
     fields = saved if isinstance(saved, dict) else {}

@@ -33,6 +33,7 @@ from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
 from gateway_plugin.local_relayer import LocalRelayer
 from gateway_plugin.status import notify
+from gateway_plugin.text.json_text import parse_json
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 openclaw = typer.Typer(
@@ -298,6 +299,6 @@ def row_of(written: Written) -> dict[str, object]:
 
 def _has_url(text: str) -> bool:
     try:
-        return bool(json.loads(text)["plugins"]["entries"]["memrelay"]["config"]["url"])
+        return bool(parse_json(text)["plugins"]["entries"]["memrelay"]["config"]["url"])
     except (ValueError, KeyError, TypeError):
         return False

@@ -39,7 +39,7 @@ from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem
-from relayer.wire.sheet import GATEWAY_SHEET, LINES, read_line, secret_of
+from relayer.wire.sheet import GATEWAY_SHEET, LINES, read_line, read_sheet_file, secret_of
 from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 
 keys = typer.Typer(help="The account's keys: show, export one agent's, recovery sheet.", no_args_is_help=True)
@@ -190,18 +190,16 @@ def _asked(prompt: str, read: Callable[[str], list[str]]) -> list[str]:
 
 
 def _secret_of(sheet: str) -> bytes:
-    text = sys.stdin.read() if sheet == "-" else _read_sheet(Path(sheet))
     try:
-        return GATEWAY_SHEET.read(text)
+        return GATEWAY_SHEET.read(
+            sys.stdin.read() if sheet == "-" else read_sheet_file(Path(sheet).expanduser())
+        )
+    except OSError:
+        fail(USAGE, f"{sheet} cannot be read", "give the file that holds the sheet, or - for standard input")
+    except UnicodeDecodeError:
+        fail(USAGE, "standard input is no text", "give the file that holds the sheet, or pipe it in")
     except InvalidSecret as error:
         fail(FAILED, str(error), "compare it with the paper, line by line")
-
-
-def _read_sheet(path: Path) -> str:
-    try:
-        return path.expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        fail(USAGE, f"{path} cannot be read", "give the file that holds the sheet, or - for standard input")
 
 
 _ATTEMPTS: Final = 5
@@ -420,7 +418,7 @@ def keys_rotate(
         fail(
             USAGE,
             "--to: it is the default agent's name",
-            f"memrelay-gateway adopt {old}, if the memories are its own",
+            f"--to {typed(old)}-2",
         )
     context, holder = _owner(url)
     names = with_client(context.settings, lambda client: _movable(client, holder, old, new))

@@ -16,7 +16,8 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
-from gateway_plugin.formatting import STANDING_AUDIENCES, harmless_profile, standing_block
+from gateway_plugin.formatting import harmless_profile, standing_block
+from gateway_plugin.people import Hearing
 from gateway_plugin.transfer.profile_file import put_profile
 from relayer.wire.command_line import USAGE, JsonOption, complain, fail
 from relayer.wire.service import SECTIONS
@@ -32,7 +33,9 @@ def profile(
     ] = None,
     audience: Annotated[
         list[str] | None,
-        typer.Option(help="agent, direct, group; without it agent and group: nothing from direct messages."),
+        typer.Option(
+            help="agent, direct, group; without it agent and your own words in groups: nothing from direct messages."
+        ),
     ] = None,
     trust: Annotated[
         list[str] | None, typer.Option(help="user, imported, assistant, tool; without it user and imported.")
@@ -59,10 +62,13 @@ def profile(
             fail(USAGE, "--standing goes with no other choice", fix)
         _show_standing(find_context(url, agent), as_json=as_json)
         return
-    audiences = _names("--audience", audience or ["agent", "group"], _AUDIENCES)
     trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
     named = _names("--section", section or [*SECTIONS], tuple(SECTIONS))
     context = find_context(url, agent)
+    # What others said in a group is nobody's profile.
+    shown = Hearing.of_owner(context.settings.owners, "").lasting
+    own = tuple(one for one in shown if not one.startswith("direct"))
+    audiences = _names("--audience", audience, _AUDIENCES) if audience else own
     answer = with_client(
         context.settings,
         lambda client: client.profile(
@@ -84,10 +90,11 @@ def profile(
 
 
 def _show_standing(context: CliContext, *, as_json: bool) -> None:
+    audiences = Hearing.of_owner(context.settings.owners, "").standing
     answer = with_client(
-        context.settings, lambda client: client.standing(context.identity, audiences=STANDING_AUDIENCES)
+        context.settings, lambda client: client.standing(context.identity, audiences=audiences)
     )
-    block = standing_block(answer.lines, context.settings.recall.standing.max_tokens)
+    block = standing_block(answer.lines, context.settings.recall.standing.max_tokens, audiences)
     output = Output(as_json=as_json)
     output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
     if block.text:

@@ -518,15 +518,16 @@ class Outbox:
         while True:
             where, values = self._undelivered(besides)
             found = self._database.query(
-                f"SELECT row, owner, content FROM items WHERE {where} ORDER BY seq LIMIT 1",  # noqa: S608 - placeholders only
+                f"SELECT row, owner, content, write, place FROM items WHERE {where} ORDER BY seq LIMIT 1",  # noqa: S608 - placeholders only
                 values,
             )
             if not found:
                 return None
-            row = found[0][0]
+            row, owner, content, write, place = found[0]
             if self._opened is None or self._opened[0] != row:
-                item = self._item(*found[0])
-                if item is None:
+                item = self._item(row, owner, content)
+                # Under tags that are not its own, which only an edited file has, it would be delivered again for ever.
+                if item is None or (write, place) != (self._write(item), self._place(item.owner.namespace)):
                     self._bury("row", row, _UNREADABLE)
                     continue
                 self._opened = (row, item)

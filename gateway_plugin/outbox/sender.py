@@ -25,7 +25,6 @@ from gateway_plugin.identity import Identity, NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
-from relayer.wire.memories import without_extras
 from relayer.wire.retries import doubled
 from relayer.wire.schemas import AnalyzeResponse, Position
 
@@ -121,8 +120,6 @@ _LASTING: Final = {
 # And these pass when a person acted: kept, told once, and asked for again after so many seconds, not every minute.
 _FULL: Final = "quota_exceeded"
 _FULL_PAUSE: Final = 900.0
-# How a relayer answers a field that it does not know.
-_MISUNDERSTOOD: Final = frozenset({400, 422})
 # A failure that nobody foresaw may pass; one that comes back this often is the item's own.
 _STRANGE_FAILURES: Final = 5
 _LOOK_SECONDS: Final = 1.0
@@ -344,6 +341,9 @@ class Sender:
             if self._promised is not None and answer.host_model:
                 self._promised(item.owner)
         except RelayerRefused as error:
+            if not error.accepted:
+                # Of this request, or of a copy that a proxy changed: the item stays.
+                raise
             # The key says what the item says: under the same key, the relayer has it already.
             if error.code != "idempotency_conflict":
                 if error.code not in _LASTING and (error.status in _PASSING or error.status >= 500):
@@ -362,15 +362,7 @@ class Sender:
         identity, request = self._identity_of(item.owner), item.request
         if self._promised is not None:
             request = request.model_copy(update={"host_model": True})
-        try:
-            return await self._client.analyze(identity, request)
-        except RelayerRefused as error:
-            if error.status not in _MISUNDERSTOOD or not (request.store_transcript or request.host_model):
-                raise
-            # A relayer of before these does not know what it is asked for; the turn is worth more than that.
-            answer = await self._client.analyze(identity, without_extras(request))
-            self._promised = None
-            return answer
+        return await self._client.analyze(identity, request)
 
     async def _failed_strangely(self, item: OutboxItem, defect: Exception) -> None:
         kind = type(defect).__name__

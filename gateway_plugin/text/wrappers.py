@@ -66,22 +66,49 @@ def strip_envelopes(text: str) -> str:
 
 
 # As hosts write it into a group: "Alice (777): ", the id a number, a telephone number, or a handle.
+_MAX_NAME: Final = 64
 _SENDER: Final = re.compile(
     r"(?P<name>[^\s:()\[\]<>][^\n:()\[\]<>]{0,63}) \((?P<id>\+?\d{3,24}|@[\w.-]{2,64}|[\w.:@+-]{0,63}\d[\w.:@+-]{0,63})\): ?"
 )
 
 
-def split_sender(text: str) -> tuple[str, str]:
-    """Return who sent a group's message, by the name that its host put before it, and the message; "" where none stands there.
+# A host may put what others wrote meanwhile before the message to answer, each under its own line.
+_CONTEXT_LINES: Final = frozenset(
+    {"[Chat messages since your last reply - for context]", "[Current message - respond to this]"}
+)
+_SENDER_BLOCK: Final = re.compile(r"^Sender \(untrusted metadata\):\s*(?:```json\s*)?(?=\{)", re.MULTILINE)
+
+
+def split_senders(text: str) -> list[tuple[str, str, str]]:
+    """Return the parts of a group's message: the name and the id that its host put before each, and what was said.
 
     Args:
-        text: without its other envelopes. Of several lines those of the same sender lose the name.
+        text: without its other envelopes. A part without a name has "" for both; lines of the same sender are one part.
     """
-    found = _SENDER.match(text)
-    if found is None:
-        return "", text
-    lines = (line.removeprefix(found[0]) for line in text.split("\n"))
-    return found["name"].strip(), "\n".join(lines).strip()
+    parts: list[tuple[str, str, list[str]]] = []
+    for line in text.split("\n"):
+        found = _SENDER.match(line)
+        who = (found["name"].strip(), found["id"]) if found else ("", "")
+        said = line[found.end() :] if found else "" if line.strip() in _CONTEXT_LINES else line
+        if not parts or (found and who != parts[-1][:2]) or line.strip() in _CONTEXT_LINES:
+            parts.append((*who, [said]))
+        else:
+            parts[-1][2].append(said)
+    told = [(name, written, "\n".join(lines).strip()) for name, written, lines in parts]
+    return [part for part in told if part[2]] or [("", "", text.strip())]
+
+
+def sender_name(text: str) -> str:
+    """Return the name in the block about the sender that a host puts before a message, as it is; "" without one."""
+    block = _SENDER_BLOCK.search(text)
+    if block is None:
+        return ""
+    try:
+        told, _ = json.JSONDecoder().raw_decode(text, block.end())
+    except (ValueError, RecursionError):
+        return ""
+    name = told.get("name") or told.get("label")
+    return name[:_MAX_NAME] if isinstance(name, str) else ""
 
 
 def _without_stamp(line: str) -> str:

@@ -16,6 +16,7 @@ from gateway_plugin.bounded_files import FilesBelow, NotRead, files_below, mark_
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.injection import scan
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.transfer.markdown import read_markdown
 from gateway_plugin.transfer.profile_file import without_profiles
 from relayer.wire.schemas import SourceInfo
@@ -78,7 +79,7 @@ def read_file(
         if path.suffix.lower() == ".jsonl":
             items = list(_own_lines(text))
         elif path.suffix.lower() == ".json":
-            items = list(_mem0(json.loads(text)))
+            items = list(_mem0(parse_json(text)))
         else:
             place = datetime.now(UTC).astimezone().tzinfo or UTC
             items = read_markdown(without_profiles(text), shown, place)
@@ -89,7 +90,7 @@ def read_file(
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "a memory"
         raise ImportProblem(f"{path}: {field}: {first['msg']}") from None
-    except _NotThat as error:
+    except (_NotThat, ValueError) as error:
         raise ImportProblem(f"{path}: {error}") from None
 
 
@@ -104,7 +105,7 @@ def _objection(data: bytes, holder: KeyHolder) -> str:
     """Say why a file is no backup of this account; nothing if it is one."""
     body, line_end, last = data.removesuffix(b"\n").rpartition(b"\n")
     try:
-        found = json.loads(last)["seal"]
+        found = parse_json(last)["seal"]
         account, agent, mac = (str(found[name]) for name in ("account", "agent", "mac"))
         if account != holder.account:
             return "another account exported it"
@@ -132,7 +133,7 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
     count = 0
     headed = False
     for line in filter(str.strip, text.split("\n")):
-        document = json.loads(line)
+        document = parse_json(line)
         if not isinstance(document, dict):
             raise _NotThat("each line must be an object, as memrelay-gateway export writes it")
         if "memrelay_export" in document:

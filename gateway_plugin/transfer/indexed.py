@@ -23,6 +23,7 @@ from gateway_plugin.identity import Identity
 from gateway_plugin.private_files import replace_private, state_directory
 from gateway_plugin.sessions import folded
 from gateway_plugin.settings import CaptureSettings
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.transcript import dialogue
 from gateway_plugin.transfer.exports import ImportProblem, files_of, read_file
 from gateway_plugin.transfer.sending import shown_name
@@ -292,7 +293,7 @@ class Index:
             return
         self._read = mark
         try:
-            kept = json.loads(self.place.read_text("utf-8"))
+            kept = parse_json(self.place.read_text("utf-8"))
             self.roots = _roots(kept)
             self.seen = {path: _seen_file(told) for path, told in kept.get("files", {}).items()}
             self.leaving, self.forgotten = dict(kept.get("leaving", {})), dict(kept.get("forgotten", {}))
@@ -370,7 +371,7 @@ class Index:
             self.save()
             return
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            self.roots = _roots(json.loads(self.place.read_text("utf-8")))
+            self.roots = _roots(parse_json(self.place.read_text("utf-8")))
         self.save()
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""Back up: copy every log from one moment of its life, manifest, segments and every entry after them."""
+"""Back up: copy every log from one moment of its life, manifest, stored index, segments and every entry after them."""
 
 from __future__ import annotations
 
@@ -100,8 +100,18 @@ class LogCopy:
         head = await self._tail(manifest)
         if head is None or await self._was_collected(manifest):
             return None
+        if manifest.index_key:
+            await self._index(manifest.index_key)
         await self._keep(Layout.manifest(self._listed.incarnation), data)
         return head
+
+    async def _index(self, key: str) -> None:
+        """Copy the stored index, unless it is gone: without it a restored namespace is opened from its log."""
+        held = self._target.held(key)
+        if held is not None:
+            self.rows[key] = held  # an index is never changed
+        elif (found := await self._source.get(key)) is not None:
+            await self._keep(key, found.data)
 
     async def _was_collected(self, manifest: Manifest) -> bool:
         """Whether entries behind a manifest's segments may be deleted by now."""

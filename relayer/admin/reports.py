@@ -15,7 +15,6 @@ from relayer.admin.inspect import Lines
 from relayer.admin.repair import Repair, Replacement
 from relayer.admin.restore import Restoration
 from relayer.admin.stats import Prices, Stats, Traffic
-from relayer.admin.upgrade import Upgrade
 from relayer.admin.verify import NamespaceReport, StoreReport
 from relayer.wire.fields import render_time
 
@@ -191,21 +190,6 @@ def stats(
         "million_requests_as_counted": counted,
     }
     return Report(lines, row_of(measured) | {"cost": cost})
-
-
-def upgrade(done: Upgrade, *, apply: bool) -> Report:
-    """Show what was raised, or would be."""
-    what, after = "have", ""
-    if not apply:
-        what, after = (
-            "would get",
-            "; --apply does it. Relayers that do not know it refuse these namespaces from then on",
-        )
-    result = f"{done.raised} namespaces {what} format {done.format} now, {done.had} had it{after}"
-    if not done.raised:
-        result = f"nothing to do: {done.had} namespaces have format {done.format}"
-    row = row_of(done) | {"applied": apply}
-    return Report([*found(done.findings), ("result", result)], row, not done.findings)
 
 
 def backup(done: Backup, dropped: int) -> Report:

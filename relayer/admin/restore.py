@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -265,6 +266,9 @@ class _Worker:
         order = {Kind.SEGMENT: 1, Kind.ENTRY: 2, Kind.MANIFEST: 3}
         missing: set[Kind] = set()
         for row in sorted(rows, key=lambda item: order.get(kind_of(item.key), 0)):
+            if kind_of(row.key) is Kind.INDEX:
+                await self._index(row)
+                continue
             data = await self._fetch(row)
             if data is None:
                 missing.add(kind_of(row.key))
@@ -272,6 +276,13 @@ class _Worker:
                 await self._put(row.key, data)
         # Mended before anybody can write to it: a relayer would take the first gap for the end of the log.
         return not missing or (Kind.KEYRING not in missing and await self._mend(listed))
+
+    async def _index(self, row: Row) -> None:
+        """Write a stored index, if the backup has it whole: the log holds all of it, so nothing is lost without it."""
+        with suppress(CorruptNamespace):
+            data = await self._backup.fetch(row)
+            if data is not None:
+                await self._put(row.key, data)
 
     async def _mend(self, listed: Listed) -> bool:
         repair = await repair_namespace(self._target, listed, apply=True)

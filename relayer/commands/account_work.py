@@ -1,4 +1,4 @@
-"""What the commands for accounts of MemWal's clients do.
+"""The commands for accounts of MemWal's clients, ``memrelay account``.
 
 An account is registered in the store, in its own object, sealed as all are; relayers read it at most 15 seconds old. A private key
 stays in a file of its owner; the store has public ones alone.
@@ -12,20 +12,22 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 from nacl.signing import SigningKey
 
 from relayer.access.accounts import Accounts, DelegateKey, Registration, registration_at
 from relayer.admin.reports import Report
-from relayer.commands.console import Tell
+from relayer.commands.operator_work import Site, store_command
 from relayer.errors import ConfigurationError, CorruptNamespace
 from relayer.health import own_url
 from relayer.http.compat.names import address_of, inner_account, is_shown_account
 from relayer.http.compat.public import PACKAGE_ID
 from relayer.log.objects import LogPorts
 from relayer.settings.keys import make_key_file
+from relayer.wire.command_line import JsonOption, tell
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.fields import render_time
 from relayer.wire.sealing import parse_secret
@@ -33,6 +35,17 @@ from relayer.wire.sealing import parse_secret
 _HEX = re.compile(r"(?:0x)?([0-9a-f]{64})\Z")
 _LONGEST_LABEL = 100
 _MOST_KEYS = 100
+_Account = Annotated[str, typer.Argument(help="Id of the account, 0x and 64 hex digits.")]
+_Key = Annotated[str, typer.Option(help="Public key, 64 hex digits.")]
+_LabelOption = Annotated[str, typer.Option(help="What the key is called in lists.")]
+_KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the private key, made if need be. Default: ~/.config/memrelay/memwal.key."),
+]
+_Owner = Annotated[str | None, typer.Option("--account", help="Id of the account. Default: the key's own.")]
+_Url = Annotated[
+    str | None, typer.Option(help="URL of the relayer. Default: the relayer of this environment.")
+]
 
 
 def _public(text: str, option: str = "--key") -> bytes:
@@ -55,23 +68,41 @@ def _label(label: str) -> str:
     return label
 
 
-async def create(ports: LogPorts, *, key: str | None, key_file: Path | None, label: str) -> Report:
-    """Register an account under a new id."""
+@store_command("registering")
+async def create(
+    site: Site,
+    *,
+    key: Annotated[
+        str | None, typer.Option(help="Public key, 64 hex digits. Default: that of --key-file.")
+    ] = None,
+    key_file: _KeyFile = None,
+    label: _LabelOption = "",
+) -> Report:
+    """Register an account with one key; more are added to it, and taken back, one by one.
+
+    Example: memrelay account create --label laptop
+    """
     signing = None if key is not None else _signing_key(key_file)
     public = _public(key) if key is not None else bytes(_some(signing).verify_key)
     shown = "0x" + secrets.token_hex(32)
-    one = DelegateKey(public, _label(label), ports.clock.now_ms())
-    registered = await _accounts(ports).register(inner_account(shown), lambda _: Registration(shown, (one,)))
+    one = DelegateKey(public, _label(label), site.ports.clock.now_ms())
+    registered = await _accounts(site.ports).register(
+        inner_account(shown), lambda _: Registration(shown, (one,))
+    )
     lines = _lines(registered)
     if signing is not None:
         lines.append(("next", f'eval "$(memrelay account env --account {shown})"'))
     return Report(lines, _row(registered))
 
 
-async def add_key(ports: LogPorts, *, account: str, key: str, label: str) -> Report:
-    """Add a key to an account; one that is there gets the label."""
+@store_command("registering")
+async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOption = "") -> Report:
+    """Let another key sign for an account; relayers that run know it within 15 seconds.
+
+    Example: memrelay account add-key ID --key KEY --label phone
+    """
     shown, public = _checked(account), _public(key)
-    one = DelegateKey(public, _label(label), ports.clock.now_ms())
+    one = DelegateKey(public, _label(label), site.ports.clock.now_ms())
 
     def change(known: Registration | None) -> Registration:
         if known is None:
@@ -83,12 +114,21 @@ async def add_key(ports: LogPorts, *, account: str, key: str, label: str) -> Rep
             raise ConfigurationError(f"{account} has {_MOST_KEYS} keys already: revoke one first")
         return msgspec.structs.replace(known, keys=(*others, one), active=True)
 
-    registered = await _accounts(ports).register(inner_account(shown), change)
+    registered = await _accounts(site.ports).register(inner_account(shown), change)
     return Report(_lines(registered), _row(registered))
 
 
-async def revoke(ports: LogPorts, *, account: str, key: str | None) -> Report:
-    """Take back a key, or the account; one that was never registered is registered without keys, so that nobody comes in."""
+@store_command("revoking")
+async def revoke(
+    site: Site,
+    account: _Account,
+    *,
+    key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
+) -> Report:
+    """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds.
+
+    Example: memrelay account revoke ID --key KEY
+    """
     shown = _checked(account)
     public = None if key is None else _public(key)
 
@@ -100,19 +140,23 @@ async def revoke(ports: LogPorts, *, account: str, key: str | None) -> Report:
             raise ConfigurationError(f"--key: not a key of {account}; memrelay account list shows them")
         return msgspec.structs.replace(known, keys=tuple(each for each in known.keys if each.key != public))
 
-    registered = await _accounts(ports).register(inner_account(shown), change)
+    registered = await _accounts(site.ports).register(inner_account(shown), change)
     return Report(_lines(registered), _row(registered))
 
 
-async def list_all(ports: LogPorts) -> Report:
-    """List what is registered."""
+@store_command("listing")
+async def list_accounts(site: Site) -> Report:
+    """List registered accounts with their keys and labels.
+
+    Example: memrelay account list
+    """
     found = []
-    for key in sorted(await ports.keys_below("acct/")):
-        read = await ports.get(key) if key.endswith("/account") else None
+    for key in sorted(await site.ports.keys_below("acct/")):
+        read = await site.ports.get(key) if key.endswith("/account") else None
         if read is None:
             continue
         try:
-            registered = registration_at(ports.keys, key, read.data)
+            registered = registration_at(site.ports.keys, key, read.data)
         except CorruptNamespace:
             continue  # for `memrelay verify`
         if registered is not None:
@@ -161,8 +205,13 @@ def _signing_key(file: Path | None) -> SigningKey:
         raise ConfigurationError(f"--key-file: {place} holds no private key of 64 hex digits") from error
 
 
-def print_environment(key_file: Path | None, account: str | None, url: str | None, say: Tell) -> None:
-    """Print the variables, as shells read them."""
+def env(
+    *, key_file: _KeyFile = None, account: _Owner = None, url: _Url = None, as_json: JsonOption = False
+) -> None:
+    """Print the variables that MemWal's clients read, the private key among them: eval "$(memrelay account env)".
+
+    Example: memrelay account env --key-file ~/memwal.key
+    """
     key = _signing_key(key_file)
     owner = _checked(account) if account is not None else address_of(bytes(key.verify_key))
     given = {
@@ -170,20 +219,23 @@ def print_environment(key_file: Path | None, account: str | None, url: str | Non
         "MEMWAL_ACCOUNT_ID": owner,
         "MEMWAL_SERVER_URL": url or own_url(os.environ),
     }
-    say(given, *(f"export {name}={value}" for name, value in given.items()))
+    tell(given, *(f"export {name}={value}" for name, value in given.items()), as_json=as_json)
 
 
-def write_credentials(
-    key_file: Path | None,
-    account: str | None,
-    url: str | None,
+def credentials(
     *,
-    label: str,
-    file: Path | None,
-    replace: bool,
-    say: Tell,
+    key_file: _KeyFile = None,
+    account: _Owner = None,
+    url: _Url = None,
+    label: _LabelOption = "memrelay",
+    file: Annotated[Path | None, typer.Option(help="Default: ~/.memwal/credentials.json.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Also where the file is there already.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write the credentials of the MCP package; raises `ConfigurationError` where there are some, unless they may go."""
+    """Write the file of credentials that MemWal's MCP package reads, for its owner alone.
+
+    Example: memrelay account credentials --url https://memory.example.org
+    """
     key = _signing_key(key_file)
     address = address_of(bytes(key.verify_key))
     given = {
@@ -211,4 +263,4 @@ def write_credentials(
     except OSError as error:
         raise ConfigurationError(f"{place} cannot be written ({error.strerror})") from error
     told = {"account": given["accountId"], "relayer": given["relayerUrl"], "file": str(place)}
-    say(told, f"credentials of {given['accountId']} for {given['relayerUrl']} in {place}")
+    tell(told, f"credentials of {given['accountId']} for {given['relayerUrl']} in {place}", as_json=as_json)

@@ -1,4 +1,7 @@
-"""What the operator's commands do; `relayer.commands.operator` imports this when one is asked for."""
+"""The operator's commands of ``memrelay``. `relayer.commands.operator` imports this module when a command is run.
+
+A command's options are the parameters of its function and the settings that name a store.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import math
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import typer
 from rich.console import Console
 from rich.progress import track
 
@@ -21,18 +27,17 @@ from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import probe
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.admin import reports
+from relayer.admin import restore as restoring
 from relayer.admin.backup import Backup, back_up, prune
 from relayer.admin.backup_store import BackupStore
 from relayer.admin.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
+from relayer.admin.compact import at_each, compact_namespace
 from relayer.admin.inspect import describe_key, describe_namespace, lines_of, row_of_facts
 from relayer.admin.last_backup import note_backup
 from relayer.admin.repair import repair_namespace
 from relayer.admin.reports import Report
-from relayer.admin.restore import restore
 from relayer.admin.stats import Prices, measure, parse_traffic
-from relayer.admin.upgrade import at_each, compact_namespace, upgrade_store
 from relayer.admin.verify import StoreReport, verify_namespace, verify_store
-from relayer.commands import account_work
 from relayer.errors import ConfigurationError, RelayerError
 from relayer.log.collector import Collector, Stage
 from relayer.log.objects import LogPorts
@@ -41,7 +46,7 @@ from relayer.settings.config import RelayerSettings, load_settings, objects_dire
 from relayer.settings.keys import find_relayer_key
 from relayer.stores import layout_of, open_store, ports_over
 from relayer.telemetry import configure, describe, log
-from relayer.wire.command_line import tell
+from relayer.wire.command_line import JsonOption, span, tell
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sealing import is_account_id, parse_secret
 
@@ -57,6 +62,16 @@ _RETRY_SECONDS = 600.0
 
 # What ``memrelay-gateway keys export`` prints.
 _EXPORTED = "MEMRELAY_AGENT_SECRET="
+
+_Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
+_Accounts = Annotated[
+    list[str] | None, typer.Option("--account", help="Id of an account whose own object is lost.")
+]
+_Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only say what would be done.")]
+_BACKUP_ENDPOINT = "URL of the backup's S3 server, when it is not the store's."
+_BACKUP_REGION = "Region of the backup's bucket."
+_BackupEndpoint = Annotated[str | None, typer.Option(help=_BACKUP_ENDPOINT)]
+_BackupRegion = Annotated[str | None, typer.Option(help=_BACKUP_REGION)]
 _PLACE_FLAGS = ("data", "store", "endpoint_url", "region", "config", "collect_after", "commit_check")
 
 
@@ -83,39 +98,63 @@ class Site:
         return found
 
 
-def run(command: str, options: dict[str, Any]) -> int:
-    """Do a command of `relayer.commands.operator` with its options by their names, and print what came of it.
+_Work = Callable[..., Awaitable[Report]]
 
-    Returns its exit code: 0 all is well, 1 something was found that needs a person.
 
-    Raises:
-        ConfigurationError: a setting is wrong, there is no key, or no such store.
-        WrongRelayerKey: the store belongs to another key.
-        StoreError: it cannot be used.
+def store_command(
+    title: str, *, accounts: bool = False, is_empty: bool = False
+) -> Callable[[_Work], Callable[..., None]]:
+    """Make a command of a function that gets an open store and the command's options, and returns a report.
+
+    The command prints the report. It exits with 1 if the report needs a person.
+
+    Args:
+        title: of the progress bar.
+        accounts: whether the command takes ids of accounts whose own object is lost.
+        is_empty: whether the store may not exist yet.
     """
-    as_json = bool(options.pop("as_json", False))
-    report = _run(_done(command, options, quiet=as_json))
-    tell(report.row, report.text(), as_json=as_json)
-    return 0 if report.well else 1
+
+    def made(work: _Work) -> Callable[..., None]:
+        @wraps(work)
+        def command(*, as_json: bool = False, accounts: Sequence[str] | None = None, **options: Any) -> None:
+            place = {name: options.pop(name, None) for name in _PLACE_FLAGS}
+
+            async def at_store() -> Report:
+                progress = _shown(title, quiet=as_json)
+                async with _site(place, accounts or (), progress, is_empty=is_empty) as site:
+                    return await work(site, **options)
+
+            report = _run(at_store())
+            tell(report.row, report.text(), as_json=as_json)
+            raise typer.Exit(0 if report.well else 1)
+
+        own = list(signature(work, eval_str=True).parameters.values())[1:]
+        if accounts:
+            own.append(Parameter("accounts", Parameter.KEYWORD_ONLY, default=None, annotation=_Accounts))
+        own.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption))
+        vars(command)["__signature__"] = Signature(own)
+        return command
+
+    return made
 
 
-async def _done(command: str, options: dict[str, Any], *, quiet: bool) -> Report:
-    work, title = _COMMANDS[command]
-    settings = load_settings({name: options.pop(name, None) for name in _PLACE_FLAGS}, os.environ)
+@asynccontextmanager
+async def _site(
+    place: dict[str, Any], accounts: Sequence[str], progress: Progress, *, is_empty: bool
+) -> AsyncIterator[Site]:
+    settings = load_settings(place, os.environ)
     configure(settings.log_format, settings.log_level)
     key = find_relayer_key(settings)
     if key is None:
         raise ConfigurationError(
             "there is no relayer key: give the store's as MEMRELAY_RELAYER_KEY_FILE, or name its directory with --data"
         )
-    used = work is not _restore
-    if used and settings.store is None and not _is_store(settings.data):
+    if not is_empty and settings.store is None and not _is_store(settings.data):
         raise ConfigurationError(f"--data: there is no store in {settings.data}")
     async with _opened(settings, key) as ports:
-        if used:
+        if not is_empty:
             await probe(ports)
-        known = accounts_of(settings, options.pop("accounts", None) or ())
-        return await work(Site(settings, key, ports, _shown(title, quiet=quiet), known), **options)
+        yield Site(settings, key, ports, progress, accounts_of(settings, accounts))
 
 
 def _shown(title: str, *, quiet: bool) -> Progress:
@@ -250,7 +289,19 @@ def _is_store(directory: Path) -> bool:
     return objects_directory(directory).is_dir()
 
 
-async def _verify(site: Site, *, namespace: str | None, agent_secret_file: Sequence[Path] | None) -> Report:
+@store_command("verifying", accounts=True)
+async def verify(
+    site: Site,
+    *,
+    namespace: _Name = None,
+    agent_secret_file: Annotated[
+        list[Path] | None, typer.Option(help="File with an agent's secret: opens what is sealed inside, too.")
+    ] = None,
+) -> Report:
+    """Look whether a store is what was written. Exit code 1: something is damaged or lost.
+
+    Example: memrelay verify --namespace researcher
+    """
     secrets = [read_secret(file) for file in agent_secret_file or ()]
     if namespace is None:
         return reports.verification(
@@ -262,8 +313,15 @@ async def _verify(site: Site, *, namespace: str | None, agent_secret_file: Seque
     )
 
 
-async def _repair(site: Site, *, namespace: str | None, apply: bool) -> Report:
-    """Mend accounts, where all namespaces are meant, and then logs."""
+@store_command("looking", accounts=True)
+async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) -> Report:
+    """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply.
+
+    Example: memrelay repair --namespace researcher
+
+    Example: memrelay repair --apply
+    """
+    # Mend accounts first, if all namespaces are meant.
     catalogue = await read_catalogue(site.ports, site.known)
     mended = catalogue.mendable if apply and namespace is None else ()
     for account in mended:
@@ -277,7 +335,14 @@ async def _repair(site: Site, *, namespace: str | None, apply: bool) -> Report:
     return reports.repairs(repairs, beyond, mended, apply=apply)
 
 
-async def _inspect(site: Site, *, what: str) -> Report:
+@store_command("looking", accounts=True)
+async def inspect(
+    site: Site, what: Annotated[str, typer.Argument(help="Name of a namespace, or key of an object.")]
+) -> Report:
+    """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said.
+
+    Example: memrelay inspect researcher
+    """
     catalogue = await read_catalogue(site.ports, site.known)
     found = [await describe_namespace(site.ports, listed) for listed in catalogue.named(what)]
     if not found and kind_of(what) is not Kind.OTHER:
@@ -292,7 +357,22 @@ async def _inspect(site: Site, *, what: str) -> Report:
     return Report(lines, {"found": [row_of_facts(facts) for facts in found]})
 
 
-async def _stats(site: Site, *, prices: str | None, metrics: str | None) -> Report:
+@store_command("counting")
+async def stats(
+    site: Site,
+    *,
+    prices: Annotated[
+        str | None,
+        typer.Option(help="As in writes=5,reads=0.4,gib-month=0.023: per million, per million, per GiB."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="File with a relayer's /metrics, or - : cost of its requests.")
+    ] = None,
+) -> Report:
+    """Count what a store holds, how much of it is garbage, and what it costs.
+
+    Example: memrelay stats --prices writes=5,reads=0.4,gib-month=0.023
+    """
     table = parse_prices(prices)
     traffic = parse_traffic(text_of(metrics)) if metrics is not None else None
     measured = await measure(site.ports, site.known)
@@ -300,7 +380,17 @@ async def _stats(site: Site, *, prices: str | None, metrics: str | None) -> Repo
     return reports.stats(measured, table, traffic, quotas.of)
 
 
-async def _compact(site: Site, *, namespace: str | None, entries: int) -> Report:
+@store_command("compacting")
+async def compact(
+    site: Site,
+    *,
+    namespace: _Name = None,
+    entries: Annotated[int, typer.Option(min=1, help="Leave a tail shorter than this alone.")] = 1,
+) -> Report:
+    """Turn the newest entries of logs into segments now; relayers may run.
+
+    Example: memrelay compact --entries 16
+    """
     made = written = 0
 
     async def work(listed: Listed) -> None:
@@ -316,7 +406,14 @@ async def _compact(site: Site, *, namespace: str | None, entries: int) -> Report
     return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
-async def _collect(site: Site, *, namespace: str | None) -> Report:
+@store_command("collecting")
+async def collect(site: Site, *, namespace: _Name = None) -> Report:
+    """Delete what was compacted or replaced, as far as its time has come; relayers may run.
+
+    Give --collect-after and --commit-check as all relayers of this store have them: acknowledged memories depend on it.
+
+    Example: memrelay collect --collect-after 1h
+    """
     grace = site.settings.collect_after
     slots = objects = waiting = 0
 
@@ -337,19 +434,41 @@ async def _collect(site: Site, *, namespace: str | None) -> Report:
     return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
-async def _upgrade(site: Site, *, apply: bool) -> Report:
-    return reports.upgrade(await upgrade_store(site.ports, apply=apply, progress=site.progress), apply=apply)
-
-
-async def _backup(
+@store_command("backing up")
+async def backup(
     site: Site,
     *,
-    to: str,
-    to_endpoint_url: str | None,
-    to_region: str | None,
-    keep: int | None,
-    every: float | None,
+    to: Annotated[
+        str,
+        typer.Option(
+            envvar="MEMRELAY_BACKUP_TO", help="Directory, or s3://BUCKET/PREFIX; of this store alone."
+        ),
+    ],
+    to_endpoint_url: Annotated[
+        str | None, typer.Option(envvar="MEMRELAY_BACKUP_ENDPOINT_URL", help=_BACKUP_ENDPOINT)
+    ] = None,
+    to_region: Annotated[
+        str | None, typer.Option(envvar="MEMRELAY_BACKUP_REGION", help=_BACKUP_REGION)
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Destroy all but so many of the newest runs.")
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            parser=span("--every", least=1),
+            metavar="SECONDS|12h",
+            help="Go on until SIGTERM, with so long between the ends and beginnings of backups; said in the log.",
+        ),
+    ] = None,
 ) -> Report:
+    """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read.
+
+    Example: memrelay backup --to /backup/memrelay --keep 7
+
+    Example: memrelay backup --to s3://backups/team --every 1d
+    """
+
     async def once() -> tuple[Backup, Report]:
         async with opened_backup(site, "to", to, to_endpoint_url, to_region) as target:
             done = await back_up(site.ports, target, progress=site.progress)
@@ -389,48 +508,29 @@ async def _again_and_again(once: Callable[[], Awaitable[tuple[Backup, Report]]],
     return Report([("result", f"stopped after {made} backups")], {"backups": made})
 
 
-async def _restore(
+@store_command("restoring", is_empty=True)
+async def restore(
     site: Site,
     *,
-    source: str,
-    from_endpoint_url: str | None,
-    from_region: str | None,
-    number: int | None,
-    ledger: str | None,
+    source: Annotated[str, typer.Option("--from", help="Place that memrelay backup --to was given.")],
+    from_endpoint_url: _BackupEndpoint = None,
+    from_region: _BackupRegion = None,
+    number: Annotated[int | None, typer.Option("--run", min=1, help="Default: the newest.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
+    ] = None,
 ) -> Report:
+    """Bring an empty store to what a backup holds, less what was erased since.
+
+    Example: memrelay restore --from /backup/memrelay --data ~/restored
+    """
     at = from_endpoint_url, from_region
     async with (
         opened_backup(site, "from", source, *at) as backup,
         opened_backup(site, "ledger", ledger or "", *at) as ledgers,
     ):
         newer = ledgers if ledger else None
-        done = await restore(backup, site.ports, number=number, ledgers=newer, progress=site.progress)
+        done = await restoring.restore(
+            backup, site.ports, number=number, ledgers=newer, progress=site.progress
+        )
     return reports.restoration(done)
-
-
-_Work = Callable[..., Coroutine[Any, Any, Report]]
-
-
-def _of_accounts(work: _Work) -> _Work:
-    async def at(site: Site, **options: Any) -> Report:
-        return await work(site.ports, **options)
-
-    return at
-
-
-# What each does, and how that is called on its bar.
-_COMMANDS: dict[str, tuple[_Work, str]] = {
-    "verify": (_verify, "verifying"),
-    "inspect": (_inspect, "looking"),
-    "stats": (_stats, "counting"),
-    "repair": (_repair, "looking"),
-    "compact": (_compact, "compacting"),
-    "collect": (_collect, "collecting"),
-    "upgrade": (_upgrade, "upgrading"),
-    "backup": (_backup, "backing up"),
-    "restore": (_restore, "restoring"),
-    "account create": (_of_accounts(account_work.create), "registering"),
-    "account add-key": (_of_accounts(account_work.add_key), "registering"),
-    "account revoke": (_of_accounts(account_work.revoke), "revoking"),
-    "account list": (_of_accounts(account_work.list_all), "listing"),
-}

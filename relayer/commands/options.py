@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -29,32 +30,62 @@ def settings_command(
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
-        written = inspect.signature(command, eval_str=True).parameters.values()
-        own = [parameter for parameter in written if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-
-        class Command(TyperCommand):
-            """The command as it is listed; parsing, help and running are those of the one that has the settings, too."""
-
-            @cached_property
-            def whole(self) -> Any:
-                with explained():
-                    return _command(command, [*own, *_parameters(names)])
-
-            def get_params(self, ctx: Any) -> list[Any]:
-                return list(self.whole.get_params(ctx))
-
-            def invoke(self, ctx: Any) -> Any:
-                return self.whole.invoke(ctx)
-
-        app.command(name or command.__name__, help=command.__doc__, cls=Command)(_taking(command, own))
+        _add(app, name or command.__name__, command.__doc__, lambda: command, names or None)
         return command
 
     return add
 
 
-def _command(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Any:
+def deferred_command(
+    app: typer.Typer, where: str, summary: str, *names: str, name: str | None = None
+) -> None:
+    """Add a command that takes these settings besides its own options, and is imported when it is run or asked for help.
+
+    Args:
+        app: gets the command.
+        where: module and function, as in ``package.module:function``.
+        summary: what the list of commands says, as the function's docstring does.
+        names: the settings.
+        name: of the command, if not the function's.
+    """
+    module, _, function = where.partition(":")
+    _add(app, name or function, summary, lambda: getattr(import_module(module), function), names)
+
+
+def _add(
+    app: typer.Typer,
+    name: str,
+    summary: str | None,
+    find: Callable[[], Callable[..., None]],
+    names: Collection[str] | None,
+) -> None:
+    class Command(TyperCommand):
+        """The command as it is listed; parsing, help and running are those of the one that has the settings, too."""
+
+        @cached_property
+        def whole(self) -> Any:
+            with explained():
+                whole = _command(find(), names)
+            self.help = whole.help
+            return whole
+
+        def get_params(self, ctx: Any) -> list[Any]:
+            return list(self.whole.get_params(ctx))
+
+        def invoke(self, ctx: Any) -> Any:
+            return self.whole.invoke(ctx)
+
+    def listed() -> None:
+        """Stand for the command in the list."""
+
+    app.command(name, help=summary, cls=Command)(listed)
+
+
+def _command(command: Callable[..., None], names: Collection[str] | None) -> Any:
+    written = inspect.signature(command, eval_str=True).parameters.values()
+    own = [parameter for parameter in written if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
     alone = typer.Typer(add_completion=False)
-    alone.command()(_taking(command, parameters))
+    alone.command(help=command.__doc__)(_taking(command, [*own, *_parameters(names)]))
     return typer.main.get_command(alone)
 
 
@@ -70,14 +101,14 @@ def _taking(command: Callable[..., None], parameters: Sequence[inspect.Parameter
     return run
 
 
-def _parameters(names: Collection[str]) -> Iterator[inspect.Parameter]:
+def _parameters(names: Collection[str] | None) -> Iterator[inspect.Parameter]:
     from relayer.settings.config import GROUPS, SECONDS, SIZE  # noqa: PLC0415 - needs the extra's packages
 
     amounts = {SECONDS: ("SECONDS|12h", show_seconds), SIZE: ("BYTES|512M", show_bytes)}
 
     for group in GROUPS:
         for name, field in group.model_fields.items():
-            if field.description is None or (names and name not in names):
+            if field.description is None or (names is not None and name not in names):
                 continue
             amount = next((amounts[mark] for mark in field.metadata if mark in amounts), None)
             metavar, show = amount or (_choices(field.annotation), _shown)

@@ -26,7 +26,7 @@ from relayer.settings.keys import (
 from relayer.telemetry import configure
 from relayer.wire.command_line import tell
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.sheet import RELAYER_SHEET
+from relayer.wire.sheet import RELAYER_SHEET, read_sheet_file
 
 if sys.platform == "win32":
     _run = asyncio.run
@@ -185,11 +185,11 @@ def _read_sheet(sheet: str) -> bytes:
 def text_of_sheet(file: Path) -> str:
     """Return what a file holds; raises `ConfigurationError` when it cannot be read."""
     try:
-        return file.expanduser().read_text("utf-8")
+        return read_sheet_file(file.expanduser())
     except OSError as error:
         raise ConfigurationError(f"--sheet: {file} cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"--sheet: {file} is no text") from error
+    except InvalidSecret as error:
+        raise ConfigurationError(f"--sheet: {error}") from error
 
 
 def recover_key(file: Path, sheet: str, say: Tell) -> None:

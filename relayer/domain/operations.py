@@ -17,9 +17,10 @@ from enum import StrEnum
 import msgspec
 
 from relayer.errors import CorruptNamespace, UpgradeRequired
+from relayer.wire.fields import audience_filters
 
 DIALOGUE = "dialogue"
-"""The ``source.transcript`` of a `Dialogue`: of no memory, because a memory has a text."""
+"""The ``source.transcript`` of a kept turn. A memory may have it too, but a memory has a text."""
 
 
 class Kind(StrEnum):
@@ -37,7 +38,7 @@ class Kind(StrEnum):
 
 
 class Audience(StrEnum):
-    """Among whom it was said; a direct message never surfaces in a group."""
+    """Among whom it was said; a direct message never surfaces in a group. `Source.place` says in which one."""
 
     AGENT = "agent"
     DIRECT = "direct"
@@ -63,7 +64,11 @@ class Role(StrEnum):
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
-    """Where it comes from. ``span`` is the evidence's start and end in characters of the text."""
+    """Where it comes from. ``span`` is the evidence's start and end in characters of the text.
+
+    ``place`` is the group in which it was said, or the person to whom; ``sender`` the person who said it in a group, or to whom the
+    assistant said it there. Both are a platform and an id, or "".
+    """
 
     host: str = ""
     agent: str = ""
@@ -74,6 +79,8 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     span: tuple[int, int] | None = None
     transcript: str = ""
     reference: str = ""
+    place: str = ""
+    sender: str = ""
 
 
 class Model(msgspec.Struct, frozen=True, array_like=True):
@@ -84,8 +91,26 @@ class Model(msgspec.Struct, frozen=True, array_like=True):
     version: str = ""
 
 
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a kept turn: a message, or the call of a tool."""
+
+    role: Role
+    text: str
+    occurred_at: int | None = None
+    message_id: str = ""
+    call: bool = False
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """One memory. What changes over its life (state, successors, reinforcement) stands in the namespace's state."""
+    """One memory, or the lines of one captured turn.
+
+    The state of the namespace holds what changes over the life of a record: status, successors, reinforcement.
+
+    A kept turn has ``lines`` and no text. It is never searched or listed, and it is destroyed together with any memory of
+    that turn. Code that mistakes it for a memory recalls it to no user, because it is suspect and of a tool.
+
+    Append a new field as the last one and give it a default. There are no subclasses, whose fields it would move.
+    """
 
     id: bytes
     namespace: str
@@ -110,7 +135,17 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     idempotency_key: str = ""
     author: bytes = b""
     contradicts: tuple[bytes, ...] = ()
-    # Position 23 is a dialogue's lines: whoever appends a field moves `Dialogue.lines` here first.
+    lines: tuple[Line, ...] = ()
+
+    @property
+    def is_dialogue(self) -> bool:
+        """Return whether this is a kept turn and not a memory."""
+        return not self.text and self.source.transcript == DIALOGUE
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """Return every `relayer.wire.fields.AudienceFilter` that this record passes."""
+        return audience_filters(self.audience, self.source.place, self.source.sender, self.source.speaker)
 
     @property
     def said_at(self) -> int:
@@ -123,28 +158,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return self.said_at if self.valid_from is None else self.valid_from
 
 
-class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One line of a dialogue: what somebody said, or that a tool was called."""
-
-    role: Role
-    text: str
-    occurred_at: int | None = None
-    message_id: str = ""
-    call: bool = False
-
-
-class Dialogue(Record, frozen=True, array_like=True):
-    """The lines of a captured turn: no memory, never searched nor listed; destroyed with any memory of that turn.
-
-    It has no text, counts as doubted and as a tool's, so that a version that takes it for a memory recalls it to nobody.
-    """
-
-    lines: tuple[Line, ...] = ()
-
-
 _RECORD_ENCODER = msgspec.msgpack.Encoder()
 _RECORD_DECODER = msgspec.msgpack.Decoder(Record)
-_DIALOGUES = msgspec.msgpack.Decoder(Dialogue)
 
 
 def encode_record(record: Record) -> bytes:
@@ -153,9 +168,8 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """Decode a record, a `Dialogue` as one; raises `msgspec.MsgspecError` when it is none."""
-    record = _RECORD_DECODER.decode(data)
-    return record if record.text or record.source.transcript != DIALOGUE else _DIALOGUES.decode(data)
+    """Decode a record; raises `msgspec.MsgspecError` if the bytes are not a record."""
+    return _RECORD_DECODER.decode(data)
 
 
 OperationId = tuple[bytes, bytes, int]
@@ -474,7 +488,7 @@ class RecordState(msgspec.Struct, array_like=True, gc=False):
     size: int
     sources: tuple[bytes, ...]
     author: bytes
-    status: Status = msgspec.field(default=Status.LIVE, name="standing")
+    status: Status = Status.LIVE
     supersedes: bytes = b""
     superseded_by: bytes = b""
     changed_at: int = 0
@@ -482,7 +496,7 @@ class RecordState(msgspec.Struct, array_like=True, gc=False):
     reinforced_at: int = 0
     context_of: bytes = b""
     # What it would have replaced, had nobody been first.
-    conflicts_with: bytes = msgspec.field(default=b"", name="beside")
+    conflicts_with: bytes = b""
 
     def live_at(self, now: int) -> bool:
         """Whether recall may return it at a time in ms."""

@@ -42,6 +42,12 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
         self._held.update(dict.fromkeys(keys, _Unread(keys, encoded)))
         self.unread += len(keys)
 
+    def copy(self) -> PagedRows[V, T]:
+        """Return a dictionary of its own with the same values and pages."""
+        copied = PagedRows(self._decode)
+        copied._held, copied.unread = self._held.copy(), self.unread
+        return copied
+
     def pages(self, size: int) -> Iterator[tuple[list[bytes], T | list[V]]]:
         """Yield all keys and values in order: pages that nobody asked for as they are, others as lists of up to ``size``."""
         keys: list[bytes] = []

@@ -8,7 +8,7 @@ finished jobs and erased sources are decided here, and nowhere else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, MutableMapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ from relayer.domain.operations import (
     decode_operation,
 )
 from relayer.domain.paged_rows import PagedRows
+from relayer.domain.pinned import Pinned
 
 NONCE_LIFE_MS = 10 * 60 * 1000
 NONCES_KEPT = 4096
@@ -60,7 +61,7 @@ class KnownOutcomes:
         requests: by idempotency key.
     """
 
-    requests: MutableMapping[bytes, RequestOutcomes] = field(default_factory=dict)
+    requests: dict[bytes, RequestOutcomes] | PagedRows[RequestOutcomes, Any] = field(default_factory=dict)
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
     # Of a stored state, until its outcomes are asked for: what returns them, and how many there are.
@@ -68,7 +69,10 @@ class KnownOutcomes:
 
     @classmethod
     def stored(
-        cls, requests: MutableMapping[bytes, RequestOutcomes], rows: Callable[[], OutcomeRows], count: int
+        cls,
+        requests: PagedRows[RequestOutcomes, Any],
+        rows: Callable[[], OutcomeRows],
+        count: int,
     ) -> KnownOutcomes:
         """Go on from a stored state with so many outcomes, which ``rows`` returns when they are asked for."""
         return cls(requests, _unread=(rows, count))
@@ -88,8 +92,15 @@ class KnownOutcomes:
 
     def rows(self) -> OutcomeRows:
         """Return what is kept of operations."""
+        return [row for block in self.blocks(max(1, sum(self.held)))[1] for row in block]
+
+    def blocks(self, size: int) -> tuple[int, Iterator[OutcomeRows]]:
+        """Return how many outcomes of operations are kept now, and those, so many at a time."""
         self.read()
-        return tuple((time, known, self._outcomes[known]) for time, known in self._order)
+        order, outcomes = list(self._order), self._outcomes.copy()
+        starts = range(0, len(order), size)
+        blocks = ([(time, one, outcomes[one]) for time, one in order[at : at + size]] for at in starts)
+        return len(order), blocks
 
     def of(self, operation: OperationId) -> Outcome | None:
         """Return what became of an operation, if it is kept."""
@@ -108,9 +119,12 @@ class KnownOutcomes:
         self._outcomes[operation] = outcome
         self._order.append((time, operation))
 
-    def note_request(self, origin: Origin, outcome: Outcome) -> None:
+    def note_request(self, origin: Origin, outcome: Outcome, pinned: Pinned | None) -> None:
         """Keep what became of an operation of a request with an idempotency key."""
-        self.requests.setdefault(origin.idempotency, (origin.body, {}))[1][origin.index] = outcome
+        outcomes = self.requests.setdefault(origin.idempotency, (origin.body, {}))[1]
+        if pinned is not None:
+            pinned.keep(outcomes)
+        outcomes[origin.index] = outcome
 
     def trim(self, now: int) -> None:
         """Let go of nonces that can no longer come back (I8)."""
@@ -154,6 +168,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         duplicates: which records say the same.
         repeats: of the entry that is being applied: ids that were asked for, and what they repeat.
         known: how `apply` knows an operation or a request again.
+        pinned: keeps records and requests that change, while the state is written down.
     """
 
     position: Position
@@ -166,6 +181,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
     duplicates: Duplicates = field(default_factory=Duplicates)
     repeats: dict[bytes, bytes] = field(default_factory=dict)
     known: KnownOutcomes = field(default_factory=KnownOutcomes)
+    pinned: Pinned | None = field(default=None, repr=False)
     # Made when something is first erased, of what is there then.
     _readers: Readers | None = field(default=None, repr=False)
 
@@ -269,7 +285,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         outcome = first or self._decide(operation, origin)
         self.known.note(this, outcome, self.last_time)
         if first is None and origin.idempotency and outcome.refusal is None:
-            self.known.note_request(origin, outcome)
+            self.known.note_request(origin, outcome, self.pinned)
         return Applied(operation, outcome, repeated=first is not None)
 
     def _apply_finish(self, operation: JobFinished) -> Applied:
@@ -364,8 +380,14 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             return Refusal.UNKNOWN_RECORD
         return found if found.status is Status.LIVE else Refusal.STALE_HEAD
 
+    def keep(self, record: RecordState) -> None:
+        """Keep a record as it is for who writes the state down; called before it changes."""
+        if self.pinned is not None:
+            self.pinned.keep(record)
+
     def set_status(self, record: RecordState, status: Status) -> None:
         """Change where a record is in its life."""
+        self.keep(record)
         record.status = status
         record.changed_at = self.last_time
 
@@ -400,6 +422,7 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
     before = state.duplicates.newest(stored.dedupe_key)
     known = _duplicate_for(state, stored, before) or _duplicate_for(state, stored, twin)
     if known is not None:
+        state.keep(known)
         known.reinforced += 1
         known.reinforced_at = state.last_time
         state.repeats[stored.record] = known.record
@@ -569,6 +592,7 @@ def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outc
 def _note_context(state: NamespaceState, record: bytes, context_of: bytes) -> None:
     known = state.records.get(record)
     if known is not None and context_of and not known.context_of:
+        state.keep(known)
         known.context_of = context_of
         state.note_reader(record, sources=(), context_of=context_of)
 

@@ -178,15 +178,15 @@ class Acceptance:
                 self.limits.credit(signer.account, signer.author, route.cost)
                 raise
             self.unread.check(signer.account)
-        if trail.prover is not None and key is not None:
-            trail.prover.opened(key.answer_key)
         # 11. Only now the query, and the body: read against the digest; opened, if it is sealed; then strict JSON; then the schema.
         query = parse_query(raw_query, route.query)
         if route.rows_a_token is not None:
             self.limits.charge(
                 signer.account, signer.author, getattr(query, "limit", 0) // route.rows_a_token
             )
-        body, signer = await self._body(request, head, route, signer, key, seconds=deadline.remaining())
+        body, signer = await self._body(
+            request, head, route, signer, key, prover=trail.prover, seconds=deadline.remaining()
+        )
         # 12. The body's namespace, if any, fits.
         access = self._access(route, route.right, signer, key, getattr(body, "namespace", None))
         # 13. The account has revoked neither key nor certificate: the first question to the store.
@@ -226,7 +226,16 @@ class Acceptance:
 
     def _prover(self, head: RequestHead) -> Prover | None:
         signature = head.values.get(signing.SIGNATURE_HEADER)
-        return None if signature is None else Prover(signature, self._keys.identity)
+        if signature is None:
+            return None
+        request = signing.answered_request(
+            signature,
+            method=head.method,
+            target=head.target,
+            digest=head.values.get(signing.DIGEST_HEADER, ""),
+            content_type=head.values.get("content-type", ""),
+        )
+        return Prover(request, self._keys.identity)
 
     def _claimed_agent_key(self, header: str, peer: str) -> bytes:
         """Return the agent key that a new certificate names, before its own signature is looked at."""
@@ -293,18 +302,25 @@ class Acceptance:
         signer: Principal,
         key: SealedKey | None,
         *,
+        prover: Prover | None,
         seconds: float,
     ) -> tuple[BaseModel | None, Principal]:
         """Read, open and parse the body: a large one beside the event loop, in its account's turn.
 
         A sealed body is told by its content from here on, which is what the signer said.
         """
-        schema = route.body
+        schema, raw = route.body, b""
+        if schema is not None:
+            raw, received = await self.bodies.receive(
+                request, head.peer, most=head.longest_body, seconds=seconds
+            )
+            if received != signer.body_digest:
+                raise HttpProblem("digest_mismatch")
+        if prover is not None:
+            # Not before: a refusal of another body with these headers must not pass for one of the request.
+            prover.accepted(b"" if key is None else key.answer_key)
         if schema is None:
             return None, signer
-        raw, received = await self.bodies.receive(request, head.peer, most=head.longest_body, seconds=seconds)
-        if received != signer.body_digest:
-            raise HttpProblem("digest_mismatch")
         self.limits.charge_body(signer.account, signer.author, len(raw) // route.bytes_a_token)
 
         def parsed() -> tuple[BaseModel, Principal]:

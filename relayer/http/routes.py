@@ -38,7 +38,8 @@ from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
 from relayer.wire.errors import Malformed
-from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, AudienceName, KindName, StandingName, TrustName
+from relayer.wire.fields import MAX_AUDIENCES, AudienceFilter
+from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, KindName, StandingName, TrustName
 from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
 JSON = "application/json"
@@ -378,7 +379,10 @@ def _commas(names: Any, most: int) -> WithJsonSchema:
 
 
 _Audiences = Annotated[
-    tuple[AudienceName, ...], Field(max_length=3), BeforeValidator(_split), _commas(AudienceName, 3)
+    tuple[AudienceFilter, ...],
+    Field(max_length=MAX_AUDIENCES),
+    BeforeValidator(_split),
+    WithJsonSchema({"type": "string", "description": "audiences joined by commas, see AudienceFilter"}),
 ]
 _Trusts = Annotated[
     tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(TrustName, 4)

@@ -296,7 +296,7 @@ class RequestHandler:
         if prover is not None and problem.rule != PEER_FAILURES:
             if problem.code == "unauthorized":
                 # Signed however far the request got: the kind of proof must not tell what the one 401 hides.
-                prover.opened(b"")
+                prover.refused()
             headers[PROOF_HEADER] = prover.whole(problem.status, body)
         return web.Response(body=body, status=problem.status, headers=headers)
 

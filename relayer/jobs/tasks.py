@@ -42,7 +42,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import header_of
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.fields import SPOKEN_ROLES
+from relayer.wire.fields import NOBODY_KNOWN, SPOKEN_ROLES
 from relayer.wire.memories import RecallRequest
 from relayer.wire.sealing import SALT_SIZE
 from relayer.writing.drafts import Draft, new_id, seal_results
@@ -59,6 +59,7 @@ class JobLine(msgspec.Struct, frozen=True, array_like=True):
     speaker: str = ""
     message_id: str = ""
     record: bytes = b""
+    sender: str = ""
 
 
 class JobInput(msgspec.Struct, frozen=True, array_like=True):
@@ -70,6 +71,19 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
     agent: str
     session: str
     author: bytes
+    place: str = ""
+
+    @property
+    def heard_by(self) -> str:
+        """The audience's filter, see `relayer.wire.fields.AudienceFilter`: a model reads what was said in one place, and no other."""
+        return self.audience if self.audience is Audience.AGENT else f"{self.audience}:{self.place}"
+
+    @property
+    def sender(self) -> str:
+        """Return who said all of it in a group, or to whom; of several people nobody."""
+        senders = {line.sender for line in self.lines}
+        nobody = NOBODY_KNOWN if self.audience is Audience.GROUP else ""
+        return senders.pop() or nobody if len(senders) == 1 else nobody
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -86,12 +100,15 @@ def input_of(records: Sequence[Record]) -> JobInput:
             record.source.speaker,
             "".join(record.source.message_ids[:1]),
             record.id,
+            record.source.sender,
         )
         for record in records
     )
     first = records[0]
     source = first.source
-    return JobInput(lines, first.audience, source.host, source.agent, source.session, first.author)
+    return JobInput(
+        lines, first.audience, source.host, source.agent, source.session, first.author, source.place
+    )
 
 
 def seal_input(ctx: Context, opened: OpenNamespace, job: bytes, given: JobInput) -> bytes:
@@ -182,7 +199,14 @@ class JobTask:
             trust=trust,
             lang=guess_language(text),
             occurred_at=occurred_at,
-            source=Source(host=given.host, agent=given.agent, session=given.session, role=Role.ASSISTANT),
+            source=Source(
+                host=given.host,
+                agent=given.agent,
+                session=given.session,
+                role=Role.ASSISTANT,
+                place=given.place,
+                sender=given.sender,
+            ),
             extractor=made_by,
             author=given.author,
         )
@@ -289,7 +313,7 @@ async def _known(ctx: Context, task: JobTask) -> list[Record]:
     await opened.wait_indexed()
     if model != opened.model:
         vector = None
-    among = RecallRequest(query=query, audiences=(task.given.audience.value,))
+    among = RecallRequest(query=query, audiences=(task.given.heard_by,))
     allowed = opened.allowed(among, ctx.clock.now_ms())
     found = opened.search(vector, query, _LOOKED_AT, allowed=allowed, floor=_KNOWN_FLOOR)
     records = [opened.hit(hit.key).record for hit in found.hits]
@@ -298,7 +322,8 @@ async def _known(ctx: Context, task: JobTask) -> list[Record]:
 
 def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
     """Whether a model's word is enough: for what a model noted, among the same people, and nobody pinned."""
-    return old.extractor.name == work.extractor.name and old.audience is given.audience and not old.pinned
+    among_the_same = old.audience is given.audience and old.source.place == given.place
+    return old.extractor.name == work.extractor.name and among_the_same and not old.pinned
 
 
 def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact) -> tuple[Draft, bytes]:
@@ -316,6 +341,7 @@ def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact
     source = replace(
         record.source,
         speaker=line.speaker,
+        sender=line.sender,
         role=line.role,
         message_ids=(line.message_id,) if line.message_id else (),
         span=fact.span,

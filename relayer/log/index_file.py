@@ -2,9 +2,10 @@
 
     offset  size  field
     0       4     magic "MRI1"
-    4       8     bytes of the object, big endian, as is the next
+    4       8     bytes of the object, big endian, as are the next two
     12      4     bytes of the head
-    16            head, sealed under the metadata key
+    16      4     where the blocks begin
+    20            head, sealed under the metadata key; nothing from there to the blocks
                   blocks of the state, sealed under the metadata key: positions, then the pages of the state
                   blocks of the view, sealed under the namespace's index key
                   blocks of texts, sealed under the namespace's index key
@@ -16,12 +17,15 @@ the blocks of the view and of texts hold.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import struct
 from collections.abc import AsyncIterator, Sequence
 from enum import IntEnum
+from io import BytesIO
 
 import msgspec
 
+from relayer.domain import facets
 from relayer.domain.namespace import Manifest, Position
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
@@ -33,11 +37,11 @@ from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
 
-# Raised with every change of what the blocks of the view and of texts hold.
-INDEX_FORMAT = 4
+# Raised with every change of what the blocks of the view and of texts hold, but for facets that come or go.
+INDEX_FORMAT = 1
 
 _MAGIC = b"MRI1"
-_HEADER = struct.Struct(">4sQI")
+_HEADER = struct.Struct(">4sQII")
 HEADER_SIZE = _HEADER.size
 _SHA256 = 32
 
@@ -53,7 +57,7 @@ class Part(IntEnum):
 class IndexHead(msgspec.Struct, frozen=True, array_like=True):
     """What an index is of: the state after ``position``, seen with the keys of an epoch and a model's vectors.
 
-    ``blocks`` are the lengths of the sealed blocks of each `Part`.
+    ``blocks`` are the lengths of the sealed blocks of each `Part`, ``texts`` is the SHA-256 of those of texts.
     """
 
     tag: str
@@ -61,11 +65,12 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
     key_epoch: int
     dimension: int
     blocks: tuple[list[int], list[int], list[int]]
+    texts: bytes
 
 
 def model_tag(model: EmbeddingModel) -> str:
-    """Return what the manifest says of an index: the formats it is written in and the model that its vectors are of."""
-    return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{model.sha256}"
+    """Return what the manifest says of an index: its formats, the facets it has, and the model that its vectors are of."""
+    return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{facets.schema()}.{model.sha256}"
 
 
 def block_id(key: str, part: Part, number: int) -> bytes:
@@ -105,8 +110,12 @@ class IndexPlace:
         return Place(ObjectType.INDEX, self._account, self._incarnation, f"{self.key}/{what}")
 
 
+# What a head takes beside the lengths of blocks, and one of those.
+_HEAD_BYTES, _LENGTH_BYTES = 512, 5
+
+
 class IndexBuilder:
-    """Collects the blocks of one index, in order.
+    """Collects the blocks of one index, in order, where they stay: the head goes in front of them when all are there.
 
     Attributes:
         key: the object's, which every block is sealed for.
@@ -114,50 +123,69 @@ class IndexBuilder:
     """
 
     def __init__(
-        self, place: IndexPlace, positions: Sequence[Position], model: EmbeddingModel, key_epoch: int
+        self,
+        place: IndexPlace,
+        positions: Sequence[Position],
+        model: EmbeddingModel,
+        key_epoch: int,
+        blocks: int,
     ) -> None:
+        """Leave room in front for the lengths of so many blocks; with more of them, `finish` copies the object."""
         self.key = place.key
         self.position = positions[-1]
         self._place = place
         self._model = model
         self._key_epoch = key_epoch
-        self._blocks: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+        self._sizes: tuple[list[int], list[int], list[int]] = ([], [], [])
+        self._texts = hashlib.sha256()
+        self._room = HEADER_SIZE + _HEAD_BYTES + _LENGTH_BYTES * blocks
+        self._data = BytesIO()
+        self._data.seek(self._room)
         self.add_page(_encode_positions(positions))
 
     def add_page(self, page: bytes) -> None:
         """Append a page of the state."""
-        self.add(Part.STATE, self._place.seal_page(page, len(self._blocks[Part.STATE])))
+        self.add(Part.STATE, self._place.seal_page(page, len(self._sizes[Part.STATE])))
 
     def add(self, part: Part, sealed: bytes) -> None:
         """Append a block of the view or of texts, sealed for `block_id`."""
-        self._blocks[part].append(sealed)
+        if any(self._sizes[part + 1 :]):
+            raise ValueError("the blocks of an index come in the order of its parts")
+        self._sizes[part].append(len(sealed))
+        self._data.write(sealed)
+        if part is Part.TEXTS:
+            self._texts.update(sealed)
 
     def finish(self) -> bytes:
-        """Return the object's bytes."""
-        state, view, texts = ([len(block) for block in blocks] for blocks in self._blocks)
+        """Return the object's bytes, which are not copied; nothing may be added after that."""
         head = self._place.seal_head(
             IndexHead(
                 model_tag(self._model),
                 self.position,
                 self._key_epoch,
                 self._model.dimension,
-                (state, view, texts),
+                self._sizes,
+                self._texts.digest(),
             )
         )
-        total = HEADER_SIZE + len(head) + sum(map(sum, (state, view, texts)))
-        header = _HEADER.pack(_MAGIC, total, len(head))
-        return b"".join((header, head, *(block for blocks in self._blocks for block in blocks)))
+        start, total = HEADER_SIZE + len(head), self._data.tell()
+        if start > self._room:
+            header = _HEADER.pack(_MAGIC, total + start - self._room, len(head), start)
+            return b"".join((header, head, self._data.getbuffer()[self._room :]))
+        self._data.seek(0)
+        self._data.write(_HEADER.pack(_MAGIC, total, len(head), self._room) + head)
+        return self._data.getvalue()
 
 
-def read_header(data: memoryview) -> tuple[int, int]:
-    """Return the sizes of the object and of its head; raises `CorruptNamespace`."""
+def read_header(data: memoryview) -> tuple[int, int, int]:
+    """Return the sizes of the object and of its head, and where its blocks begin; raises `CorruptNamespace`."""
     try:
-        magic, total, head = _HEADER.unpack_from(data)
+        magic, total, head, blocks = _HEADER.unpack_from(data)
     except struct.error as error:
         raise CorruptNamespace("an index is too short to be one") from error
-    if magic != _MAGIC or HEADER_SIZE + head > total:
+    if magic != _MAGIC or not HEADER_SIZE + head <= blocks <= total:
         raise CorruptNamespace("an index does not begin as one")
-    return total, head
+    return total, head, blocks
 
 
 def decode_positions(page: bytes, last: Position) -> list[Position]:
@@ -205,8 +233,9 @@ class IndexReader:
         header = await pieces.take(HEADER_SIZE)
         if header is None:
             return None
-        pieces.total, size = read_header(header)
+        pieces.total, size, blocks = read_header(header)
         head = place.open_head(await pieces.take_all(size))
+        await pieces.take_all(blocks - pieces.at)
         if pieces.at + sum(map(sum, head.blocks)) != pieces.total:
             raise CorruptNamespace("an index has another size than it says")
         return cls(place, pieces, head)
@@ -350,13 +379,13 @@ class IndexObjects:
         manifest = await self._replica.manifest.read()
         return manifest.index_seq if manifest.index_model == model_tag(model) else 0
 
-    def begin(self, model: EmbeddingModel, key_epoch: int) -> IndexBuilder:
-        """Begin to write an index of the replica's state now, under a name of its own."""
+    def begin(self, model: EmbeddingModel, key_epoch: int, blocks: int = 0) -> IndexBuilder:
+        """Begin to write an index of the replica's state now, under a name of its own; see `IndexBuilder`."""
         positions = self._replica.positions()
         now = max(self._replica.store_time, 0)
         name = ulid.make(now, self._ports.randomness.bytes(_ULID_RANDOM))
         key = self._ports.layout.index(self._replica.incarnation, positions[-1].seq, name)
-        return IndexBuilder(self._place(key), positions, model, key_epoch)
+        return IndexBuilder(self._place(key), positions, model, key_epoch, blocks)
 
     async def publish(self, builder: IndexBuilder, model: EmbeddingModel, data: bytes, erased: int) -> bool:
         """Upload an index and name it in the manifest; returns whether it is named (I9).

@@ -160,7 +160,7 @@ async def maintain(ctx: Context) -> None:
 
 
 async def _maintain(ctx: Context, opened: OpenNamespace) -> None:
-    if opened.frozen or opened.broken or not opened.needs_maintenance:
+    if opened.being_tended or opened.broken or not opened.needs_maintenance:
         return
     # What takes milliseconds first: a long text is found by its words before its vectors are there.
     await opened.tidy_indexes()

@@ -39,6 +39,8 @@ from relayer.search.baseline import Calibration, calibrate
 
 _MIB = 1024 * 1024
 _ROUNDS = 3
+# How often to look whether the log of a large namespace is read.
+_AGAIN_SECONDS = 0.05
 
 _Key = tuple[str, str]
 Making: TypeAlias = Callable[[Access], Awaitable[None]]
@@ -99,6 +101,8 @@ class OpenNamespaces:
         # Used since they were weighed: weighing takes longer than many a request's other steps.
         self._unweighed: set[_Key] = set()
         self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
+        # What these flights are opening, as soon as there is something of it.
+        self._begun: dict[_Flight, OpenNamespace] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -149,10 +153,13 @@ class OpenNamespaces:
         return _Use(self, access, deadline, create=create)
 
     def use_if_exists(
-        self, access: Access, deadline: Deadline
+        self, access: Access, deadline: Deadline, *, patience: float | None = None
     ) -> AbstractAsyncContextManager[OpenNamespace | None]:
-        """Open a namespace for a request, or give None when there is none; never writes. Raises as `use`."""
-        return _UseIfExists(self, access, deadline, create=False)
+        """Open a namespace for a request, or give None when there is none; never writes. Raises as `use`.
+
+        With ``patience``, one that takes more seconds to open is given while it lags, see `OpenNamespace.lags`.
+        """
+        return _UseIfExists(self, access, deadline, create=False, patience=patience)
 
     def begin_use(self, opened: OpenNamespace) -> None:
         """Keep a namespace from being dropped, until as many `end_use`."""
@@ -213,7 +220,9 @@ class OpenNamespaces:
         self._sizes.clear()
         self._total = 0
 
-    async def obtain(self, access: Access, deadline: Deadline, *, create: bool) -> OpenNamespace | None:
+    async def obtain(
+        self, access: Access, deadline: Deadline, *, create: bool, patience: float | None = None
+    ) -> OpenNamespace | None:
         """Return a namespace for `begin_use`, in the same step of the event loop; None when there is none. Raises as `use`."""
         key = (access.account, access.namespace)
         opened = self._open.get(key)
@@ -223,10 +232,12 @@ class OpenNamespaces:
         for _ in range(_ROUNDS):
             if opened is None:
                 async with deadline.step("open"):
-                    opened = await self._open_once(key, access, create=create)
+                    opened = await self._open_once(key, access, create=create, patience=patience)
             if opened is None:
                 return None
             _check(opened, access)
+            if patience is not None and opened.lags and key not in self._open:
+                return opened
             if self._open.get(key) is opened:
                 self._open.move_to_end(key)
                 opened.key_not_after = max(opened.key_not_after, access.key_not_after)
@@ -235,33 +246,48 @@ class OpenNamespaces:
             opened = self._open.get(key)
         raise QueueFull("more namespaces are asked for than there is memory for", retry_after=1.0)
 
-    async def _open_once(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
+    async def _open_once(
+        self, key: _Key, access: Access, *, create: bool, patience: float | None
+    ) -> OpenNamespace | None:
         # The secret is part of the flight's name: a wrong one fails alone and never for somebody else.
         flight = (key, access.secret, access.custody, access.generation, create)
         task = self._opening.get(flight)
-        opened = await self._fly(flight, access)
+        opened = await self._fly(flight, access, patience)
         if opened is None and task is not None:
             # That flight may have looked before a write made the namespace that was acknowledged before this request.
             opened = await self._fly(flight, access)
         return opened
 
-    async def _fly(self, flight: _Flight, access: Access) -> OpenNamespace | None:
+    async def _fly(
+        self, flight: _Flight, access: Access, patience: float | None = None
+    ) -> OpenNamespace | None:
         task = self._opening.get(flight)
         if task is None:
-            task = asyncio.create_task(self._load(flight[0], access, create=flight[-1]))
+            task = asyncio.create_task(self._load(flight, access))
             self._opening[flight] = task
-            task.add_done_callback(lambda _: self._opening.pop(flight, None))
+            task.add_done_callback(lambda _: self._end_flight(flight))
+        while patience is not None:
+            await asyncio.wait([task], timeout=patience)
+            if task.done():
+                break
+            if (begun := self._begun.get(flight)) is not None and begun.lags:
+                return begun
+            patience = _AGAIN_SECONDS
         return await asyncio.shield(task)
 
-    async def _load(self, key: _Key, access: Access, *, create: bool) -> OpenNamespace | None:
-        ahead = ReadAhead(self._ports)
+    def _end_flight(self, flight: _Flight) -> None:
+        self._opening.pop(flight, None)
+        self._begun.pop(flight, None)
+
+    async def _load(self, flight: _Flight, access: Access) -> OpenNamespace | None:
+        key, ahead = flight[0], ReadAhead(self._ports)
         try:
-            found = await self._find(access, ahead, create=create)
+            found = await self._find(access, ahead, create=flight[-1])
             if found is None:
                 return None
             if (raced := self._open.get(key)) is not None:
                 return raced
-            opened = await self._started(found, access, ahead)
+            opened = await self._started(flight, found, access, ahead)
         finally:
             await ahead.end()
         if (raced := self._open.get(key)) is not None:
@@ -277,17 +303,17 @@ class OpenNamespaces:
         return opened
 
     async def _started(
-        self, found: creation.OpenedNamespace, access: Access, ahead: ReadAhead
+        self, flight: _Flight, found: creation.OpenedNamespace, access: Access, ahead: ReadAhead
     ) -> OpenNamespace:
         """Read a namespace's log: after a stored index if that fits it, else from the first entry."""
-        opened = self._new(found, access, ahead)
+        opened = self._begun[flight] = self._new(found, access, ahead)
         try:
             await opened.start()
         except CorruptNamespace:
             if not opened.from_index:
                 raise
             self.ignored_indexes += 1
-            opened = self._new(found, access, ahead)
+            opened = self._begun[flight] = self._new(found, access, ahead)
             opened.trusts_indexes = False
             await opened.start()
         return opened
@@ -366,17 +392,28 @@ class OpenNamespaces:
 class _Used:
     """A namespace while a request works with it. Classes, because every request has one, and a generator would take twice as long."""
 
-    __slots__ = ("_access", "_create", "_deadline", "_opened", "_spaces")
+    __slots__ = ("_access", "_create", "_deadline", "_opened", "_patience", "_spaces")
 
-    def __init__(self, spaces: OpenNamespaces, access: Access, deadline: Deadline, *, create: bool) -> None:
+    def __init__(
+        self,
+        spaces: OpenNamespaces,
+        access: Access,
+        deadline: Deadline,
+        *,
+        create: bool,
+        patience: float | None = None,
+    ) -> None:
         self._spaces = spaces
         self._access = access
         self._deadline = deadline
         self._create = create
+        self._patience = patience
         self._opened: OpenNamespace | None = None
 
     async def _begin(self) -> OpenNamespace | None:
-        opened = await self._spaces.obtain(self._access, self._deadline, create=self._create)
+        opened = await self._spaces.obtain(
+            self._access, self._deadline, create=self._create, patience=self._patience
+        )
         if opened is not None:
             self._spaces.begin_use(opened)
             self._opened = opened

@@ -73,7 +73,8 @@ class Context:
         polls: places for requests that wait for something to happen.
         erasures: what this process does about erasures.
         lent: what it knows of promised jobs that wait for a gateway's model.
-        recalls: how many were answered with memories, with none (``empty``), or by words alone (``degraded``).
+        recalls: how many were answered with memories, with none (``empty``), or by words alone or from a part of
+            the memories (``degraded``).
         verdicts: how many turns this process kept and left, by `relayer.wire.memories.Verdict.reason`.
     """
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -38,11 +39,13 @@ from relayer.domain.operations import (
     Status,
     Supersede,
 )
+from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.extraction.changes import Statement
 from relayer.lib.n_grams import PromptReading
+from relayer.lib.turns import Turns
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
@@ -51,9 +54,9 @@ from relayer.log.erasure.reports import ErasureReport
 from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, Start
-from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView
+from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
 from relayer.namespaces.records import Memory, Shown, ids_of
-from relayer.namespaces.stored import read_view, write_view
+from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
 from relayer.search.index import QueryWords
@@ -63,6 +66,9 @@ from relayer.search.rows import Vector
 from relayer.wire import schemas
 from relayer.wire.memories import RecallRequest, Selection
 
+_WORD = re.compile(r"\w+")
+# Characters of a place's part that a query may name it by.
+_SHORTEST_PART = 3
 # What a turn that was kept word for word has as memories have it.
 _OF_TURNS = frozenset({"sessions", "hosts", "audiences", "created_after", "created_before"})
 # Indexing takes about 0.1 ms for a memory and as much for a KiB of its text, up to what is searched of one; after this
@@ -127,13 +133,15 @@ class OpenNamespace:
     log: NamespaceLog = field(init=False)
     view: NamespaceView = field(init=False)
     _failure: Exception | None = None
+    _catches_up: bool = False
     _behind: deque[Applied] = field(default_factory=deque)
     _indexing: asyncio.Task[None] | None = None
     _indexed: asyncio.Event = field(default_factory=asyncio.Event)
     _then: list[Callable[[], None]] = field(default_factory=list)
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _free: asyncio.Event = field(default_factory=asyncio.Event)
+    # Held by whoever needs the indexes to be maintained by nobody else.
+    _tending: asyncio.Lock = field(default_factory=asyncio.Lock)
     _maintained_at: Position | None = None
     _restored: tuple[NamespaceState, NamespaceView] | None = None
     # Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
@@ -142,7 +150,6 @@ class OpenNamespace:
     _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
 
     def __post_init__(self, ahead: ReadAhead | None) -> None:
-        self._free.set()
         self._indexed.set()
         self._forget_vectors()
         self.view = self._new_view()
@@ -315,7 +322,7 @@ class OpenNamespace:
         return known
 
     def turn(self, record: bytes) -> Memory | None:
-        """Open a turn that was kept word for word: its record is a `Dialogue`."""
+        """Open a turn that was kept word for word."""
         number = self.view.table.dialogues.number_of(record)
         return None if number is None else self._memory(self.view.records.get(number))
 
@@ -411,9 +418,22 @@ class OpenNamespace:
         index = self.view.past if past else self.view.index
         return index.search(vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
 
+    def places_in(self, query: str) -> list[str]:
+        """Return the groups that a query names by a part of their place, of three characters or more: ``slack:#harbour``."""
+        words = set(_WORD.findall(query.casefold()))
+        named = (
+            (place, [part for part in _WORD.findall(place.casefold()) if len(part) >= _SHORTEST_PART])
+            for place in self.view.table.places()
+        )
+        return [place for place, parts in named if not words.isdisjoint(parts)]
+
     def speakers(self, query: str) -> list[str]:
         """Return the names of speakers in a query, as they stand there."""
         return self.view.index.speakers(query)
+
+    def id_of_hit(self, number: int) -> bytes:
+        """Return the id of what a search found."""
+        return self.view.table.id_of(number)
 
     def state_of_hit(self, number: int) -> RecordState:
         """Return what the log says of what a search found, which is not opened for that."""
@@ -451,7 +471,7 @@ class OpenNamespace:
 
     def newer_beside(self, number: int) -> list[int]:
         """Return the numbers of what contradicts a memory and was said after it, newest first; of many the newest two."""
-        beside = self.view.table.beside(number)
+        beside = {one for one in self.view.table.beside(number) if self.is_live(self.view.table.id_of(one))}
         if not beside:
             return []
         said = {each: (self.hit(each).record.said_at, each) for each in (*beside, number)}
@@ -513,7 +533,9 @@ class OpenNamespace:
         """Read the log; on an error it is closed."""
         try:
             await self.log.start()
+            self._catches_up = True
             await self.wait_indexed()
+            self._catches_up = False
         except BaseException:
             await self.close()
             raise
@@ -525,9 +547,23 @@ class OpenNamespace:
         since: float | None = None,
     ) -> None:
         """Bring log and view up to what the consistency asks for; ``since`` as `Replica.read` takes it."""
+        await self.read_log(consistency, min_position, since)
+        await self.wait_indexed()
+
+    async def read_log(
+        self,
+        consistency: schemas.Consistency,
+        min_position: schemas.Position | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Bring the log up to what the consistency asks for, see `read`; the view may lag behind."""
         wanted = Position(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
         await self.log.read(Consistency(consistency.value), wanted, since)
-        await self.wait_indexed()
+
+    @property
+    def lags(self) -> bool:
+        """Whether it is being opened, its log is read, and its view has not caught up: a search finds a part of what there is."""
+        return self._catches_up and self._indexing is not None and self._failure is None
 
     async def refresh(self, deadline: Deadline) -> None:
         """Bring log and view up to every write that was acknowledged."""
@@ -602,15 +638,16 @@ class OpenNamespace:
 
     async def tidy_indexes(self) -> None:
         """Bring the indexes up to date; what was erased leaves no vector in them."""
-        view = self.view
-        purge, view.purge_due = view.purge_due, False
-        try:
-            await view.read_long()
-            for index in (view.index, view.past):
-                await index.maintain(purge=purge)
-        except BaseException:
-            view.purge_due = purge or view.purge_due
-            raise
+        async with self._tending:
+            view = self.view
+            purge, view.purge_due = view.purge_due, False
+            try:
+                await view.read_long()
+                for index in (view.index, view.past):
+                    await index.maintain(purge=purge)
+            except BaseException:
+                view.purge_due = purge or view.purge_due
+                raise
 
     async def compact(self, limits: CompactionLimits) -> Compaction | None:
         """Make one segment if there is need; see `NamespaceLog.compact`."""
@@ -638,7 +675,7 @@ class OpenNamespace:
         return await self.log.indexes.indexed(self.newest.model)
 
     async def write_index(self) -> WrittenIndex:
-        """Write a stored index; what the log applies meanwhile is indexed afterwards.
+        """Write a stored index of what there is now; the namespace goes on meanwhile.
 
         Raises:
             RelayerError: it was not written, or it is not known whether it is named; both are harmless.
@@ -647,36 +684,45 @@ class OpenNamespace:
         if self.view.space.calibration.probes:
             # Whoever opens the index need not measure it again before the first answer.
             await self.measure_baseline()
-        async with self.freeze() as state:
-            erased, records = len(state.erased), self.records_ever
-            builder = indexes.begin(model, self.keys.epoch)
-            for page in write_state(state):
-                builder.add_page(page)
-            await write_view(self.view, builder, self.keys, self.ports.randomness)
-        data = builder.finish()
+        async with self._tending:
+            view, state = await self._pinned(), self.log.state
+            try:
+                # All in one step: what is pinned is of one position.
+                erased, records = len(state.erased), self.records_ever
+                builder = indexes.begin(model, self.keys.epoch, blocks_of(records))
+                pages = write_state(state, state.pinned)
+                turns = Turns()
+                for page in pages:
+                    builder.add_page(page)
+                    await turns.give()
+                await write_view(view, builder, self.keys, self.ports.randomness)
+            finally:
+                state.pinned = None
+                self.view.unpin()
+            del view, pages
+            data = builder.finish()
         named = await indexes.publish(builder, model, data, erased)
         return WrittenIndex(named, builder.position.seq, records, len(data))
 
     @property
-    def frozen(self) -> bool:
-        """Whether the view is being written down: it must not be changed but by the log, which waits."""
-        return not self._free.is_set()
+    def being_tended(self) -> bool:
+        """Whether its indexes are being maintained or written down."""
+        return self._tending.locked()
 
-    @asynccontextmanager
-    async def freeze(self) -> AsyncIterator[NamespaceState]:
-        """Keep the view as it is, at the state that is yielded; that one goes on, so it is to be read at once.
-
-        What the log applies meanwhile is indexed afterwards, and reads that must see it wait.
+    async def _pinned(self) -> PinnedView:
+        """Pin the view and the state when both are of one position.
 
         Raises:
             CorruptNamespace: the view could not follow the log.
         """
-        await self.wait_indexed()
-        self._free.clear()
-        try:
-            yield self.log.state
-        finally:
-            self._free.set()
+        while True:
+            await self.wait_indexed()
+            view = self.view
+            pinned = await view.pin()
+            if self._indexing is None and self._failure is None and view is self.view:
+                self.log.state.pinned = Pinned()
+                return pinned
+            view.unpin()
 
     async def close(self, patience: float = 10.0) -> None:
         """Commit what is queued for at most ``patience`` seconds, stop, and let go of keys and memories."""
@@ -742,7 +788,7 @@ class OpenNamespace:
             self.view = self._new_view()
             self._wake()
             return
-        if self._indexing is None and not self.frozen and sum(map(_weight, applied)) <= SLICE_BYTES:
+        if self._indexing is None and sum(map(_weight, applied)) <= SLICE_BYTES:
             self.view.apply(self.log.state, applied)
         else:
             self._behind.extend(applied)
@@ -766,7 +812,6 @@ class OpenNamespace:
     async def _index(self) -> None:
         try:
             while self._behind:
-                await self._free.wait()
                 self.view.apply(self.log.state, list(self._slice()))
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing may be answered from this view

@@ -8,6 +8,7 @@ order: the same on every relayer that read the same log.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.operations import (
-    Dialogue,
     Erase,
     Forget,
     JobFinished,
@@ -37,13 +37,14 @@ from relayer.domain.operations import (
 )
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
+from relayer.lib.turns import Turns
 from relayer.namespaces.records import RecordCache, RecordTable
 from relayer.ports import EmbeddingModel, Randomness
 from relayer.search.baseline import Calibration
-from relayer.search.index import MemoryIndex
+from relayer.search.index import MemoryIndex, PinnedIndex
 from relayer.search.passages import Meaning, is_long, passages
 from relayer.search.rows import search_row
-from relayer.search.terms import indexed_text
+from relayer.search.terms import indexed_text, terms, variety
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
@@ -165,16 +166,28 @@ class Journal:
     def _left_of(self, page: bytes) -> list[_Row]:
         return [row for row in _PAGE.decode(page) if row[0] not in self._changes]
 
-    def parts(self) -> JournalParts:
-        """Return what `of_parts` takes; nothing may be noted meanwhile."""
-        left = [row for page in self._pages for row in self._left_of(page)] if self._changes else []
-        pages = [] if self._changes else list(self._pages)
-        rows: Sequence[_Row] = left + list(self._changes.items())
-        pages += [
-            msgspec.msgpack.encode(rows[start : start + _PAGE_CHANGES])
-            for start in range(0, len(rows), _PAGE_CHANGES)
-        ]
-        return JournalParts(self._last, len(rows) if self._changes else self._stored, pages)
+    def copy(self) -> Journal:
+        """Return a journal of the same changes, that goes its own way."""
+        copied = Journal()
+        copied._changes, copied._last = self._changes.copy(), self._last
+        copied._pages, copied._stored = self._pages, self._stored
+        return copied
+
+    async def parts(self) -> JournalParts:
+        """Return what `of_parts` takes; nothing may be noted meanwhile, and others get their turn."""
+        if not self._changes:
+            return JournalParts(self._last, self._stored, self._pages)
+        turns = Turns()
+        rows: list[_Row] = []
+        for page in self._pages:
+            rows += self._left_of(page)
+            await turns.give()
+        rows += self._changes.items()
+        pages = []
+        for start in range(0, len(rows), _PAGE_CHANGES):
+            pages.append(msgspec.msgpack.encode(rows[start : start + _PAGE_CHANGES]))
+            await turns.give()
+        return JournalParts(self._last, len(rows), pages)
 
     @classmethod
     def of_parts(cls, parts: JournalParts) -> Journal:
@@ -269,6 +282,18 @@ def headed(record: Record, text: str) -> str:
 def _is_whole(record: Record, meaning: Meaning | None) -> bool:
     """Whether a record has all the vectors that are due to it."""
     return meaning is not None and (bool(meaning.passages) or not is_long(record.text))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PinnedView:
+    """A `NamespaceView` as it was at one moment; ``lacking`` are ids of the records without a vector."""
+
+    table: RecordTable
+    lacking: tuple[bytes, ...]
+    records: RecordCache
+    index: PinnedIndex
+    past: PinnedIndex
+    journal: Journal
 
 
 class NamespaceView:
@@ -405,7 +430,7 @@ class NamespaceView:
             self._let_go(number)
             self.table.unreadable += 1
             return
-        if isinstance(record, Dialogue):
+        if record.is_dialogue:
             self.table.add_dialogue(record)
             return
         self.table.add(record)
@@ -506,13 +531,38 @@ class NamespaceView:
             if record is None:
                 del self._unread[number]
                 continue
-            for start, end in passages(record.text):
+            # Passages of a text that repeats itself would each match what its few words match.
+            repetitive = variety(Counter(terms(record.text))) < 1
+            for start, end in () if repetitive else passages(record.text):
                 self._index_of(number).put_passage(number, start, headed(record, record.text[start:end]))
                 await asyncio.sleep(0)
                 if self._unread.get(number) is not mark:
                     break
             else:
                 self._unread.pop(number, None)
+
+    async def pin(self) -> PinnedView:
+        """Return the view as it is when this returns, to be written down while `apply` goes on.
+
+        Until `unpin`, the indexes must not be maintained.
+        """
+        while self._unread or not (self.index.is_tidy and self.past.is_tidy):
+            await self.read_long()
+            await self.index.tidy()
+            await self.past.tidy()
+        return PinnedView(
+            self.table.copy(),
+            tuple(self.space.lacking),
+            self.records.pin(),
+            self.index.pin(),
+            self.past.pin(),
+            self.journal.copy(),
+        )
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self.index.unpin()
+        self.past.unpin()
 
     def _hide(self, record: bytes) -> None:
         number = self.table.numbers.get(record)

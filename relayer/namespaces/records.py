@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -22,7 +22,8 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
-from relayer.domain.operations import Dialogue, Record, RecordState, Status, decode_record
+from relayer.domain.facets import FACETS, facets_of
+from relayer.domain.operations import Record, RecordState, Status, decode_record
 from relayer.extraction.changes import Statement, statement_of
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
@@ -165,6 +166,12 @@ class RecordCache:
         self._blocks[at] = block._replace(sealed=sealed)
         self._sealed_bytes += len(sealed)
 
+    def pin(self) -> RecordCache:
+        """Return a cache of the same sealed records, for `encoded_blocks`; those are never changed, only replaced."""
+        pinned = RecordCache(self._keys)
+        pinned._single, pinned._blocks = self._single.copy(), self._blocks.copy()
+        return pinned
+
     def encoded_blocks(self, count: int) -> Iterator[bytes]:
         """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another cache.
 
@@ -253,6 +260,13 @@ class Dialogues:
             return list(self._by_session.get(session, {}).values())
         return sorted(self._numbers, key=lambda record: self._numbers[record][0])
 
+    def copy(self) -> Dialogues:
+        """Return the same ones."""
+        copied = Dialogues()
+        copied._numbers = self._numbers.copy()
+        copied._by_session = {session: found.copy() for session, found in self._by_session.items()}
+        return copied
+
     def numbers(self) -> Iterator[tuple[str, list[int]]]:
         """Yield each session with its numbers."""
         for session, found in self._by_session.items():
@@ -282,6 +296,17 @@ class Facet:
     def nbytes(self) -> int:
         """About the bytes this takes in memory."""
         return self._codes.values.nbytes + _VALUE_BYTES * len(self._values)
+
+    def copy(self) -> Facet:
+        """Return the same property, that goes its own way."""
+        copied = Facet()
+        copied._codes, copied._values = self._codes.copy(), self._values.copy()
+        return copied
+
+    @property
+    def values(self) -> Collection[str]:
+        """The values that records have, or had."""
+        return self._values.keys()
 
     def append(self, value: str | None) -> None:
         """Give a value to the next record, None for one that has no value."""
@@ -339,8 +364,7 @@ class Facet:
         self._codes = Column(codes)
 
 
-# A facet that only suspect records have, with one value.
-_SUSPECT, _YES = "suspect", "yes"
+# The facet that only suspect records have.
 # What a session's dialogues are stored as: a facet that no filter asks for.
 _DIALOGUE = "dialogue"
 # What memories contradict which is stored as one, too: pairs of numbers, the older one first.
@@ -385,7 +409,7 @@ class RecordTable:
         self.shown: set[int] = set()
         self.unreadable = 0
         self.dialogues = Dialogues()
-        self._facets = {"kind": Facet(), "audience": Facet(), "trust": Facet(), _SUSPECT: Facet()}
+        self._facets = {name: Facet() for name in FACETS}
         # Times in ms by number: when it expires, `_FOREVER` if never; when it occurred, `_NEVER` if that is not known.
         self._expires = Column(np.empty(0, np.int64))
         self._expiring = 0
@@ -423,6 +447,11 @@ class RecordTable:
             left += new
         return found & self.shown - {number}
 
+    def places(self) -> list[str]:
+        """Return the groups in which records that recall may return were said."""
+        words = {word for value in self._facets["audience"].values for word in value.split()}
+        return [word.removeprefix("group:") for word in words if word.startswith("group:")]
+
     def is_of_kind(self, record: bytes, kinds: Iterable[str]) -> bool:
         """Whether a readable record is of one of these kinds."""
         return self._facets["kind"].has(self.numbers[record], kinds)
@@ -431,7 +460,7 @@ class RecordTable:
         """Give a number to a record that cannot be read."""
         self._append(record, {})
 
-    def add_dialogue(self, dialogue: Dialogue) -> None:
+    def add_dialogue(self, dialogue: Record) -> None:
         """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
         self.dialogues.add(len(self._ids), dialogue.id, dialogue.source.session)
         self.skip(dialogue.id)
@@ -439,10 +468,7 @@ class RecordTable:
     def add(self, record: Record) -> int:
         """Give a number to a record; recall may return it."""
         number = len(self._ids)
-        facets: dict[str, str] = {"kind": record.kind, "audience": record.audience, "trust": record.trust}
-        if record.suspect:
-            facets[_SUSPECT] = _YES
-        self._append(record.id, facets, record.expires_at, record.occurred_at)
+        self._append(record.id, dict(facets_of(record)), record.expires_at, record.occurred_at)
         self.numbers[record.id] = number
         self.shown.add(number)
         if record.source.session:
@@ -496,11 +522,16 @@ class RecordTable:
         """Return the numbers that pass the filters, or None when everything passes."""
         tests = [
             self._facets[name].among(values)
-            for name, values in (("kind", kinds), ("audience", audiences), ("trust", trusts))
+            for name, values in (("kind", kinds), ("trust", trusts))
             if values
         ]
+        if audiences:
+            # The value of this facet is every filter that a record passes.
+            facet, wanted = self._facets["audience"], set(audiences)
+            heard = [value for value in facet.values if not wanted.isdisjoint(value.split())]
+            tests.append(facet.among(heard))
         if not suspect:
-            tests.append(self._facets[_SUSPECT].unset())
+            tests.append(self._facets["suspect"].unset())
         if self._expiring:
             tests.append(self._expires.values > now)
         for test in tests[1:]:
@@ -516,6 +547,22 @@ class RecordTable:
         if before is not None:
             inside &= times < before
         return KeyMask(inside)
+
+    def copy(self) -> RecordTable:
+        """Return a table of the same records, that goes its own way."""
+        copied = RecordTable()
+        copied._ids, copied._occurred = self._ids.copy(), self._occurred.copy()
+        copied.numbers, copied.shown, copied.unreadable = (
+            self.numbers.copy(),
+            self.shown.copy(),
+            self.unreadable,
+        )
+        copied._facets = {name: facet.copy() for name, facet in self._facets.items()}
+        copied._expires, copied._expiring = self._expires.copy(), self._expiring
+        copied._last_of_session = self._last_of_session.copy()
+        copied._contradicted_by.update((old, new.copy()) for old, new in self._contradicted_by.items())
+        copied.dialogues = self.dialogues.copy()
+        return copied
 
     def parts(self, lacking: Iterable[bytes]) -> RosterParts:
         """Return what `of_parts` takes, with the records that lack a vector."""
@@ -635,13 +682,14 @@ class Memory:
         record, source = self.record, self.record.source
         among = (
             (wanted.kinds, record.kind),
-            (wanted.audiences, record.audience),
             (wanted.trusts, record.trust),
             (wanted.hosts, source.host),
             (wanted.sessions, source.session),
             (wanted.speakers, source.speaker),
         )
         if any(values and value not in values for values, value in among):
+            return False
+        if wanted.audiences and not is_heard(record, wanted.audiences):
             return False
         flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
         if any(flag is not None and flag != value for flag, value in flags):
@@ -651,6 +699,11 @@ class Memory:
             and _within(record.occurred_at, wanted.occurred_after, wanted.occurred_before)
             and (wanted.inactive_since is None or self.active_at < wanted.inactive_since)
         )
+
+
+def is_heard(record: Record, audiences: Collection[str]) -> bool:
+    """Return whether a record passes one of the filters."""
+    return any(audience in audiences for audience in record.audiences)
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

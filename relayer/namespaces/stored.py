@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
 import msgspec
 
 from relayer.crypto import NamespaceKeys
 from relayer.errors import CorruptNamespace
+from relayer.lib.turns import Turns
 from relayer.log.index_file import IndexBuilder, IndexReader, Part, block_id
-from relayer.namespaces.projection import EmbeddingSpace, Journal, JournalParts, NamespaceView
+from relayer.namespaces.projection import EmbeddingSpace, Journal, JournalParts, NamespaceView, PinnedView
 from relayer.namespaces.records import BLOCK_RECORDS, RecordCache, RecordTable, RosterParts
 from relayer.ports import Randomness
 from relayer.search.baseline import NullParts
@@ -49,41 +50,44 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Small(msgspec.Struct, frozen=True, array_like=True):
-    """The first section. ``texts`` is the SHA-256 of the sealed blocks of records."""
+    """The first section."""
 
     roster: RosterParts
     index: _Index
     past: _Index
     journal: JournalParts
-    texts: bytes
+
+
+def blocks_of(records: int) -> int:
+    """Return how many blocks an index of so many records has, and more: of texts, of the view with passages, of the state."""
+    return 64 + records // BLOCK_RECORDS + records // 8
 
 
 async def write_view(
-    view: NamespaceView, builder: IndexBuilder, keys: NamespaceKeys, randomness: Randomness
+    view: PinnedView, builder: IndexBuilder, keys: NamespaceKeys, randomness: Randomness
 ) -> None:
-    """Append a view to an index; nothing may change it meanwhile, and others get their turn.
+    """Append a view to an index; others get their turn.
 
     Raises:
         UnsealError: a record in memory does not open any more.
     """
-    await view.read_long()
-    digest = hashlib.sha256()
-    for number, records in enumerate(view.records.encoded_blocks(len(view.table))):
-        name = block_id(builder.key, Part.TEXTS, number)
-        sealed = keys.seal_index(name, records, salt=randomness.bytes(SALT_SIZE))
-        digest.update(sealed)
-        builder.add(Part.TEXTS, sealed)
-        await asyncio.sleep(0)
-    index, past = await view.index.parts(), await view.past.parts()
-    table, journal = view.table.parts(view.space.lacking), await asyncio.to_thread(view.journal.parts)
-    small = _Small(table, _about(index), _about(past), journal, digest.digest())
+    turns = Turns()
+    index, past, journal = await view.index.parts(), await view.past.parts(), await view.journal.parts()
+    roster = view.table.parts(view.lacking)
+    await asyncio.sleep(0)
+    small = _Small(roster, _about(index), _about(past), journal)
     sections: list[Buffer] = [msgspec.msgpack.encode(small), *_arrays_of(index), *_arrays_of(past)]
+    del index, past
     sizes = msgspec.msgpack.encode([len(section) for section in sections])
-    number = 0
-    async for block in _cut([len(sizes).to_bytes(4, "big") + sizes, *sections]):
+    sections.insert(0, len(sizes).to_bytes(4, "big") + sizes)
+    for number, block in enumerate(_cut(sections)):
         name = block_id(builder.key, Part.VIEW, number)
         builder.add(Part.VIEW, keys.seal_index(name, block, salt=randomness.bytes(SALT_SIZE)))
-        number += 1
+        await turns.give()
+    for number, records in enumerate(view.records.encoded_blocks(len(view.table))):
+        name = block_id(builder.key, Part.TEXTS, number)
+        builder.add(Part.TEXTS, keys.seal_index(name, records, salt=randomness.bytes(SALT_SIZE)))
+        await turns.give()
 
 
 async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKeys) -> None:
@@ -212,7 +216,10 @@ async def _records(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> R
         await hashing.add(sealed)
         number += 1
     count = len(small.roster.ids)
-    if await hashing.digest() != small.texts or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS:
+    if (
+        await hashing.digest() != reader.head.texts
+        or not count <= number * BLOCK_RECORDS < count + BLOCK_RECORDS
+    ):
         raise ValueError("the stored records are not those of the stored view")
     return cache
 
@@ -249,11 +256,12 @@ class _Hashing:
             self._digest.update(block)
 
 
-async def _cut(sections: list[Buffer]) -> AsyncIterator[bytes]:
-    """Yield the sections one after the other, in blocks of one size."""
+def _cut(sections: list[Buffer]) -> Iterator[bytes]:
+    """Yield the sections one after the other, in blocks of one size; each is let go when it is through."""
     block = bytearray()
-    for section in sections:
-        held = memoryview(section)
+    sections.reverse()
+    while sections:
+        held = memoryview(sections.pop())
         at = 0
         while at < len(held):
             part = held[at : at + _BLOCK_BYTES - len(block)]
@@ -262,6 +270,5 @@ async def _cut(sections: list[Buffer]) -> AsyncIterator[bytes]:
             if len(block) == _BLOCK_BYTES:
                 yield bytes(block)
                 block.clear()
-                await asyncio.sleep(0)
     if block:
         yield bytes(block)

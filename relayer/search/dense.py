@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.lib.turns import Turns
 from relayer.search.graph import ADD_AT_ONCE, LINKS_BYTES, Graph
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import (
@@ -27,7 +28,6 @@ from relayer.search.rows import (
     best_of,
     checked,
     products,
-    widened,
     widened_pieces,
 )
 
@@ -225,6 +225,7 @@ CROSSOVER = 20_000
 LONGEST_TAIL = 512
 # Share of dead positions at which the graph is built anew.
 DEAD_SHARE = 0.3
+_ROWS_AT_ONCE = 256
 # A key in the array of keys and in the dictionary of positions.
 _KEY_BYTES = 110
 
@@ -249,6 +250,29 @@ class DenseParts(NamedTuple):
     keys: Buffer
     graph: Buffer
     rows: Sequence[Buffer]
+
+
+class PinnedDense:
+    """The vectors of a block as they were when this was made.
+
+    A graph that still holds removed vectors is left out: what was erased is not stored again.
+    """
+
+    def __init__(self, block: DenseBlock) -> None:
+        self._rows = block.rows.pin()
+        self._keys = np.array(block.keys, np.int64)
+        self._graph = block.graph if block.covered and not block.dead else None
+        self._covered = block.covered if self._graph is not None else 0
+
+    async def parts(self) -> DenseParts:
+        """What `DenseIndex.of_parts` takes; others get their turn."""
+        graph = b"" if self._graph is None else await asyncio.to_thread(self._graph.dump)
+        alive = np.flatnonzero(self._keys != DEAD)
+        tail, rows, turns = alive[alive >= self._covered], bytearray(), Turns()
+        for start in range(0, len(tail), _ROWS_AT_ONCE):
+            rows += self._rows.halved(tail[start : start + _ROWS_AT_ONCE])
+            await turns.give()
+        return DenseParts(self._keys[alive].astype("<i8", copy=False).tobytes(), graph, [rows])
 
 
 class DenseIndex:
@@ -338,22 +362,13 @@ class DenseIndex:
         graph = 0 if block.graph is None else len(block.graph) * (2 * self._dimension + LINKS_BYTES)
         return block.rows.nbytes + graph + len(block.keys) * _KEY_BYTES
 
-    async def parts(self) -> DenseParts:
-        """What `of_parts` takes; nothing may be added or removed meanwhile.
+    def pin(self) -> PinnedDense:
+        """What there is now, to be written down while vectors come and go; `maintain` must not run before `unpin`."""
+        return PinnedDense(self._block)
 
-        A graph that still holds removed vectors is left out: what was erased is not stored again.
-        """
-        async with self._maintaining:
-            block = self._block
-            if block.graph is not None and block.covered and not block.dead:
-                graph = await asyncio.to_thread(block.graph.dump)
-                start, keys = block.covered, block.keys
-            else:
-                start, graph = 0, b""
-                keys = array("q", (key for key in block.keys if key != DEAD))
-            where = np.fromiter((block.positions[key] for key in keys[start:]), np.int64, len(keys) - start)
-            rows = block.rows.gather(where).astype("<f2", copy=False)
-            return DenseParts(np.array(keys, "<i8").tobytes(), graph, [rows.tobytes()])
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self._block.rows.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, parts: DenseParts, *, crossover: int = CROSSOVER) -> DenseIndex:
@@ -374,10 +389,8 @@ class DenseIndex:
         if parts.graph:
             graph, covered = Graph.load(dimension, parts.graph)
             rows = np.concatenate((covered, rows)) if len(rows) else covered.copy()
-            # So few were given a graph by an earlier version.
-            if len(keys) > crossover:
-                block.graph, block.covered, block.frozen = graph, len(covered), len(covered)
-        return index._over(block, keys, rows if len(keys) > crossover else widened(rows))
+            block.graph, block.covered, block.frozen = graph, len(covered), len(covered)
+        return index._over(block, keys, rows)
 
     def _over(self, block: DenseBlock, keys: NDArray[np.int64], rows: Block) -> DenseIndex:
         """This index, over a block that has these; raises `ValueError` when they do not fit each other."""

@@ -59,9 +59,10 @@ class Graph:
                 if new.any():
                     self._index.add(positions[new], chunk[new], threads=1)
 
-    def dump(self) -> bytes:
-        """The graph and its rows as usearch writes them; holds the interpreter for about 0.3 us a row."""
-        return bytes(self._index.save())
+    def dump(self) -> bytearray:
+        """The graph and its rows as usearch writes them; holds the interpreter for about 0.6 us a row."""
+        data: bytearray = self._index.save()
+        return data
 
     @classmethod
     def load(cls, dimension: int, data: bytes | bytearray | memoryview) -> tuple[Graph, Block]:

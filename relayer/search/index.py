@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from relayer.lib.n_grams import PromptReading
 from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
-from relayer.search.dense import DenseParts, DenseQuery
+from relayer.search.dense import DenseParts, DenseQuery, PinnedDense
 from relayer.search.key_mask import KeyMask
-from relayer.search.lexical import LexicalIndex, LexicalQuery, asked_terms
+from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms, asked_terms
 from relayer.search.passages import Meaning, PassageWords, VectorIndex, VectorQuery, WordsOfPassages
 from relayer.search.ranking import (
+    ASKING_PENALTY,
     JUDGED_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
     TERM_WEIGHT,
@@ -38,6 +39,7 @@ from relayer.search.ranking import (
     gate,
     in_steps,
     judged_steps,
+    nearness,
     passing,
     prompt_relevance,
     term_weight,
@@ -109,7 +111,7 @@ class Candidates(NamedTuple):
         bm25: of its text and the query; None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
         spoken: whether the query names who said it.
-        told: how much it tells, 0..1; 0 if the query has no text.
+        told: how much it tells, 0..1; -1 for a list of questions, 0 if the query has no text.
         worth: how likely that lasts, by its row, 0..1; 0 if it has none, or the query no text, or of a model nothing is known.
         weight: what covering terms is worth, for the order.
     """
@@ -287,6 +289,8 @@ class Links:
 CANDIDATES = 50
 # As many of the best have their neighbours in the conversation looked at.
 LENDERS = 20
+# From this on a prompt counts as a question, see `relayer.search.ranking.evenness_of`.
+EVEN = 0.5
 
 
 class IndexParts(NamedTuple):
@@ -298,6 +302,28 @@ class IndexParts(NamedTuple):
     passage_words: LexicalParts
     links: bytes | bytearray
     null: NullParts
+
+
+class PinnedIndex(NamedTuple):
+    """A `MemoryIndex` as it was at one moment; the attributes are those of `IndexParts`."""
+
+    dense: PinnedDense
+    passages: PinnedDense
+    lexical: PinnedTerms
+    passage_words: PinnedTerms
+    links: bytes
+    null: NullParts
+
+    async def parts(self) -> IndexParts:
+        """What `MemoryIndex.of_parts` takes; others get their turn."""
+        return IndexParts(
+            await self.dense.parts(),
+            await self.passages.parts(),
+            await self.lexical.parts(),
+            await self.passage_words.parts(),
+            self.links,
+            self.null,
+        )
 
 
 class MemoryIndex:
@@ -348,16 +374,30 @@ class MemoryIndex:
             + len(self._present)
         )
 
-    async def parts(self) -> IndexParts:
-        """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
-        await self._tidy_passages()
-        return IndexParts(
-            *await self._dense.parts(),
-            await self._lexical.parts(),
-            await self._passages.parts(),
+    async def tidy(self) -> None:
+        """Take out what is not found any more of passages; others get their turn, and may leave more of it."""
+        for _ in iter(self._passages.tidy, False):
+            await asyncio.sleep(0)
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether `tidy` has nothing to do."""
+        return self._passages.is_tidy
+
+    def pin(self) -> PinnedIndex:
+        """What there is now, to be written down while memories come and go; `tidy` first, and no `maintain` before `unpin`."""
+        return PinnedIndex(
+            *self._dense.pin(),
+            self._lexical.pin(),
+            self._passages.pin(),
             self._links.flat(),
             self._own.parts(self.calibration),
         )
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        for part in (self._dense, self._lexical, self._passages):
+            part.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, calibration: Calibration, parts: IndexParts) -> MemoryIndex:
@@ -574,7 +614,7 @@ class MemoryIndex:
         Args:
             purge: leave no trace of removed vectors in memory, as after an erasure.
         """
-        await self._tidy_passages()
+        await self.tidy()
         await self._dense.maintain(purge=purge)
         if self._coming is not None:
             await self._coming.maintain(purge=purge)
@@ -591,10 +631,6 @@ class MemoryIndex:
     def speakers(self, query: str) -> list[str]:
         """The names of speakers in a query, as they stand there."""
         return self._lexical.speakers(query)
-
-    async def _tidy_passages(self) -> None:
-        for _ in iter(self._passages.tidy, False):
-            await asyncio.sleep(0)
 
     def _lacks(self, known: Sequence[str]) -> bool:
         """Whether one of the names occurs neither in a text's beginning nor in a passage."""
@@ -646,6 +682,11 @@ class MemoryIndex:
             steps = judged_steps(steps, reading.asks, reading.concerns, self.calibration.model)
             evenness = evenness_of(reading.asks)
         passed = gate(ranked, prompt_relevance(steps), floor, evenness, most=k)
+        if reading is not None:
+            # Only for a prompt: other searches, such as for memories that a new fact may replace, set a floor of their own.
+            gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told < 0) * (evenness > EVEN)
+            near = ((at, each * nearness(float(gap[at]))) for at, each in passed)
+            passed = [(at, each) for at, each in near if each >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
 

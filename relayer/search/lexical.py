@@ -6,7 +6,6 @@ goes below zero. Postings are flat arrays, about 8 bytes each: a namespace of 10
 
 from __future__ import annotations
 
-import asyncio
 import re
 from array import array
 from collections import Counter
@@ -17,10 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relayer.domain.pinned import Pinned
+from relayer.lib.turns import Turns
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column, Found, best_of
 from relayer.search.stored_terms import LexicalParts, StoredTerms, flat
-from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told
+from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told, variety
 
 
 class LexicalQuery:
@@ -77,7 +78,7 @@ class LexicalQuery:
         return self._spoken[self._at(keys)]
 
     def told(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short.
+        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short; -1 for a list of questions.
 
         Raises:
             KeyError: one of the keys has no text.
@@ -106,7 +107,6 @@ ROLES = frozenset(["user", "assistant", "system", "tool", "agent", "human", "ai"
 CONTEXT_TERMS = 128
 ASKED_TERMS = 192
 FREE = -1
-_AT_ONCE = 1000
 # Measured with the texts of the benchmarks: a term with its place in the dictionary; a posting that can change; a term of
 # a document, in its posting and in the document; a document.
 _TERM_BYTES = 170
@@ -147,6 +147,7 @@ class LexicalIndex:
         self._opened = 0
         self._free: list[int] = []
         self._total = 0.0
+        self._pinned: Pinned | None = None
         # What each text's length takes from its scores, until a text comes or goes.
         self._norms: NDArray[np.float32] | None = None
 
@@ -197,13 +198,17 @@ class LexicalIndex:
         weights: dict[str, float] = {}
         for term in terms(text, stems=self._stems):
             weights[term] = weights.get(term, 0) + 1
+        share = variety(weights)
         if context:
             for term, count in Counter(terms(context, CONTEXT_TERMS, self._stems)).items():
                 weights[term] = weights.get(term, 0.0) + context_weight * count
         length = sum(weights.values())
+        if share < 1:
+            # What a text says over and over would match whatever has these words, however long it is.
+            weights = dict.fromkeys(weights, share)
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
-            weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS)
+            weights[TOLD] = log1p(tells) / log1p(TOLD_TERMS) if tells > 0 else -1.0
         return Weighed(weights, length)
 
     def place(self, key: int, weighed: Weighed) -> None:
@@ -214,10 +219,12 @@ class LexicalIndex:
         self._lengths[slot] = weighed.length
         # As it is kept, so that what is added here and taken away later is the same number.
         self._total += float(self._lengths.values[slot])
-        document = []
+        document, pinned = [], self._pinned
         for term, weight in weighed.weights.items():
             known = self._postings.get(term)
             posting = known if isinstance(known, _Posting) else self._posting(term)
+            if pinned is not None:
+                pinned.keep(posting)
             posting.slots.append(slot)
             posting.weights.append(weight)
             # The posting's own term, so that one string object serves every memory that has it.
@@ -233,6 +240,8 @@ class LexicalIndex:
         document = self._document(slot)
         for term in document:
             posting = self._posting(term)
+            if self._pinned is not None:
+                self._pinned.keep(posting)
             posting.discard(slot)
             if not posting.slots:
                 del self._postings[term]
@@ -296,37 +305,20 @@ class LexicalIndex:
             + len(self._stems) * _STEM_BYTES
         )
 
-    async def parts(self) -> LexicalParts:
-        """What `of_parts` takes; nothing may be put or removed meanwhile, and others get their turn."""
-        numbers: dict[str, int] = {}
-        counts, slots, weights = array("L"), bytearray(), bytearray()
-        for number, term in enumerate(list(self._postings)):
-            numbers[term] = number
-            found = self._found(term)
-            if found is not None:
-                counts.append(len(found[0]))
-                slots += flat(found[0], "<i4")
-                weights += flat(found[1], "<f4")
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-        document_counts, document_terms = array("L"), array("L")
-        for slot in range(len(self._documents)):
-            document = self._document(slot)
-            document_counts.append(len(document))
-            document_terms.extend(numbers[term] for term in document)
-            if slot % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-        return LexicalParts(
-            terms="\n".join(numbers).encode(),
-            counts=flat(counts, "<u4"),
-            slots=slots,
-            weights=weights,
-            document_counts=flat(document_counts, "<u4"),
-            document_terms=flat(document_terms, "<u4"),
-            keys=flat(self._keys.values, "<i8"),
-            lengths=flat(self._lengths.values, "<f4"),
-            total=self._total,
+    def pin(self) -> PinnedTerms:
+        """The texts as they are now, to be written down while they come and go."""
+        self._pinned = Pinned()
+        return PinnedTerms(
+            self._pinned,
+            self._postings.copy(),
+            self._documents.copy(),
+            (self._stored, self._stored.terms.copy()),
+            (flat(self._keys.values, "<i8"), flat(self._lengths.values, "<f4"), self._total),
         )
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self._pinned = None
 
     @classmethod
     def of_parts(cls, parts: LexicalParts) -> LexicalIndex:
@@ -433,6 +425,64 @@ class LexicalIndex:
         return slot
 
 
+class PinnedTerms:
+    """The texts of an index as they were when this was made; ``stored`` are its stored parts, with the terms of then."""
+
+    def __init__(
+        self,
+        pinned: Pinned,
+        postings: Mapping[str, _Posting | int],
+        documents: Sequence[tuple[str, ...] | None],
+        stored: tuple[StoredTerms, list[str]],
+        texts: tuple[bytes, bytes, float],
+    ) -> None:
+        self._pinned = pinned
+        self._postings = postings
+        self._documents = documents
+        self._stored, self._terms = stored
+        self._texts = texts
+
+    async def parts(self) -> LexicalParts:
+        """What `LexicalIndex.of_parts` takes; others get their turn."""
+        turns = Turns()
+        numbers: dict[str, int] = {}
+        counts, slots, weights = array("L"), bytearray(), bytearray()
+        for number, (term, posting) in enumerate(self._postings.items()):
+            numbers[term] = number
+            found = self._found(posting)
+            counts.append(len(found[0]))
+            slots += flat(found[0], "<i4")
+            weights += flat(found[1], "<f4")
+            await turns.give()
+        document_counts, document_terms = array("L"), array("L")
+        for slot, document in enumerate(self._documents):
+            if document is None:
+                of_slot = [numbers[self._terms[stored]] for stored in self._stored.numbers_in(slot)]
+            else:
+                of_slot = [numbers[term] for term in document]
+            document_counts.append(len(of_slot))
+            document_terms.extend(of_slot)
+            await turns.give()
+        keys, lengths, total = self._texts
+        return LexicalParts(
+            terms="\n".join(numbers).encode(),
+            counts=flat(counts, "<u4"),
+            slots=slots,
+            weights=weights,
+            document_counts=flat(document_counts, "<u4"),
+            document_terms=flat(document_terms, "<u4"),
+            keys=keys,
+            lengths=lengths,
+            total=total,
+        )
+
+    def _found(self, posting: _Posting | int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        if isinstance(posting, int):
+            return self._stored.posting(posting)
+        before = self._pinned.of(posting)
+        return np.array(before.slots, np.int32), np.array(before.weights, np.float32)
+
+
 def _speaker_terms(speaker: str | None) -> list[str]:
     if not speaker or speaker.casefold() in ROLES:
         return []
@@ -449,6 +499,11 @@ class _Posting:
         self.number = number
         self.slots = array("i")
         self.weights = array("f")
+
+    def __copy__(self) -> _Posting:
+        copied = _Posting(self.term, self.number)
+        copied.slots, copied.weights = self.slots[:], self.weights[:]
+        return copied
 
     def discard(self, slot: int) -> None:
         at = self.slots.index(slot)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.search.dense import DenseIndex, DenseParts, DenseQuery
+from relayer.search.dense import DenseIndex, DenseParts, DenseQuery, PinnedDense
 from relayer.search.key_mask import KeyMask
-from relayer.search.lexical import LexicalIndex, LexicalQuery
+from relayer.search.lexical import LexicalIndex, LexicalQuery, PinnedTerms
 from relayer.search.ranking import coverage
 from relayer.search.rows import Found, Vector
 from relayer.search.stored_terms import LexicalParts
@@ -216,9 +216,14 @@ class VectorIndex:
         await self._whole.maintain(purge=purge)
         await self._parts.maintain(purge=purge)
 
-    async def parts(self) -> tuple[DenseParts, DenseParts]:
-        """What `of_parts` takes: memories, and passages; see `DenseIndex.parts`."""
-        return await self._whole.parts(), await self._parts.parts()
+    def pin(self) -> tuple[PinnedDense, PinnedDense]:
+        """What there is now, of memories and of passages; see `DenseIndex.pin`."""
+        return self._whole.pin(), self._parts.pin()
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self._whole.unpin()
+        self._parts.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, whole: DenseParts, parts: DenseParts) -> VectorIndex:
@@ -275,7 +280,12 @@ class PassageWords:
         """Take the words of one passage out; says whether there is more to do."""
         if self._gone:
             self._lexical.remove(self._gone.popitem()[0])
-        return bool(self._gone)
+        return not self.is_tidy
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether there are no words of passages that are not found any more."""
+        return not self._gone
 
     def lacks(self, names: Collection[str]) -> bool:
         """Whether one of the names occurs in no passage."""
@@ -287,9 +297,13 @@ class PassageWords:
             return None
         return WordsOfPassages(self._lexical.ask(asked), self._starts, self._gone)
 
-    async def parts(self) -> LexicalParts:
-        """What `of_parts` takes; `tidy` first."""
-        return await self._lexical.parts()
+    def pin(self) -> PinnedTerms:
+        """The words as they are now; `tidy` first."""
+        return self._lexical.pin()
+
+    def unpin(self) -> None:
+        """End what `pin` began."""
+        self._lexical.unpin()
 
     @classmethod
     def of_parts(cls, parts: LexicalParts) -> PassageWords:

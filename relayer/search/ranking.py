@@ -255,6 +255,13 @@ def evenness_of(asks: float) -> float:
     return 1 / (1 + exp(-_bounded(asks)))
 
 
+# A hit with at most ``WITHIN`` less evidence than the best one may be as relevant as the prompt; from ``BEYOND`` on none is relevant.
+# On the seen half of `bench.day` all answers that were told before lie within it.
+WITHIN, BEYOND = 0.4, 0.45
+# Taken off the evidence of a memory that is a list of questions or of question words: it is close to many and answers none.
+ASKING_PENALTY = 0.4
+
+
 def gate(
     evidence: NDArray[np.float64],
     relevance: float,
@@ -286,6 +293,11 @@ def passing(evidence: Sequence[float], relevance: float, floor: float, evenness:
     shares = [max(one, 0.0) / best for one in evidence] if best > 0 else [0.0] * len(evidence)
     each = (relevance * share ** (1 - evenness) for share in shares)
     return list(takewhile(lambda one: one >= floor, each))
+
+
+def nearness(gap: float) -> float:
+    """Return the share of the prompt's relevance that a hit may have, by how much less evidence than the best it has."""
+    return min(1.0, max(0.0, (BEYOND - gap) / (BEYOND - WITHIN)))
 
 
 def _between(below: Baseline, above: Baseline, share: float) -> Baseline:

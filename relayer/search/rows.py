@@ -147,6 +147,10 @@ class Column:
     def __setitem__(self, position: int, value: float) -> None:
         self._block[position] = value
 
+    def copy(self) -> Column:
+        """The same numbers, to go their own way."""
+        return Column(self.values.copy())
+
     def append(self, value: float) -> None:
         """Add a number behind the others."""
         self.extend(self._length + 1)
@@ -171,6 +175,7 @@ class Rows:
     def __init__(self, dimension: int, *, capacity: int = 0, half: bool = False) -> None:
         self._block: Block = np.zeros((capacity, dimension), dtype=np.float16 if half else np.float32)
         self._length = 0
+        self._pinned: PinnedRows | None = None
 
     @classmethod
     def of(cls, block: Block) -> Rows:
@@ -195,15 +200,30 @@ class Rows:
     def pop(self) -> None:
         """Drop the last row and blank it."""
         self._length -= 1
-        self._block[self._length] = 0
+        self.blank(self._length)
 
     def move(self, source: int, target: int) -> None:
         """Copy one row over another."""
+        self._keep(target)
         self._block[target] = self._block[source]
 
     def blank(self, position: int) -> None:
         """Overwrite a row with zeros: an erased memory's vector does not wait for a rebuild."""
+        self._keep(position)
         self._block[position] = 0
+
+    def pin(self) -> PinnedRows:
+        """Return the rows as they are now; the last one that was asked for is told of changes."""
+        self._pinned = PinnedRows(self._block[: self._length])
+        return self._pinned
+
+    def unpin(self) -> None:
+        """Tell nobody of changes any more."""
+        self._pinned = None
+
+    def _keep(self, position: int) -> None:
+        if self._pinned is not None:
+            self._pinned.keep(position)
 
     def narrow(self) -> None:
         """Keep the rows in float16 from now on."""
@@ -224,3 +244,26 @@ class Rows:
     def nbytes(self) -> int:
         """Bytes reserved."""
         return self._block.nbytes
+
+
+class PinnedRows:
+    """The rows of a block as they were: the block itself, and copies of those that changed since.
+
+    A row is added behind them, or in the place of one that was removed and is kept already; a block that grows is another.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._before: dict[int, Block] = {}
+
+    def keep(self, position: int) -> None:
+        """Copy a row that is about to change, once."""
+        if position < len(self._block) and position not in self._before:
+            self._before[position] = self._block[position].copy()
+
+    def halved(self, positions: NDArray[np.int64]) -> bytes:
+        """The rows at these positions as little-endian float16."""
+        rows = self._block[positions]
+        for at in np.flatnonzero(np.isin(positions, list(self._before))).tolist() if self._before else ():
+            rows[at] = self._before[int(positions[at])]
+        return rows.astype("<f2", copy=False).tobytes()

@@ -6,7 +6,7 @@ before. Most terms of a large namespace are rare and never asked for, so opening
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
 from functools import cache
 from typing import NamedTuple
 
@@ -96,14 +96,18 @@ class StoredTerms:
 
     def document(self, slot: int) -> tuple[str, ...]:
         """The terms of a document."""
+        return tuple(self.terms[number] for number in self.numbers_in(slot))
+
+    def numbers_in(self, slot: int) -> list[int]:
+        """The numbers of a document's terms."""
         start, end = self._document_starts[slot], self._document_starts[slot + 1]
-        return tuple(self.terms[number] for number in self._document_terms[start:end].tolist())
+        numbers: list[int] = self._document_terms[start:end].tolist()
+        return numbers
 
 
-def flat(values: Sequence[float] | Iterable[float] | NDArray[np.generic], kind: str) -> bytes:
+def flat(values: array[int] | NDArray[np.generic], kind: str) -> bytes:
     """The bytes of numbers as a little-endian ``kind``, such as ``<u4``."""
-    held = values if isinstance(values, np.ndarray) else list(values)
-    return np.asarray(held, dtype=kind).tobytes()
+    return np.array(values, dtype=kind).tobytes()
 
 
 def _starts(counts: Buffer) -> NDArray[np.int64]:

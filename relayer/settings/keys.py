@@ -25,12 +25,8 @@ from relayer.wire.sealing import SECRET_SIZE, parse_secret
 _GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
 _SHORTEST_TOKEN = 16
 
-EndpointName = Literal["embeddings", "former_embeddings", "model", "fallback_model"]
+EndpointName = Literal["embeddings", "model", "fallback_model"]
 """An endpoint, as the names of its settings begin."""
-_SHARED_KEYS: dict[EndpointName, EndpointName] = {
-    "former_embeddings": "embeddings",
-    "fallback_model": "model",
-}
 
 
 def generated_key_file(data: Path) -> Path:
@@ -172,15 +168,14 @@ def check_kept(path: Path, what: str) -> None:
 def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
     """Return the key of an endpoint; empty when there is none, which is right for a server of one's own.
 
-    Former embeddings from the same URL take the same key, unless they have one of their own; so does the fallback model.
+    A fallback model at the URL of the model takes the key of the model, unless it has a key of its own.
 
     Raises:
         ConfigurationError: the file cannot be read, or what was given cannot be a key.
     """
     file = getattr(settings, f"{which}_api_key_file")
-    other = _SHARED_KEYS.get(which)
-    if other is not None and file is None:
-        return find_model_key(settings, other) if getattr(settings, f"{which}_url") is None else ""
+    if which == "fallback_model" and file is None:
+        return find_model_key(settings, "model") if settings.fallback_model_url is None else ""
     return _one_word(f"MEMRELAY_{which.upper()}_API_KEY", getattr(settings, f"{which}_api_key", None), file)
 
 

@@ -1,1 +1,1 @@
-"""Fakes that ship: stores that step, fail and forget, and a clock that a test moves."""
+"""A relayer inside a test, an embedder without a model, and a clock that a test moves."""

@@ -321,6 +321,7 @@ class _Promise:
                 turns[at].speaker or "",
                 turns[at].id or "",
                 records[self.kept[at]] if at in self.kept else b"",
+                turns[at].sender,
             )
             for at, said in self.said.items()
         )
@@ -332,6 +333,7 @@ class _Promise:
             principal.certificate.agent,
             request.session,
             principal.author,
+            request.place,
         )
 
 
@@ -446,6 +448,8 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                         role=candidate.role,
                         message_ids=(item.id,) if item.id else (),
                         span=candidate.evidence,
+                        place=request.place,
+                        sender=item.sender,
                     ),
                     extractor=extractor,
                     idempotency_key=request.idempotency_key or "",

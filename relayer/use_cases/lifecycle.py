@@ -45,7 +45,17 @@ from relayer.writing.present import position
 
 _TIMES = ("occurred_at", "valid_from", "valid_to")
 # Fields of the request that are no fields of a draft, or are not written as they are sent.
-_READ_APART = ("kind", "audience", "trust", "vector", "ttl_seconds", "namespace", "idempotency_key")
+_READ_APART = (
+    "kind",
+    "audience",
+    "trust",
+    "vector",
+    "ttl_seconds",
+    "namespace",
+    "idempotency_key",
+    "place",
+    "sender",
+)
 
 
 async def supersede(
@@ -91,10 +101,16 @@ def _next_version(ctx: Context, access: Access, memory: Memory, request: life.Su
         changed["expires_at"] = ctx.clock.now_ms() + ttl * 1000 if ttl else None
     # Other words are not derived from what the old ones were derived from, nor evidence of it.
     rewritten = request.text is not None and request.text != old.text
+    source = msgspec.structs.replace(
+        old.source,
+        place=old.source.place if request.place is None else request.place,
+        sender=old.source.sender if request.sender is None else request.sender,
+    )
     if rewritten:
         agent = access.principal.certificate.agent
-        changed["source"] = msgspec.structs.replace(old.source, agent=agent, span=None)
+        source = msgspec.structs.replace(source, agent=agent, span=None)
         changed["extractor"] = Model()
+    changed["source"] = source
     kinds = {
         "kind": Kind(request.kind or old.kind),
         "audience": Audience(request.audience or old.audience),

@@ -10,7 +10,7 @@ from itertools import chain
 from pydantic import BaseModel
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Dialogue, Forget, RecordState, Result, Status
+from relayer.domain.operations import Forget, RecordState, Result, Status
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
@@ -202,7 +202,7 @@ async def _lines(
     for one in chain(memories, kept):
         if one is None:
             continue  # erased meanwhile
-        is_turn = isinstance(one.record, Dialogue)
+        is_turn = one.record.is_dialogue
         buffer += _line(ExportTurn(turn=_turn(one)) if is_turn else ExportLine(memory=show(one)))
         told += 1
         turns_told += is_turn

@@ -27,7 +27,7 @@ from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import Memory, is_heard
 from relayer.search.essentials import CLASSES, Essential
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -137,7 +137,7 @@ class _Choice:
 
 
 def _is_among(record: Record, audiences: Collection[str], trusts: Collection[str]) -> bool:
-    return (not audiences or record.audience in audiences) and (not trusts or record.trust in trusts)
+    return (not audiences or is_heard(record, audiences)) and (not trusts or record.trust in trusts)
 
 
 async def profile(
@@ -234,6 +234,8 @@ def _line(record: Record, text: str) -> ProfileLine:
         audience=record.audience.value,
         trust=record.trust.value,
         pinned=record.pinned,
+        place=record.source.place,
+        sender=record.source.sender,
     )
 
 
@@ -335,6 +337,8 @@ def _standing_line(record: Record, about: Essential) -> StandingLine:
         audience=record.audience.value,
         trust=record.trust.value,
         pinned=record.pinned,
+        place=record.source.place,
+        sender=record.source.sender,
         about=about,
     )
 

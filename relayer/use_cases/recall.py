@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
@@ -138,6 +138,9 @@ def _names(origin: Origin) -> list[str]:
 # Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
 _QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
+_OPENING_SHARE = (
+    0.4  # of a request's time; after that, what is indexed of a namespace that is being opened is searched
+)
 # Seconds in which a model's thread takes a text up. It needs the interpreter for that, and after it no more until it is done.
 _TAKEN_UP_SECONDS = 0.001
 _NO_BUDGET = PAGE_BYTES
@@ -147,6 +150,8 @@ _COMPARED = 8
 _ONE_STATEMENT = 240
 # Names of speakers in a query that are looked at; each is embedded when it is first asked about.
 _MOST_NAMED = 3
+# Hits of further audiences that a query does not name: enough to say that there are some.
+_MOST_UNNAMED = 2
 _BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
 
 
@@ -171,9 +176,12 @@ async def recall_encoded(
     if request.query is not None and len(request.query) > _QUERY_CHARACTERS:
         request = request.model_copy(update={"query": request.query[:_QUERY_CHARACTERS]})
     given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
-    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+    patience = deadline.remaining() * _OPENING_SHARE
+    async with ctx.namespaces.use_if_exists(access, deadline, patience=patience) as opened:
         if opened is None:
             return _counted(ctx, _Answer(gone=request.standing))
+        if opened.lags:
+            return _counted(ctx, await _recall_part(ctx, opened, request, given, deadline, asked_at=asked_at))
         with ctx.texts.queries:
             question, model, vector = await _read_and_embed(
                 ctx, opened, request, given, deadline, asked_at=asked_at
@@ -253,6 +261,28 @@ async def _read_and_embed(
         embedding.cancel()
 
 
+async def _recall_part(
+    ctx: Context,
+    opened: OpenNamespace,
+    request: schemas.RecallRequest,
+    given: NDArray[np.float32] | None,
+    deadline: Deadline,
+    *,
+    asked_at: float,
+) -> _Answer:
+    """Search what is indexed of a namespace that lags; the answer is degraded, and shows nothing that is not live any more."""
+    async with deadline.step("read"):
+        await opened.read_log(request.consistency, request.min_position, asked_at)
+    model, query = opened.model, request.query
+    vector = given if model == ctx.embedder.model else None
+    if vector is None and query is not None:
+        vector = await _embed_query(ctx, opened, model, query, deadline)
+    question = None if query is None else _Question.of(opened, query)
+    request = request.model_copy(update={"include": (), "standing": ()})
+    found = _search(ctx, opened, request, question, vector=vector, topic=None)
+    return msgspec.structs.replace(found, degraded=True)
+
+
 async def _read(
     ctx: Context, opened: OpenNamespace, request: schemas.RecallRequest, deadline: Deadline, asked_at: float
 ) -> None:
@@ -323,13 +353,18 @@ def _search(
         past = opened.past_numbers(statuses, allowed)
         more = search(allowed=past, past=True)
         found = _together(found, more, count)
+    if opened.lags:
+        # The log may say of what was found that it was superseded, forgotten or erased.
+        live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
+        found = replace(found, hits=tuple(live))
     shows = Shows(opened)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now)
     hits = _newest_first(opened, hits, allowed)
     if reading is not None and reading.asks > 0:
         hits = _later_before(opened, hits)
+    hits = [*hits[: request.limit], *_named(opened, request, question, search, hits=hits, now=now)]
     explained = penalties if request.explain else None
-    memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits[: request.limit]]
+    memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = _within(memories, request.max_tokens)
     at = opened.position
     return _Answer(
@@ -341,6 +376,31 @@ def _search(
         left_out=len(memories) - len(kept),
         gone=tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
     )
+
+
+def _named(
+    opened: OpenNamespace,
+    request: schemas.RecallRequest,
+    question: _Question | None,
+    search: Callable[..., SearchResult],
+    *,
+    hits: Sequence[Hit],
+    now: int,
+) -> list[Hit]:
+    """Return hits of the audiences that count only if the query names a speaker or a place of theirs; those that it names first."""
+    if not request.named or question is None:
+        return []
+    allowed = opened.allowed(request.model_copy(update={"audiences": request.named}), now)
+    places = {f"group:{place}" for place in opened.places_in(question.text)}
+    named: list[Hit] = []
+    rest: list[Hit] = []
+    known = {hit.key for hit in hits}
+    for hit in _distinct(opened, search(allowed=allowed).hits):
+        if hit.key in known:
+            continue
+        in_place = places and not places.isdisjoint(opened.hit(hit.key).record.audiences)
+        (named if hit.spoken or in_place else rest).append(hit)
+    return [*named[: request.limit], *rest[:_MOST_UNNAMED]]
 
 
 def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResult:

@@ -21,6 +21,7 @@ from relayer.writing.drafts import (
     append_drafts,
     parse_vector,
     record_of,
+    voice_of,
     without_secrets,
     without_secrets_in,
 )
@@ -117,7 +118,8 @@ def _as_imported(opened: OpenNamespace, draft: Draft) -> Draft:
 
 
 def _is_known(opened: OpenNamespace, new: Record) -> bool:
-    like = opened.keys.likeness_mac(normal_text(new.text), new.audience, new.trust, suspect=new.suspect)
+    normal, voice = normal_text(new.text), voice_of(new)
+    like = opened.keys.likeness_mac(normal, new.audience, new.trust, *voice, suspect=new.suspect)
     known = opened.duplicate_of(like)
     return known is not None and known.status is Status.LIVE
 

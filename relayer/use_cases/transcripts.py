@@ -13,10 +13,10 @@ from relayer.access.accounts import Access
 from relayer.domain.operations import (
     DIALOGUE,
     Audience,
-    Dialogue,
     Line,
     Outcome,
     Put,
+    Record,
     RecordState,
     Role,
     Source,
@@ -30,7 +30,7 @@ from relayer.extraction.words import clean
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import Memory, is_heard
 from relayer.wire import codec as ulid
 from relayer.wire.fields import SPOKEN_ROLES, clip, one_line
 from relayer.wire.memories import AnalyzeRequest, TurnItem
@@ -79,7 +79,7 @@ async def keep_turn(
     ):
         return
     memories = tuple(dict.fromkeys(outcome.subject for outcome in outcomes))
-    dialogue = Dialogue(
+    dialogue = Record(
         id=ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)),
         namespace=access.namespace,
         text="",
@@ -92,6 +92,7 @@ async def keep_turn(
             agent=access.principal.certificate.agent,
             session=request.session,
             transcript=DIALOGUE,
+            place=request.place,
         ),
         author=access.principal.author,
         lines=lines,
@@ -122,7 +123,7 @@ async def transcript(
         lines: list[Line] = []
         now = ctx.clock.now_ms()
         for place, turn in enumerate(opened.turns(request.session)):
-            among = not request.audiences or turn.record.audience in request.audiences
+            among = not request.audiences or is_heard(turn.record, request.audiences)
             if among and may_be_read(opened, turn.state, now):
                 lines += lines_of(turn)
             if place % _AT_ONCE == _AT_ONCE - 1:
@@ -199,7 +200,7 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
 
 def lines_of(turn: Memory) -> tuple[Line, ...]:
     """Return the lines of a kept turn."""
-    return turn.record.lines if isinstance(turn.record, Dialogue) else ()
+    return turn.record.lines
 
 
 def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:

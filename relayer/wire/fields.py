@@ -278,6 +278,32 @@ KindName = Literal[
     "statement", "fact", "preference", "decision", "event", "task", "summary", "profile", "imported"
 ]
 AudienceName = Literal["agent", "direct", "group"]
+PlaceName = Annotated[str, StringConstraints(pattern=r"^[^\s,]{0,200}$")]
+"""A chat, or a person, by platform and id: ``telegram:-100123``; "" where there is none or it is not known."""
+AudienceFilter = Annotated[
+    str, StringConstraints(pattern=r"^(agent|(direct|group)(:[^\s,]{0,200})?|group@[^\s,]{0,200})$")
+]
+"""Memories of one audience: all of them, those of one place, or those that one person said in any group.
+
+``group`` is every group, ``group:telegram:-100123`` one of them, ``group:`` those without a place, and ``group@telegram:777`` what the
+sender ``telegram:777`` said in groups. ``group@`` is what names neither a sender nor a speaker, ``group@?`` what names a speaker alone.
+"""
+MAX_AUDIENCES = 64
+Audiences = Annotated[tuple[AudienceFilter, ...], Field(max_length=MAX_AUDIENCES), at_most(MAX_AUDIENCES)]
+NOBODY_KNOWN = "?"
+"""The sender of words that a person said and the host did not say who."""
+
+
+def audience_filters(audience: str, place: str, sender: str, speaker: str) -> tuple[str, ...]:
+    """Return every `AudienceFilter` that a memory passes."""
+    if audience == "agent":
+        return (audience,)
+    in_place = f"{audience}:{place}"
+    if audience == "direct":
+        return audience, in_place
+    return audience, in_place, f"group@{sender or (NOBODY_KNOWN if speaker else '')}"
+
+
 TrustName = Literal["user", "imported", "assistant", "tool"]
 RoleName = Literal["user", "assistant", "tool", "system"]
 SpokenRole = Literal["user", "assistant"]
@@ -302,7 +328,11 @@ class Position(Request):
 
 
 class SourceInfo(Request):
-    """Where a memory comes from, as far as the caller knows."""
+    """Where a memory comes from, as far as the caller knows.
+
+    ``place`` is the group in which it was said, or the person to whom, where an agent keeps people apart; ``sender`` the person who said
+    it in a group, or to whom the assistant said it. See `AudienceFilter`.
+    """
 
     host: Short = ""
     session: Short = ""
@@ -311,3 +341,5 @@ class SourceInfo(Request):
     message_ids: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
     transcript: Short = ""
     reference: Short = ""
+    place: PlaceName = ""
+    sender: PlaceName = ""

@@ -11,12 +11,14 @@ from relayer.wire.fields import (
     NOT_EMPTY,
     Answer,
     AudienceName,
+    Audiences,
     Consistency,
     IdempotencyKey,
     KindName,
     Lang,
     MemoryId,
     NamespaceName,
+    PlaceName,
     Position,
     Request,
     RoleName,
@@ -198,7 +200,8 @@ class TurnItem(Request):
     """One message of a conversation; a memory of a ``suspect`` one is kept, and recalled only when asked for.
 
     ``calls`` names the tools that were called after it, for the transcript alone. ``noted`` is what an assistant was asked to
-    keep: whether that is worth keeping is judged as if a person had said it, and it stays the assistant's word.
+    keep: whether that is worth keeping is judged as if a person had said it, and it stays the assistant's word. ``sender`` is as in
+    `SourceInfo`.
     """
 
     role: RoleName
@@ -209,6 +212,7 @@ class TurnItem(Request):
     suspect: bool = False
     calls: Annotated[tuple[Short, ...], Field(max_length=MAX_CALLS), at_most(MAX_CALLS)] = ()
     noted: bool = False
+    sender: PlaceName = ""
 
 
 class AnalyzeRequest(Request):
@@ -230,6 +234,7 @@ class AnalyzeRequest(Request):
     store_transcript: bool = False
     host_model: bool = False
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
+    place: PlaceName = ""
 
     @model_validator(mode="after")
     def _needs_something(self) -> AnalyzeRequest:
@@ -240,15 +245,6 @@ class AnalyzeRequest(Request):
         if self.store_transcript and not self.session:
             raise ValueError("store_transcript needs the session that the turns belong to")
         return self
-
-
-def without_extras(request: AnalyzeRequest) -> AnalyzeRequest:
-    """Return a request as a relayer of before transcripts, and of before hosts' models, understands it."""
-    said = request.model_dump(
-        exclude_unset=True,
-        exclude={"store_transcript": True, "host_model": True, "turns": {"__all__": {"calls"}}},
-    )
-    return AnalyzeRequest.model_validate(said)
 
 
 class Verdict(Answer):
@@ -272,7 +268,7 @@ class AnalyzeResponse(Answer):
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
     asked until the next day). ``summary_job_id`` is the promise of a summary of the session that ended. ``verdicts`` say
-    what became of each turn; a relayer of before them gives none. With ``host_model``, the jobs named wait for the gateway.
+    what became of each turn. With ``host_model``, the jobs named wait for the gateway.
     """
 
     state: Literal["done", "pending"]
@@ -325,7 +321,9 @@ class RecallRequest(Request):
     """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's).
 
     ``include`` adds memories that are superseded or forgotten; ``as_of`` answers from what held at that time, in ms,
-    superseded or not. ``standing`` names memories that stand in the prompt anyway: the answer says which of them are gone.
+    superseded or not. ``standing`` names memories that stand in the prompt anyway: the answer says which of them are gone. ``named``
+    are further audiences, whose hits come last and count only if the query names their speaker or place: the caller decides. Those that
+    it names come first among them, and of the rest there are few.
     """
 
     query: Text | None = None
@@ -335,7 +333,7 @@ class RecallRequest(Request):
     floor: Unit = 0.3
     max_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
     kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    audiences: Audiences = ()
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
     include_suspect: bool = False
     occurred_after: Time | None = None
@@ -349,6 +347,7 @@ class RecallRequest(Request):
     include: Annotated[tuple[PastName, ...], Field(max_length=2), at_most(2)] = ()
     as_of: Time | None = None
     standing: Annotated[tuple[MemoryId, ...], Field(max_length=100), at_most(100)] = ()
+    named: Audiences = ()
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:
@@ -439,6 +438,8 @@ class SupersedeRequest(Request):
     ttl_seconds: Annotated[int, Field(ge=0, le=MAX_TTL_SECONDS)] | None = None
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
+    place: PlaceName | None = None
+    sender: PlaceName | None = None
 
     @model_validator(mode="after")
     def _needs_something(self) -> SupersedeRequest:
@@ -476,7 +477,7 @@ class Selection(Request):
 
     ids: Annotated[tuple[MemoryId, ...], Field(max_length=MAX_DELETED), at_most(MAX_DELETED)] = ()
     kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    audiences: Audiences = ()
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
     hosts: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
     sessions: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
@@ -583,7 +584,7 @@ class _Search(Request):
     limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 8
     floor: Unit = 0.2
     kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    audiences: Audiences = ()
     trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
     include_suspect: bool = False
     occurred_after: Time | None = None

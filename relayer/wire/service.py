@@ -12,11 +12,13 @@ from relayer.wire.fields import (
     NOT_EMPTY,
     Answer,
     AudienceName,
+    Audiences,
     IdempotencyKey,
     KindName,
     Lang,
     MemoryId,
     NamespaceName,
+    PlaceName,
     Position,
     Request,
     Short,
@@ -136,7 +138,10 @@ _NUMBERED: Final = re.compile(r"\d{1,9}[.)]")
 
 
 class ProfileLine(Answer):
-    """A memory of the profile; ``text`` is what was said, made one line and not escaped, ``speaker`` who said it."""
+    """A memory of the profile; ``text`` is what was said, made one line and not escaped, ``speaker`` who said it.
+
+    ``place`` and ``sender`` are as in `relayer.wire.fields.SourceInfo`.
+    """
 
     id: MemoryId
     text: str
@@ -145,6 +150,8 @@ class ProfileLine(Answer):
     audience: AudienceName
     trust: TrustName
     pinned: bool = False
+    place: PlaceName = ""
+    sender: PlaceName = ""
 
 
 class StandingLine(ProfileLine):
@@ -296,7 +303,7 @@ class TranscriptRequest(Request):
     anchor: Short | None = None
     at: Time | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_LINES)] = 20
-    audiences: Annotated[tuple[AudienceName, ...], Field(max_length=3), at_most(3)] = ()
+    audiences: Audiences = ()
 
 
 class TranscriptLine(Answer):
@@ -369,7 +376,7 @@ class ExportEnd(Answer):
 
 
 class ImportItem(Request):
-    """A memory as an export shows it; only the text is needed, and what an older relayer does not know is left out."""
+    """A memory as an export shows it; only the text is needed."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from mnemonic import Mnemonic
@@ -15,6 +18,29 @@ from relayer.wire.errors import InvalidSecret
 LINES: Final = 6
 _WORDS_OF_LINE: Final = 4
 _LINE: Final = re.compile(r"\s*([1-6])[.:)]?\s+(\S.*)")
+
+
+_MOST_BYTES: Final = 65_536
+
+
+def read_sheet_file(file: Path) -> str:
+    """Return the text of a file that should hold a sheet, of 64 KiB at most; a pipe or a device is not waited for.
+
+    Raises:
+        InvalidSecret: it cannot hold a sheet.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidSecret(f"{file} is no file: give the one that holds the sheet")
+        content = opened.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise InvalidSecret("this is no sheet: it has more than 64 KiB")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidSecret("this is no sheet: it is not UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)

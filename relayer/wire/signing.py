@@ -433,7 +433,9 @@ def verify(
 
 PROOF_HEADER: Final = "memory-proof"
 _WHOLE: Final = "memrelay/v1/answer"
+_REFUSAL: Final = "memrelay/v1/refusal"
 _PART: Final = "memrelay/v1/answer-part"
+_ANSWERED: Final = "memrelay/v1/answered-request"
 _LINE: Final = re.compile(rb'\{"proof":"([A-Za-z0-9_-]{1,128})"\}')
 _MAC_SIZE: Final = 32
 
@@ -443,27 +445,55 @@ def answer_key(namespace_secret: bytes) -> bytes:
     return derive(namespace_secret, _WHOLE)
 
 
+def answered_request(signature: str, *, method: str, target: str, digest: str, content_type: str) -> bytes:
+    """Return the SHA-256 that binds an answer to a request.
+
+    It covers everything that decides what a request means. A refusal of a copy that a proxy changed, with the
+    signature of the original, then does not prove anything about the original.
+
+    Args:
+        signature: the ``memory-signature`` header, as it is sent.
+        method: upper case.
+        target: path and query, as they are sent.
+        digest: the ``content-digest`` header; empty when there is none.
+        content_type: the ``content-type`` header. Only whether the body is sealed counts.
+    """
+    sealed = int(content_type == SEALED_TYPE)
+    return hashlib.sha256(lp(_ANSWERED, signature, method, target, digest, sealed)).digest()
+
+
 class Prover:
     """Proves the answer to one request: whole, or in parts.
 
     Args:
-        request: the request's ``memory-signature`` header, as it was sent.
-        identity: signs, until a sealed key was `opened`.
+        request: from `answered_request`.
+        identity: signs, unless the request was `accepted` with an answer key.
     """
 
-    def __init__(self, request: str, identity: SigningKey) -> None:
-        self._request = hashlib.sha256(request.encode()).digest()
+    def __init__(self, request: bytes, identity: SigningKey) -> None:
+        self._request = request
         self._identity = identity
         self._key = b""
+        self._label = _REFUSAL
         self._sent = hashlib.sha256()
 
-    def opened(self, key: bytes) -> None:
-        """Prove with an `answer_key` from now on, or by the identity again with none."""
+    def accepted(self, key: bytes) -> None:
+        """Prove that what follows answers the request itself: its signature and its body were checked.
+
+        Args:
+            key: the `answer_key`, which then proves in place of the identity; empty when the request carried no secret.
+        """
         self._key = key
+        self._label = _WHOLE
+
+    def refused(self) -> None:
+        """Prove by the identity, as a refusal from before acceptance, however far the request got."""
+        self._key = b""
+        self._label = _REFUSAL
 
     def whole(self, status: int, body: bytes) -> str:
         """Return the ``memory-proof`` header of an answer."""
-        return self._proof(lp(_WHOLE, self._request, status, hashlib.sha256(body).digest()))
+        return self._proof(lp(self._label, self._request, status, hashlib.sha256(body).digest()))
 
     def line(self, chunk: bytes) -> bytes:
         """Return the next lines of a stream of JSON, with the line that proves them and all before."""
@@ -490,23 +520,36 @@ class Verifier:
     """Holds the answer to one request against its proof.
 
     Args:
-        request: the request's ``memory-signature`` header, as it was sent.
+        request: from `answered_request`.
         identity: the relayer's public key, as it is trusted.
         key: the `answer_key` of the secret that the request carried, empty where it carried none.
     """
 
-    def __init__(self, request: str, identity: bytes, key: bytes = b"") -> None:
-        self._request = hashlib.sha256(request.encode()).digest()
+    def __init__(self, request: bytes, identity: bytes, key: bytes = b"") -> None:
+        self._request = request
         self._identity = identity
         self._key = key
 
-    def check(self, proof: str, status: int, body: bytes) -> None:
+    def check(self, proof: str, status: int, body: bytes) -> bool:
         """Require that a whole answer is proven by a ``memory-proof`` header, empty for none.
+
+        Returns:
+            Whether the relayer had accepted the request. A refusal from before that may be of a copy of the request
+            with headers or a body that a proxy changed.
 
         Raises:
             NotAccepted: ``answer_proof``.
         """
-        self._check(proof, lp(_WHOLE, self._request, status, hashlib.sha256(body).digest()))
+        digest = hashlib.sha256(body).digest()
+        try:
+            self._check(proof, lp(_WHOLE, self._request, status, digest))
+        except NotAccepted:
+            # A success is an answer to an accepted request, and nothing else.
+            if status < 300:
+                raise
+            self._check(proof, lp(_REFUSAL, self._request, status, digest))
+            return False
+        return True
 
     async def lines(self, chunks: AsyncIterator[bytes], *, most: int) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a streamed answer, each only after its proof.

@@ -84,7 +84,7 @@ class Draft(msgspec.Struct, frozen=True):
 
     Attributes:
         record: complete but for ``id``, ``embedding`` and ``created_at``.
-        vector: a unit vector; None to have one computed.
+        vector: a unit vector, which counts if it agrees with the text; None to have one computed.
         context_draft: the index of an earlier draft of the same request, which was said just before.
         captured: whether an extractor made it: what somebody stores by hand is meant as it stands.
         sources: the records it was derived from.
@@ -127,6 +127,8 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
             message_ids=given.message_ids,
             transcript=given.transcript,
             reference=given.reference,
+            place=given.place,
+            sender=given.sender,
         ),
         idempotency_key=idempotency_key or "",
         author=access.principal.author,
@@ -229,6 +231,12 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
                 yield memory, cosine
 
 
+def voice_of(record: Record) -> tuple[str, ...]:
+    """Return where a memory was said and by whom, for its MAC; nothing where neither is known."""
+    source = record.source
+    return (source.place, source.sender) if source.place or source.sender else ()
+
+
 def same_voice(one: Record, other: Record) -> bool:
     """Whether both were said by the same voice among the same people."""
     return (
@@ -236,6 +244,8 @@ def same_voice(one: Record, other: Record) -> bool:
         and one.trust is other.trust
         and one.suspect is other.suspect
         and one.source.speaker == other.source.speaker
+        and one.source.place == other.source.place
+        and one.source.sender == other.source.sender
         # In a group nobody can tell whose words they are when no name stands by them.
         and not (other.audience is Audience.GROUP and not other.source.speaker)
     )
@@ -286,6 +296,8 @@ _AT_ONCE = 10
 _RESULTS_SECONDS = 60.0
 # Characters of a text that embedders look at: they cut it there themselves.
 _EMBEDDED = 16_384
+# Least cosine of a given vector and that of its text: two runtimes of one model differ by less than 0.01, a paraphrase by 0.07.
+_AGREEMENT = 0.95
 
 # Own, with context, and the model that made them.
 _Vectors = tuple[Vector | None, Vector | None, EmbeddingModel]
@@ -471,27 +483,32 @@ async def _embed(
     contexts: Sequence[str | None],
     deadline: Deadline,
 ) -> list[_Vectors]:
-    """Return vectors for each draft; one batch for all that are to be computed.
+    """Return vectors for each draft, in one batch, of the model that the namespace is searched by.
 
-    Computed ones are of the model that the namespace is searched by, so that they count at once; given ones are of the
-    relayer's, which clients are told of.
+    A given vector counts if it agrees with its text. One that does not would be found by questions that its text does not
+    answer, so it gives way to that of the text alone. None counts while there is no embedder to compare it with.
     """
     embedder = ctx.embedder_of(opened.model)
-    model, given = embedder.model, ctx.embedder.model
+    model = embedder.model
     texts = [
-        (_headed(draft.record), before)
+        (_headed(draft.record), before) if draft.vector is None else (draft.record.text[:_EMBEDDED], None)
         for draft, before in zip(drafts, contexts, strict=True)
-        if draft.vector is None
     ]
     try:
-        computed = iter(await _computed(opened, embedder, texts, deadline) if texts else ())
+        computed = await _computed(opened, embedder, texts, deadline)
     except AccountBusy:
         raise
     except (EmbedderUnavailable, QueueFull):
-        return [(draft.vector, None, given) for draft in drafts]
+        return [(None, None, ctx.embedder.model) for _ in drafts]
+    comparable = model == ctx.embedder.model
     return [
-        (*next(computed), model) if draft.vector is None else (draft.vector, None, given) for draft in drafts
+        (draft.vector if comparable and _agree(draft.vector, own) else own, context, model)
+        for draft, (own, context) in zip(drafts, computed, strict=True)
     ]
+
+
+def _agree(given: Vector | None, own: Vector) -> bool:
+    return given is not None and float(given @ own) >= _AGREEMENT
 
 
 async def _computed(
@@ -518,7 +535,7 @@ async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) ->
 
     def macs_of(new: Record) -> tuple[bytes, bytes]:
         normal = normal_text(new.text)
-        likeness = keys.likeness_mac(normal, new.audience, new.trust, suspect=new.suspect)
+        likeness = keys.likeness_mac(normal, new.audience, new.trust, *voice_of(new), suspect=new.suspect)
         return keys.content_mac(normal), likeness
 
     records = [draft.record for draft in drafts]

@@ -80,6 +80,8 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
             "message_ids": source.message_ids,
             "transcript": source.transcript,
             "reference": source.reference,
+            "place": source.place,
+            "sender": source.sender,
         },
         "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
         "embedding": record.embedding.name,

@@ -1,4 +1,4 @@
-"""What the golden buckets were written by, and how one is opened: fixed keys, an embedder without a model."""
+"""Write and open the golden bucket, with fixed keys and an embedder that needs no model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from doubles.seeded_randomness import SeededRandomness
 from operator_site import ROOT, Site
+from stored_fields import stored_fields
 
 from relayer.access.fleet import FleetKeys
 from relayer.adapters.directory_store import DirectoryStore
@@ -37,7 +39,6 @@ from relayer.maintenance.open_namespaces import maintain
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.erase import erase_memory, erase_namespace
 from relayer.use_cases.lifecycle import restore
@@ -48,19 +49,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.memories import EraseNamespaceRequest
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, TurnItem
 
-HERE = Path(__file__).parent
-# By the formats of the log and, if there is one, of the stored index, and what came in later without a new format; the last
-# one is what this version writes.
-BUCKETS = (
-    "format-1",
-    "format-1-index-1",
-    "format-1-index-2",
-    "format-1-index-2-dialogues",
-    "format-1-index-3",
-    "format-1-index-4",
-    "format-1-index-4-accounts",
-    "format-1-index-4-backups",
-)
+BUCKET = Path(__file__).parent / "format-1"
 NAMESPACES = {"researcher": Custody.AGENT, "notes": Custody.RELAYER}
 SECRET = ROOT.agent("researcher").secret
 SESSION = "agent:main:one"
@@ -72,7 +61,7 @@ OWN = (".staging", ".locks")
 
 
 async def open_site(folder: Path, seed: int = 6) -> Site:
-    """Open a store; with another seed than `write` did, whose nonces are in the log. The file system is known to tests as good."""
+    """Open a store, by default with another seed than `write` has, whose nonces are in the log. Skip the test of the file system."""
     clock = FakeClock(WRITTEN_AT)
     store = await DirectoryStore.open(folder, clock=clock, tried=True)
     return Site(clock, store, await calibrate(HashingEmbedder()), SeededRandomness(seed))
@@ -273,24 +262,24 @@ async def hears(site: Site, name: str, custody: Custody) -> list[str]:
     return sorted(hit.text for hit in answer.memories)
 
 
-def copied(bucket: str, folder: Path, part: str = "objects") -> Path:
-    """Copy a golden bucket, or its backup, to where it may be written to."""
+def copied(folder: Path, part: str = "objects") -> Path:
+    """Copy the golden bucket, or its backup, to where it may be written to."""
     target = folder / part
-    shutil.copytree(HERE / bucket / part, target)
+    shutil.copytree(BUCKET / part, target)
     return target
 
 
-def generate(bucket: str) -> Path:
-    """Write the golden bucket of this version, and a backup of it; refuses to touch one that is there."""
-    folder = HERE / bucket
-    folder.mkdir()
+def generate() -> None:
+    """Replace the golden bucket, its backup and its two listings by what this version writes."""
+    shutil.rmtree(BUCKET, ignore_errors=True)
+    BUCKET.mkdir()
 
     async def work() -> None:
-        await write(folder / "objects")
-        site = await open_site(folder / "objects")
+        await write(BUCKET / "objects")
+        site = await open_site(BUCKET / "objects")
         seen = await read(site)
-        (folder / "expected.json").write_text(json.dumps(seen, indent=2, sort_keys=True) + "\n")
-        backup = await backup_of(site, folder / "backup")
+        (BUCKET / "expected.json").write_text(json.dumps(seen, indent=2, sort_keys=True) + "\n")
+        backup = await backup_of(site, BUCKET / "backup")
         assert not (await back_up(site.ports, backup)).findings
         await note_backup(site.ports)
         await backup.ports.store.close()
@@ -300,5 +289,6 @@ def generate(bucket: str) -> Path:
     asyncio.run(work())
     for part in ("objects", "backup"):
         for own in OWN:
-            shutil.rmtree(folder / part / own, ignore_errors=True)
-    return folder
+            shutil.rmtree(BUCKET / part / own, ignore_errors=True)
+    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in stored_fields().items()]
+    (BUCKET / "fields.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -1,6 +1,6 @@
 """`memrelay` as a version to come would be: it writes what this version does not understand.
 
-    python newer_memrelay.py manifest upgrade --apply     manifests of the next format
+    python newer_memrelay.py manifest write               manifests of the next format
     python newer_memrelay.py entry write                  an entry of the next version
     python newer_memrelay.py operation write              an operation of a kind that is not known yet
     python newer_memrelay.py ... serve                    a relayer that understands all of these
@@ -52,7 +52,7 @@ def teach_operations() -> None:
 
 
 def write() -> None:
-    """Append one entry to every namespace: with a pin where pins are known, else with what is known anyway."""
+    """Raise the format of every manifest if this version has a new one; else append one entry to every namespace, a pin if known."""
     import asyncio
 
     from relayer.adapters.directory_store import DirectoryStore
@@ -61,7 +61,8 @@ def write() -> None:
     from relayer.crypto import RelayerKeys
     from relayer.domain.operations import Forget
     from relayer.log.namespace_log import NamespaceLog
-    from relayer.log.objects import LogPorts
+    from relayer.log.objects import LogPorts, ManifestView
+    from relayer.ports import Swapped
 
     async def work() -> None:
         data = Path(os.environ["MEMRELAY_DATA"])
@@ -70,6 +71,12 @@ def write() -> None:
         key = RelayerKeys.derive(bytes.fromhex((data / "relayer.key").read_text()))
         ports = LogPorts(store, clock, SystemRandomness(), key)
         for listed in (await read_catalogue(ports)).namespaces:
+            if namespace.MANIFEST_FORMAT > 1:
+                view = ManifestView(ports, listed.account, listed.incarnation)
+                seen = await view.see()
+                new = msgspec.structs.replace(seen.manifest, format=namespace.MANIFEST_FORMAT)
+                assert isinstance(await view.swap(seen, new), Swapped)
+                continue
             log = NamespaceLog(ports, listed.account, listed.pointer)
             await log.start()
             origin = Origin(b"a" * 32, os.urandom(16))

@@ -6,9 +6,9 @@ import asyncio
 
 import httpx
 import pytest
+from doubles.scripted_model_server import Fault, ScriptedModelServer, says
 
 from relayer.testing.local_relayer import local_relayer
-from relayer.testing.scripted_model_server import Fault, ScriptedModelServer, says
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUERY = {"query": "how do I take my coffee?", "floor": 0}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import httpx
+from doubles.scripted_model_server import ScriptedModelServer
 from processes import Served, wait_until
 from signed_calls import Gateway, encode
 
-from relayer.testing.scripted_model_server import ScriptedModelServer
 from relayer.wire import codec as base64url
 
 TEXTS = tuple(f"The {name} leaves the harbour of Lisbon at {hour} o'clock" for hour, name in enumerate(
@@ -47,7 +47,7 @@ def test_a_changed_model_serves_all_the_while_and_later_starts_have_nothing_left
         first = serve()
         caller.post(first, "/v1/memories", {"items": [{"text": text} for text in TEXTS]})
         first.stop()
-        second = serve(*new, "--former-embedder", "multilingual", data=first.data)
+        second = serve(*new, data=first.data)
         assert caller.recall(second) == (TEXTS[2], False)
         wait_until(lambda: _is_converted(second))
         assert caller.recall(second) == (TEXTS[2], False)

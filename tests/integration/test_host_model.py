@@ -116,7 +116,7 @@ def test_one_setting_ends_it(plugin):
 
 
 def test_a_relayer_with_a_model_of_its_own_asks_that_one(plugin, tmp_path):
-    from relayer.testing.scripted_model_server import ScriptedModelServer
+    from doubles.scripted_model_server import ScriptedModelServer
 
     with ScriptedModelServer(chat=says(FACT)) as server:
         start = lambda: local_relayer(model_url=server.url, model_name="own", extractor="llm")  # noqa: E731

@@ -56,8 +56,6 @@ on
 trust URL
 version --url URL
 acknowledge
-adopt research
-adopt research --yes
 outbox status
 outbox list
 outbox retry --all
@@ -124,8 +122,6 @@ stats
 repair
 compact
 collect
-upgrade
-upgrade --apply
 account create --key-file DIR/memwal.key -> ACCOUNT account
 account add-key $ACCOUNT --key 5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e
 account list

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +43,28 @@ def _sent(vector: NDArray[np.float32]) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
+class RowsEmbedder(HashingEmbedder):
+    """Embeds ``memory N`` as a row of a matrix."""
+
+    def __init__(self, rows: NDArray[np.float32]) -> None:
+        super().__init__(DIMENSION)
+        self._matrix = rows
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        """Return the rows of the texts; for any other text that of `HashingEmbedder`."""
+        other = await super().embed(texts)
+        numbers = [re.fullmatch(r"memory (\d+)", text) for text in texts]
+        rows = [
+            other[at] if match is None else self._matrix[int(match[1])] for at, match in enumerate(numbers)
+        ]
+        return np.stack(rows)
+
+
 async def test_of_thousands_the_nearest_are_told_wherever_they_lie():
     memories, questions = _rows()
-    async with local_relayer(embedder=HashingEmbedder(DIMENSION), rate_limits="off") as relayer:
+    async with local_relayer(embedder=RowsEmbedder(memories), rate_limits="off") as relayer:
         for start in range(0, len(memories), AT_ONCE):
-            items = [
-                {"text": f"memory {start + at}", "vector": _sent(row)}
-                for at, row in enumerate(memories[start : start + AT_ONCE])
-            ]
+            items = [{"text": f"memory {at}"} for at in range(start, min(start + AT_ONCE, len(memories)))]
             await _called(relayer, "/v1/memories", {"items": items})
         await maintain(relayer.relayer.context)
         for question in questions:

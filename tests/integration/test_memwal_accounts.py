@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import stat
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
-import structlog
 from memwal_calls import MemWalCaller
 from nacl.signing import SigningKey
 from typed_commands import Done, run_relayer
@@ -46,10 +44,7 @@ def data(tmp_path: Path) -> Path:
 def memrelay(*arguments: object, data: Path) -> Done:
     place = data.parent
     environment = {"MEMRELAY_DATA": str(data), "HOME": str(place), "XDG_CONFIG_HOME": str(place / "config")}
-    done = run_relayer(environment, *arguments)
-    # The command's own standard error is closed, and the next relayer of this process would log to it.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    return done
+    return run_relayer(environment, *arguments)
 
 
 def _stats(relayer: LocalRelayer, key: SigningKey, account: str) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from doubles.scripted_model_server import Fault, ModelRequest, ScriptedModelServer
 from processes import Served, run_memrelay
 from signed_calls import Gateway, encode
 
-from relayer.testing.scripted_model_server import Fault, ModelRequest, ScriptedModelServer
 from relayer.wire import codec as base64url
 
 KEY = "sk-a-key-that-nobody-must-see"

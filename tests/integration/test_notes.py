@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from doubles.scripted_model_server import ScriptedModelServer
 from typed_commands import machine
 
 from gateway_plugin import MemoryPlugin
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
-from relayer.testing.scripted_model_server import ScriptedModelServer
 
 KEY = "agent:coder:main"
 NOTE = "Lena takes her coffee with oat milk, and Rex is her dog."

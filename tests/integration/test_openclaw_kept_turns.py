@@ -276,3 +276,28 @@ def test_a_run_is_captured_from_its_beginning_although_the_bridge_was_replaced_m
     )
     # Another session wrote the first one, which only its beginning told.
     assert answers["waiting"] == 1
+
+
+def test_a_turn_that_the_outbox_has_no_room_for_waits_in_the_other_place_and_goes_on_from_there(node):
+    # A file where the outbox's folder belongs: as on a full disk, nothing can be written there.
+    blocked = node.folder / ".local" / "state" / "memrelay"
+    blocked.parent.mkdir(parents=True)
+    blocked.touch()
+    log, answers = node(
+        f"""
+        await up();
+        await ends({FACT!r});
+        answers.files = files().length;
+        answers.told = (await status()).kept_turns;
+        rmSync({json.dumps(str(blocked))});
+        await until(() => !files().length);
+        answers.waiting = (await status()).waiting;
+        answers.after = (await status()).kept_turns;
+        await services[0].stop();
+        """
+    )
+    assert (answers["files"], answers["told"]) == (1, 1)
+    assert (answers["waiting"], answers["after"]) == (1, 0)
+    (line,) = [line for line in log if "the outbox cannot take a captured turn" in line]
+    assert "sealed in" in line
+    assert "cello" not in "".join(log)

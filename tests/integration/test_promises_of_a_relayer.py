@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from doubles.scripted_model_server import ScriptedModelServer, says
 from plugin_site import PluginSite, own_relayer, recall, say
 from processes import wait_until
 
@@ -15,7 +16,6 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
-from relayer.testing.scripted_model_server import ScriptedModelServer, says
 from relayer.wire.signing import Right
 
 COFFEE = "I only drink oat milk coffee before noon"
@@ -188,7 +188,7 @@ def test_how_much_the_model_of_active_recall_thinks_is_set_by_the_plugin(tmp_pat
             plugin = site.plugin(recall={"mode": "active"}, active={"agents": ["main"], **thinking})
             say(plugin, COFFEE, key="agent:main:telegram:direct:1")
             models.will_chat("Oat milk coffee, before noon.")
-            asked = recall(plugin, QUERY, session_key="agent:main:telegram:direct:2", host=HostTurn())
+            asked = recall(plugin, QUERY, session_key="agent:main:telegram:direct:1", host=HostTurn())
             assert asked.summary == "Oat milk coffee, before noon."
             efforts = [json.dumps(request.body.get("reasoning_effort")) for request in models.asked("chat")][
                 -1:

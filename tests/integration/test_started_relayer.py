@@ -16,7 +16,14 @@ import pytest
 from processes import wait_until
 from s3_servers import free_ports
 
-from gateway_plugin.local_relayer import LocalRelayer, LocalRelayerFailed, folder_of, is_wanted, recorded_url
+from gateway_plugin.local_relayer import (
+    LocalRelayer,
+    LocalRelayerFailed,
+    folder_of,
+    is_wanted,
+    recorded_url,
+    trouble_of,
+)
 from gateway_plugin.settings import load_settings
 from gateway_plugin.setup import settings_from
 
@@ -85,6 +92,37 @@ def test_a_relayer_that_dies_is_started_again_at_its_address_and_its_files_are_t
     assert "11" * 32 not in (folder_of(environ) / "relayer.log").read_text()
     claim.release()
     wait_until(lambda: not (folder_of(environ) / "ready.json").exists())
+
+
+def test_a_relayer_that_keeps_dying_is_started_until_it_lives_and_status_says_so_meanwhile(environ):
+    folder = folder_of(environ)
+    (folder / "data").rmdir()
+    (folder / "data").touch()  # as long as this is no folder, every start fails at once
+    claim = LocalRelayer(environ, idle_seconds=5)
+    with pytest.raises(LocalRelayerFailed, match=r"failed \d+ times? in a row"):
+        asyncio.run(claim.ensure(12))
+    wait_until(lambda: "failed 4 times in a row" in trouble_of(environ))
+    assert "failed 4 times in a row; the next start is in" in (folder / "relayer.log").read_text()
+    (folder / "data").unlink()
+    wait_until((folder / "ready.json").exists)
+    assert asyncio.run(claim.ensure()) == recorded_url(environ)
+    wait_until(lambda: trouble_of(environ) == "")
+    claim.release()
+    wait_until(lambda: not (folder / "ready.json").exists())
+
+
+def test_a_relayer_that_keeps_dying_is_given_up_when_no_gateway_needs_it(environ):
+    folder = folder_of(environ)
+    (folder / "data").rmdir()
+    (folder / "data").touch()
+    claim = LocalRelayer(environ, idle_seconds=1)
+    with pytest.raises(LocalRelayerFailed):
+        asyncio.run(claim.ensure(3))
+    wait_until(lambda: "in a row" in trouble_of(environ))
+    keeper = int((folder / "keeper.lock").read_text())
+    assert alive(keeper)
+    claim.release()
+    wait_until(lambda: not alive(keeper))
 
 
 def test_a_gateway_that_was_killed_holds_nothing(environ):

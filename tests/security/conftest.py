@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from doubles.scripted_model_server import ScriptedModelServer
 
 from demo.relayer_process import RelayerProcess
-from relayer.testing.scripted_model_server import ScriptedModelServer
 
 
 @pytest.fixture(scope="module")

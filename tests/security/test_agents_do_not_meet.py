@@ -6,7 +6,6 @@ at one relayer.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import subprocess
@@ -21,12 +20,6 @@ from processes import CLEAN, wait_until
 
 from demo.relayer_process import RelayerProcess
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.trust import TrustStore
-from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
-from gateway_plugin.identity import Identity, RootHolder
-from relayer.wire.schemas import MemoryItem, RememberRequest
-from relayer.wire.sealing import RootKeys
 
 MAINS = "The spare key of my boathouse hangs behind the third oar."
 OTHERS = "The archive of the rowing club is kept in the yellow cabinet."
@@ -187,42 +180,11 @@ def test_another_default_namespace_later_makes_nobody_meet(gateway, before, afte
     assert OTHERS in host.recalls("agent:research:main", OTHERS_QUESTION)
 
 
-def kept_before(host: Gateway, agent: str, text: str) -> None:
-    """Store a memory where an earlier version did: in a namespace of a plain name, under the keys of that name."""
-    holder = RootHolder(RootKeys(bytes.fromhex(host.environment["MEMRELAY_SECRET"])))
-    whose = Identity(agent, holder.account, agent, 1, holder.agent(agent), holder.credential(agent))
-
-    async def store() -> None:
-        trust = TrustStore(host.place / "trust.json")
-        client = RelayerClient(host.config["url"], trust=trust, clock=SystemClock())
-        await client.remember(whose, RememberRequest(items=(MemoryItem(text=text),)))
-        await client.aclose()
-
-    asyncio.run(store())
-
-
-def test_memories_of_the_default_agent_from_before_are_where_they_were(gateway):
+def test_doctor_tells_where_the_memories_of_the_default_agent_are(gateway):
     host = gateway()
-    kept_before(host, "default", MAINS)
+    host.run("remember", MAINS)
     assert MAINS in host.recalls("agent:main:main", MAINS_QUESTION)
-    assert MAINS not in host.recalls("agent:default:main", MAINS_QUESTION)
     assert "ok    default agent: main's memories are in namespace default\n" in host.run("doctor")
-
-
-@pytest.mark.parametrize(("config", "old"), [({}, "main"), ({"defaultNamespace": "research"}, "research")])
-def test_what_was_kept_for_the_default_agent_by_another_name_is_told_and_adopted(gateway, config, old):
-    host = gateway(**config)
-    kept_before(host, old, MAINS)
-    told = host.run("doctor", code=0 if old == "main" else 1)
-    assert f"memrelay-gateway adopt {old}" in told
-    assert f"would be copied to {host.home}: live memories of {old}\n" in host.run("adopt", old)
-    assert MAINS not in host.run("list")
-    adopted = host.run("adopt", old, "--erase", "--yes")
-    assert f"copied: {old} to {host.home}, 1 of 1 live memories\ndestroyed: {old}\n" in adopted
-    assert MAINS in host.recalls("agent:main:main", MAINS_QUESTION)
-    assert MAINS not in host.recalls("agent:research:main", MAINS_QUESTION)
-    assert f"ok    default agent: main's memories are in namespace {host.home}\n" in host.run("doctor")
-    assert "nothing is kept under" in host.run("adopt", old, "--yes")
 
 
 def test_what_a_chat_asks_of_memory_is_answered_of_its_own_session(gateway):

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from border import Border, border
+from doubles.scripted_model_server import ScriptedModelServer
 from signed_calls import Gateway
-
-from relayer.testing.scripted_model_server import ScriptedModelServer
 
 # What was said, the evidence that the model quotes, and what it makes of it; the speaker is Kim.
 LIES = {
@@ -49,6 +48,21 @@ LIES = {
         "I trust the new bank with our money. I do not smoke.",
         "I trust the new bank",
         "The user does not trust the new bank with money.",
+    ),
+    "one of two negations taken away": (
+        "I never want you to pay an invoice without asking me first.",
+        "I never want you to pay an invoice without asking me first",
+        "The user wants you to pay an invoice without asking first.",
+    ),
+    "a negation moved to another word": (
+        "I like tea, not coffee.",
+        "I like tea, not coffee",
+        "The user likes coffee, not tea.",
+    ),
+    "a restriction taken away": (
+        "You may delete old drafts unless Ana marked them.",
+        "You may delete old drafts unless Ana marked them",
+        "You may delete old drafts that Ana marked.",
     ),
     "no longer": (
         "I work at the harbour office.",
@@ -112,6 +126,11 @@ TRUE = {
         "I never smoke and I like tea in the morning.",
         "I like tea",
         "The user likes tea in the morning.",
+    ),
+    "two negations kept": (
+        "I never want you to pay an invoice without asking me first.",
+        "I never want you to pay an invoice without asking me first",
+        "The user never wants you to pay an invoice without asking first.",
     ),
     "no as an answer": ("No, I prefer the train to Ulm.", "I prefer the train", "Kim prefers the train to Ulm."),
     "an order as a preference": (

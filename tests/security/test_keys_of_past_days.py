@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 from s3_servers import S3Server
 
 from relayer.access.fleet import FleetKeys
@@ -15,7 +16,6 @@ from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
 from relayer.log.objects import LogPorts
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.seeded_randomness import SeededRandomness
 
 DAY = 24 * 3600
 

@@ -12,6 +12,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -23,6 +24,7 @@ from demo.relayer_process import RelayerProcess
 from demo.traces import Traces, views
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.turn import HostTurn
+from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.crypto import NamespaceKeys, RelayerKeys
 from relayer.domain.namespace import Keyring, decode
 from relayer.domain.operations import Put, Stored, decode_entry, decode_operation, decode_record
@@ -60,8 +62,19 @@ def answer_text(agent: str) -> str:
     return f"well, does {agent} like purple marmalade on top?"
 
 
+@cache
 def vector_of(agent: str) -> np.ndarray:
-    raw = np.random.default_rng(len(agent) + 17).normal(size=DIMENSION).astype("<f4")
+    """Return a vector that agrees with the memory's text, or the relayer would not keep it, and is not the one it computes."""
+
+    async def embedded() -> np.ndarray:
+        embedder = LocalEmbedder("multilingual")
+        await embedder.load()
+        rows = await embedder.embed([memory_text(agent)])
+        await embedder.close()
+        return rows[0]
+
+    noise = np.random.default_rng(len(agent) + 17).normal(scale=0.1 / DIMENSION**0.5, size=DIMENSION)
+    raw = (asyncio.run(embedded()) + noise).astype("<f4")
     return raw / np.float32(np.linalg.norm(raw))
 
 

@@ -17,10 +17,7 @@ COUNT = 30
 async def at() -> AsyncIterator[Border]:
     async with border(rate_limits="off") as running:
         for start in range(0, COUNT, 10):
-            items = [
-                {"text": f"{number} {LONG}", "vector": [float(number == place) + 0.1 for place in range(64)]}
-                for number in range(start, start + 10)
-            ]
+            items = [{"text": f"{number} {LONG}"} for number in range(start, start + 10)]
             stored = await running.call("POST", "/v1/memories", {"items": items})
             assert stored.status_code == 200, stored.text
         yield running
@@ -57,7 +54,7 @@ async def test_changes_are_cut_by_bytes_and_go_on(at: Border) -> None:
 
 
 async def test_a_recall_and_a_context_hold_the_best_and_the_newest_that_fit(at: Border) -> None:
-    body = {"vector": [1.1] + [0.1] * 63, "limit": 100, "floor": 0}
+    body = {"query": "0", "limit": 100, "floor": 0}
     found = await at.call("POST", "/v1/recall", body)
     assert len(found.content) < MOST_BYTES
     assert numbers(found.json()["memories"])[0] == 0
@@ -71,8 +68,7 @@ async def test_a_recall_and_a_context_hold_the_best_and_the_newest_that_fit(at: 
 async def test_a_history_is_cut_at_its_oldest_versions_and_says_so(at: Border) -> None:
     memory = (await at.call("GET", "/v1/memories?limit=1")).json()["memories"][0]["id"]
     for number in range(100, 112):
-        vector = [float(number)] + [0.1] * 63
-        body = {"text": f"{number} {LONG}", "vector": vector}
+        body = {"text": f"{number} {LONG}"}
         changed = await at.call("POST", f"/v1/memories/{memory}/supersede", body)
         assert changed.status_code == 200, changed.text
         memory = changed.json()["id"]

@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 import virtual_time
+from doubles.faulty_store import Faults, FaultyStore
+from doubles.seeded_randomness import SeededRandomness
 from sim_plans import Plan
 from sim_process import ACCOUNT, KEYS, LIMITS
 from sim_store import LinkToStore, Violation, Witness
@@ -30,8 +32,6 @@ from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureReports, Stage, What
 from relayer.log.namespace_log import NamespaceLog, begin_reads
 from relayer.log.objects import Layout, LogPorts, ReadAhead
-from relayer.testing.faulty_store import Faults, FaultyStore
-from relayer.testing.seeded_randomness import SeededRandomness
 
 __all__ = ["Lives", "simulate_lives"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from relayer.testing.faulty_store import Faults
+from doubles.faulty_store import Faults
 
 __all__ = ["CROWDED", "LATE", "PLANS", "STALLED", "TRUSTING", "WORKERS", "Plan"]
 

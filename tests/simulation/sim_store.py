@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from doubles.faulty_store import FaultyStore
+from doubles.seeded_randomness import SeededRandomness
 from virtual_time import VirtualClock
 
 from relayer.adapters.memory_store import MemoryStore
@@ -20,8 +22,6 @@ from relayer.log.erasure.reports import ErasureReport, What
 from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
 from relayer.log.segments import PackPlace, open_pack
 from relayer.ports import Clock, Created, CreateOutcome, Found, GetOutcome, ObjectInfo, SwapOutcome, Swapped
-from relayer.testing.faulty_store import FaultyStore
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire.sealing import ObjectType, context, unseal
 
 

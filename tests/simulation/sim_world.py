@@ -20,6 +20,8 @@ from typing import Any
 
 import msgspec
 import virtual_time
+from doubles.faulty_store import Faults, FaultyStore
+from doubles.seeded_randomness import SeededRandomness
 from sim_memories import SHARED_JOB, Memories
 from sim_plans import Plan
 from sim_process import ACCOUNT, KEYS, Parts, Process
@@ -34,8 +36,6 @@ from relayer.log import creation
 from relayer.log.collector import Stage
 from relayer.log.objects import FoundSlot, LogPorts
 from relayer.log.replica import Replica
-from relayer.testing.faulty_store import Faults, FaultyStore
-from relayer.testing.seeded_randomness import SeededRandomness
 
 __all__ = ["World", "repeatable", "same", "simulate"]
 

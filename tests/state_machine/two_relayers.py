@@ -9,6 +9,8 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from doubles.seeded_randomness import SeededRandomness
+
 from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
@@ -26,7 +28,6 @@ from relayer.namespaces.context import Context
 from relayer.search.baseline import Calibration
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.use_cases.erase import erase_memory, erase_namespace
 from relayer.use_cases.lifecycle import restore, supersede
 from relayer.use_cases.memories import forget_memory, get_memory, list_memories

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
@@ -22,7 +23,6 @@ from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 

@@ -37,7 +37,7 @@ def text(rng: random.Random) -> str:
     return " ".join(rng.choice(WORDS) for _ in range(rng.randrange(2, 6)))
 
 
-async def do_something(house, rng: random.Random) -> None:
+async def do_something(house, rng: random.Random, *, erases: bool = True) -> None:
     """Append one entry of one operation or several."""
     opened = await opened_of(house)
     known = opened.ids()
@@ -47,7 +47,7 @@ async def do_something(house, rng: random.Random) -> None:
         await opened.log.append([Forget(origin, rng.choice(known))])
     elif known and chosen < 0.2:
         await opened.log.append([Restore(origin, rng.choice(known))])
-    elif known and chosen < 0.3:
+    elif known and chosen < 0.3 and erases:
         await opened.log.append([Erase(origin, (rng.choice(known),))])
     else:
         house.embedder.down = rng.random() < 0.1

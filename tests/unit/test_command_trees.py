@@ -54,6 +54,7 @@ def test_every_command_says_in_a_line_what_it_is_for(one: Declared) -> None:
 
 @pytest.mark.parametrize("one", ANSWERING, ids=_name)
 def test_every_command_has_an_example_that_it_takes(one: Declared) -> None:
+    one.parameters()  # imports the command, whose help is only a summary until then
     examples = [
         line.removeprefix("Example: ")
         for line in one.command.help.splitlines()

@@ -372,49 +372,24 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
             {"fallback_model_url": "https://b.example/v1"},
             "--fallback-model-url: only with --fallback-model-name",
         ),
-        ({"embedder": "local", "former_embedder": "local"}, "--former-embedder: is the model of --embedder"),
-        (
-            {"embedder": "multilingual", "former_embedder": "multilingual"},
-            "--former-embedder: is the model of --embedder",
-        ),
-        ({"former_embedder": "openai"}, "--former-embeddings-model: --former-embedder openai needs it"),
-        (
-            {"former_embedder": "openai", "former_embeddings_model": "old"},
-            "--former-embeddings-url: --former-embedder openai needs it",
-        ),
-        ({"former_embeddings_model": "old"}, "--former-embeddings-model: only with --former-embedder openai"),
-        (
-            {
-                "former_embedder": "openai",
-                "former_embeddings_model": "old",
-                "former_embeddings_url": "http://models.example/v1",
-            },
-            "--former-embeddings-url: texts and keys would travel in the clear",
-        ),
     ],
 )
 def test_a_second_model_is_given_whole(flags: dict[str, str], named: str) -> None:
     assert named in _mistake(**flags)
 
 
-def test_the_key_of_the_model_before_is_that_of_the_same_url_alone(
+def test_a_fallback_model_takes_the_key_of_the_model_at_the_same_url_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("MEMRELAY_EMBEDDINGS_API_KEY", "one")
-    given = {
-        "embedder": "openai",
-        "embeddings_url": "https://a.example/v1",
-        "embeddings_model": "new",
-        "former_embedder": "openai",
-        "former_embeddings_model": "old",
-    }
-    elsewhere = {**given, "former_embeddings_url": "https://b.example/v1"}
+    monkeypatch.setenv("MEMRELAY_MODEL_API_KEY", "one")
+    given = {"model_url": "https://a.example/v1", "model_name": "big", "fallback_model_name": "small"}
+    elsewhere = {**given, "fallback_model_url": "https://b.example/v1"}
     file = tmp_path / "key"
     file.write_text("two\n")
-    assert find_model_key(_load(**given), "former_embeddings") == "one"
-    assert find_model_key(_load(**elsewhere), "former_embeddings") == ""
-    settings = _load(**elsewhere, former_embeddings_api_key_file=file)
-    assert find_model_key(settings, "former_embeddings") == "two"
+    assert find_model_key(_load(**given), "fallback_model") == "one"
+    assert find_model_key(_load(**elsewhere), "fallback_model") == ""
+    settings = _load(**elsewhere, fallback_model_api_key_file=file)
+    assert find_model_key(settings, "fallback_model") == "two"
 
 
 @pytest.mark.row("MW-49")

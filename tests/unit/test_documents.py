@@ -203,12 +203,6 @@ def test_the_file_of_settings_that_is_shown_is_read(tmp_path: Path, monkeypatch:
     assert settings.served is not None
 
 
-def test_a_decision_is_told_in_250_words() -> None:
-    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in DOCS.glob("adr/*.md")}
-    assert words
-    assert {name: count for name, count in words.items() if count > 250} == {}
-
-
 def _documents() -> dict[str, str]:
     root = DOCS.parent
     files = [*root.glob("*.md"), *DOCS.rglob("*.md")]

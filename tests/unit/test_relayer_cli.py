@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from gateway_plugin import cli as gateway_cli
 from relayer import cli
+from relayer.commands import account_work, operator, operator_work
 from relayer.settings.config import GROUPS, RelayerSettings
 
 RUN = CliRunner()
@@ -76,7 +77,7 @@ def test_every_setting_is_an_option_of_serve_but_keys_and_their_files() -> None:
     keys = {name for name in RelayerSettings.model_fields if re.search("(key|token)(_file)?$", name)} - {
         "tls_key"
     }
-    assert len(keys) == 10
+    assert len(keys) == 9
     assert shown == {name.replace("_", "-") for name in RelayerSettings.model_fields if name not in keys} | {
         "help"
     }
@@ -103,6 +104,21 @@ def test_every_command_of_both_programs_is_explained_by_a_letter(app: typer.Type
         ended = RUN.invoke(app, [*arguments, "-h"])
         assert ended.exit_code == 0, ended.output
         assert "Usage:" in ended.output
+
+
+def test_the_list_of_the_operators_commands_says_what_their_functions_say() -> None:
+    declared = {operator_work: operator._COMMANDS, account_work: operator._ACCOUNT_COMMANDS}
+    for module, summaries in declared.items():
+        assert summaries == {name: getattr(module, name).__doc__.partition("\n")[0] for name in summaries}
+
+
+def test_the_list_of_commands_needs_no_package_of_the_extra() -> None:
+    extra = ("numpy", "msgspec", "pydantic", "usearch", "onnxruntime")
+    listed = f"import sys, relayer.cli; print([one for one in {extra} if one in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", listed], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_a_key_is_no_option() -> None:

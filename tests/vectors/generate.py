@@ -8,6 +8,7 @@ A vector that changes without a new format version is a defect of the code, not 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -21,7 +22,15 @@ from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidName
 from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey
 from relayer.wire.sealing import ObjectType, RootKeys, SealingKey, context, derive, seal
-from relayer.wire.signing import Certificate, Prover, Right, answer_key, seal_body
+from relayer.wire.signing import (
+    SEALED_TYPE,
+    Certificate,
+    Prover,
+    Right,
+    answer_key,
+    answered_request,
+    seal_body,
+)
 
 HERE = Path(__file__).parent
 ROOT = RootKeys(bytes(range(32)))
@@ -400,8 +409,6 @@ def signatures() -> dict:
         "memory_key": "c2VhbGVk",
         "agent_key": bytes(agent.identity.verify_key).hex(),
     }
-    import hashlib
-
     signature = signing.sign(
         agent.identity,
         method=request["method"],
@@ -538,18 +545,34 @@ def fleet_list() -> dict:
 def proofs() -> dict:
     secret = ROOT.agent("researcher").namespace_secret("researcher", 1)
     other_secret = ROOT.agent("researcher").namespace_secret("researcher/x", 1)
-    request, other_request = base64url.encode(bytes(range(96))), base64url.encode(bytes(range(1, 97)))
+    signature = base64url.encode(bytes(range(96)))
+    said = {
+        "signature": signature,
+        "method": "POST",
+        "target": "/v1/recall",
+        "digest": signing.content_digest(hashlib.sha256(b"{}").digest()),
+        "content_type": "application/json",
+    }
+    request = answered_request(**said)
+    others = {
+        "another signature's": {"signature": base64url.encode(bytes(range(1, 97)))},
+        "another method's": {"method": "PUT"},
+        "another target's": {"target": "/v1/recall?"},
+        "another digest's": {"digest": ""},
+        "a sealed body's": {"content_type": SEALED_TYPE},
+    }
+    other_request = answered_request(**{**said, **others["another signature's"]})
     body = b'{"memories":[],"considered":0}'
     parts = (b'{"memrelay_export":1,"namespace":"researcher","memories":0}\n', b'{"end":true,"memories":0}\n')
 
-    def prover(key: bytes = b"", *, of: str = request, identity: SigningKey = RELAYER) -> Prover:
+    def prover(key: bytes = b"", *, of: bytes = request, identity: SigningKey = RELAYER) -> Prover:
         made = Prover(of, identity)
-        made.opened(key)
+        made.accepted(key)
         return made
 
     key = answer_key(secret)
     base = {
-        "request": request,
+        **said,
         "identity": bytes(RELAYER.verify_key).hex(),
         "key": key.hex(),
         "status": 200,
@@ -561,7 +584,7 @@ def proofs() -> dict:
     for kind, proof in (("authenticated", mac), ("signed", signed)):
         raw = base64url.decode(proof)
         for why, changed in {
-            "another request's": {"request": other_request},
+            **others,
             "with another status": {"status": 404},
             "with another body": {"body": body[:-1].hex()},
             "without a body": {"body": ""},
@@ -577,6 +600,7 @@ def proofs() -> dict:
     high = high[:32] + (int.from_bytes(high[32:], "little") + ORDER).to_bytes(32, "little")
     refused += [
         {"why": "none", **base, "proof": ""},
+        {"why": "a refusal's", **base, "proof": Prover(request, RELAYER).whole(200, body)},
         {"why": "another namespace's", **base, "proof": prover(other_key).whole(200, body)},
         {"why": "authenticated, where no secret was sent", **base, "key": "", "proof": mac},
         {"why": "another relayer's", **base, "proof": prover(identity=other_relayer).whole(200, body)},
@@ -619,6 +643,11 @@ def proofs() -> dict:
             {**base, "key": "", "proof": signed},
             {**base, "status": 404, "proof": prover(key).whole(404, body)},
             {**base, "body": "", "proof": prover(key).whole(200, b"")},
+            {**base, "content_type": "application/json; charset=utf-8", "proof": mac},
+        ],
+        "proves_refusals": [
+            {**base, "status": 413, "proof": Prover(request, RELAYER).whole(413, body)},
+            {**base, "key": "", "status": 404, "proof": Prover(request, RELAYER).whole(404, body)},
         ],
         "refused": refused,
         "streams": [

@@ -26,6 +26,7 @@ from gateway_plugin.keys import SECRET_VARIABLES, secret_path, taken_variable
 from gateway_plugin.private_files import config_directory, locked, read_private, replace_private
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import holder_for
+from gateway_plugin.text.json_text import parse_json
 from relayer.wire import codec as base64url
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.signing import Certificate
@@ -192,7 +193,7 @@ class Pairing:
             raise IdentityError(f"the reply came after more than five minutes; begin again: {_LOGIN} --pair")
         try:
             sealed = base64url.decode(reply.strip().removeprefix(_REPLY))
-            opened: dict[str, Any] = json.loads(SealedBox(self.key).decrypt(sealed))
+            opened: dict[str, Any] = parse_json(SealedBox(self.key).decrypt(sealed))
             found = Credentials.model_validate(opened["credentials"])
         except (Malformed, CryptoError, ValueError, KeyError, TypeError) as error:
             raise IdentityError("this is no reply to the code above; copy all of it") from error
@@ -209,7 +210,7 @@ def reply_to(code: str, credentials: Credentials, *, now: int) -> str:
         IdentityError: it is no such code, or too old.
     """
     try:
-        asked = json.loads(base64url.decode(code.strip().removeprefix(_REQUEST)))
+        asked = parse_json(base64url.decode(code.strip().removeprefix(_REQUEST)))
         key, state, until = PublicKey(bytes.fromhex(asked["key"])), str(asked["state"]), int(asked["until"])
     except (Malformed, ValueError, KeyError, TypeError) as error:
         raise IdentityError(f"CODE: it is none that `{_LOGIN} --pair` printed; copy all of it") from error
@@ -258,7 +259,7 @@ class Tokens:
         try:
             at = self.path.stat()
             if self._read[0] != (at.st_mtime_ns, at.st_ino):
-                listed = json.loads(read_private(self.path))["tokens"]
+                listed = parse_json(read_private(self.path))["tokens"]
                 self._read = ((at.st_mtime_ns, at.st_ino), tuple(Token(**one) for one in listed))
         except FileNotFoundError:
             return ()

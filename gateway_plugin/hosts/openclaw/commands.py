@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosts.openclaw.config import kept_turns
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.status import TurnTrace
+from relayer.wire.fields import one_line
 
 _HELP: Final = (
     "/memory status          how memory stands in this session\n"
@@ -107,6 +110,9 @@ def _state_everywhere(plugin: AsyncMemoryPlugin) -> str:
 def _captured(plugin: AsyncMemoryPlugin) -> str:
     status = plugin.status()
     counts = f"{status.delivered} delivered, {status.waiting} waiting, {status.refused} refused"
+    kept, where = kept_turns(os.environ)
+    if kept:
+        counts += f"; {kept} not taken by the outbox {'is' if kept == 1 else 'are'} kept in {where}"
     return f"captured turns of this gateway: {counts}"
 
 
@@ -136,6 +142,12 @@ def _trace(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> TurnTrace:
     return TurnTrace("") if key is None else plugin.why(key, host=host_turn(context))
 
 
+_OUTCOMES: Final = {
+    "not_asked_about": "left out: the question names neither who said it nor the group",
+    "audience": "left out: it was said elsewhere",
+}
+
+
 def _why(trace: TurnTrace) -> str:
     if not trace.status:
         return "No turn of this session was looked at yet."
@@ -143,5 +155,8 @@ def _why(trace: TurnTrace) -> str:
     rows += [
         f"{'pass' if gate.allowed else 'STOP'}  {gate.gate}  {gate.reason}".rstrip() for gate in trace.gates
     ]
-    rows += [f"memory {hit.id}  relevance {hit.relevance:.2f}  {hit.outcome}" for hit in trace.hits]
+    rows += [
+        f"memory {hit.id}  relevance {hit.relevance:.2f}  {_OUTCOMES.get(hit.outcome, hit.outcome)}  {one_line(hit.voice)}".rstrip()
+        for hit in trace.hits
+    ]
     return "\n".join(rows)

@@ -14,8 +14,16 @@ import json5
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
 from gateway_plugin.identity import DEFAULT_AGENT
+from gateway_plugin.people import platform_id
 from gateway_plugin.private_files import create_private, replace_private
-from gateway_plugin.settings import DEFAULT_NAMESPACE_VARIABLE, FilesSettings, PluginSettings, safe_load
+from gateway_plugin.settings import (
+    DEFAULT_NAMESPACE_VARIABLE,
+    MAX_OWNERS,
+    FilesSettings,
+    PluginSettings,
+    safe_load,
+)
+from gateway_plugin.text.json_text import parse_json
 
 HOST_KEYS: Final = ("command",)
 """``command``: the program that is the bridge, as one path or as a list with its first arguments."""
@@ -146,6 +154,33 @@ class HostConfig:
         listed = {str(one.get("id")): one for one in _array(agents.get("list")) if isinstance(one, Mapping)}
         return _object(agents.get("entries")) or listed
 
+    @property
+    def keeps_people_apart(self) -> bool:
+        """Whether direct chats are a session for each person, and not one for all."""
+        return str(_object(self.whole.get("session")).get("dmScope") or "main") != "main"
+
+    @property
+    def senders(self) -> dict[str, tuple[str, ...]]:
+        """Return who may write to the agents in direct chats, by channel; ``*`` is everybody."""
+        channels = _object(self.whole.get("channels"))
+        listed = {name: _array(_object(channel).get("allowFrom")) for name, channel in channels.items()}
+        return {str(name): tuple(map(str, allowed)) for name, allowed in listed.items() if allowed}
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Return the owner's ids: those the host calls so, a channel's only sender, and what identity links join to them."""
+        named = map(str, _array(_object(self.whole.get("commands")).get("ownerAllowFrom")))
+        alone = (f"{channel}:{only[0]}" for channel, only in self.senders.items() if len(only) == 1)
+        owners = {
+            platform_id(platform, name)
+            for platform, _, name in (one.partition(":") for one in (*named, *alone))
+            if platform and name and name != "*"
+        }
+        for person, linked in _object(_object(self.whole.get("session")).get("identityLinks")).items():
+            ids = {platform_id(*one.split(":", 1)) for one in map(str, _array(linked)) if ":" in one}
+            owners |= ids | {platform_id("peer", str(person))} if ids & owners else set()
+        return tuple(sorted(owners))
+
     def tool_lists(self) -> tuple[tuple[str, Json], ...]:
         """Return every place that allows or denies tools, with its name."""
         places = [("tools", _object(self.whole.get("tools")))]
@@ -154,6 +189,13 @@ class HostConfig:
             for name, agent in self._agents().items()
         ]
         return tuple(place for place in places if place[1])
+
+
+def kept_turns(environ: Mapping[str, str]) -> tuple[int, str]:
+    """Return how many captured turns the host's plugin keeps because no outbox took them, and where; see `kept.js`."""
+    folders = [state_folder(environ) / name / "kept-turns" for name in (PLUGIN_ID, SIDECAR_ID)]
+    counts = {str(folder): sum(1 for _ in folder.glob("*.turn")) for folder in folders}
+    return sum(counts.values()), " and ".join(folder for folder, count in counts.items() if count)
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
@@ -189,17 +231,34 @@ def read_config(environ: Mapping[str, str]) -> HostConfig:
     return HostConfig(path, whole)
 
 
+def with_owners(settings: PluginSettings, environ: Mapping[str, str]) -> PluginSettings:
+    """Return settings that know the owner's ids of the host's configuration, too; without one they stay as they are."""
+    try:
+        known = read_config(environ).owners
+    except SettingsError:
+        return settings
+    return settings.model_copy(
+        update={"owners": tuple(dict.fromkeys((*settings.owners, *known)))[:MAX_OWNERS]}
+    )
+
+
 def parse_config(text: str) -> Json:
     """Return what a text in JSON5 says.
 
     Raises:
-        ValueError: it is no JSON5.
+        ValueError: it is no JSON5, or no object.
     """
     try:
-        return _object(json.loads(text))
+        value = parse_json(text)
     except ValueError:
         # Ten times as slow: only for what is no plain JSON.
-        return _object(json5.loads(text))
+        try:
+            value = json5.loads(text)
+        except RecursionError:
+            raise ValueError("its JSON5 is nested too deeply") from None
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError("it holds no object")
 
 
 def _object(value: object) -> Json:
@@ -297,7 +356,7 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
     place = path.resolve()
     try:
         text = place.read_text("utf-8")
-        held = json.loads(text)
+        held = parse_json(text)
     except FileNotFoundError:
         replace_private(place, _rendered(block))
         return Written(path, changed=True)
@@ -437,7 +496,7 @@ def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
 def _handed_over(environ: Mapping[str, str]) -> Json:
     """Return the configuration that the host's plugin left for a command; nothing where it left none."""
     try:
-        return _object(json.loads(environ.get(CONFIG_VARIABLE, "")))
+        return _object(parse_json(environ.get(CONFIG_VARIABLE, "")))
     except ValueError:
         return {}
 

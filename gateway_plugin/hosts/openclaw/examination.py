@@ -20,6 +20,7 @@ from gateway_plugin.hosts.openclaw.config import (
     VARIABLE,
     HostConfig,
     core_config,
+    kept_turns,
     read_config,
     state_folder,
 )
@@ -27,6 +28,7 @@ from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SI
 from gateway_plugin.identity import Identity, KeyHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.settings import safe_load
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tool_arguments import TOOL_NAMES
 
 _START_SECONDS: Final = 60.0
@@ -44,6 +46,7 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
         yield _one_memory(config)
         yield _tools(config)
     yield _access(config, name)
+    yield _people(config, name, environ)
     yield _own_model(config, name, environ)
     yield _variables(config, environ)
     yield _recorder(config, environ)
@@ -68,9 +71,28 @@ def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str,
     named = config.settings.get("command") or environ.get("MEMRELAY_GATEWAY_COMMAND")
     for folder in () if named else _copies(config, config.plugin_id, environ):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            named = named or json.loads((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
+            named = named or parse_json((folder / "package.json").read_text("utf-8"))[PACKED]["command"]
     named = named or "memrelay-gateway"
     return tuple(str(part) for part in named) if isinstance(named, list) else (str(named),)
+
+
+def _people(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
+    """Tell how people are kept apart, and whether the owner is known among them."""
+    settings = safe_load(core_config(config.settings, environ), environ).settings
+    owners = {*config.owners, *(settings.owners if settings else ())}
+    several = [channel for channel, allowed in config.senders.items() if len(allowed) > 1 or "*" in allowed]
+    set_owners = (
+        f"openclaw config set plugins.entries.{name}.config.owners '[\"telegram:YOUR-ID\"]' --strict-json"
+    )
+    known = f"the owner is {', '.join(sorted(owners))}" if owners else "no id of the owner is known"
+    if config.keeps_people_apart:
+        found = f"direct chats are kept apart, and so are their memories; {known}"
+        return Check("openclaw people", True, found, f"{set_owners}; {_RESTART}", warning=not owners)
+    found = f"all direct chats are one (session.dmScope is main), and who writes there is one person to memory; {known}"
+    if several:
+        found += f"; {', '.join(several)} allows several people"
+    fix = f"openclaw config set session.dmScope per-channel-peer, and {set_owners}; {_RESTART}"
+    return Check("openclaw people", True, found, fix, warning=bool(several))
 
 
 async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncIterator[Check]:
@@ -107,6 +129,18 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
     yield Check(
         "bridge", told["result"].get("version") == __version__, said, f"install {__version__} there, too"
     )
+
+
+def check_kept_turns(environ: Mapping[str, str]) -> Check:
+    """Tell how many captured turns wait with the host's plugin because the outbox, or the bridge, did not take them."""
+    count, where = kept_turns(environ)
+    found = (
+        f"{count} captured {'turn waits' if count == 1 else 'turns wait'} in {where}"
+        if count
+        else "none waits"
+    )
+    fix = "make room on the disk of the outbox, and see that the gateway runs: they are taken from there by themselves"
+    return Check("openclaw kept turns", True, found, fix, warning=bool(count))
 
 
 def check_names(agents: Mapping[str, Identity]) -> Check:
@@ -269,7 +303,7 @@ def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     """Compare the copy that the host loads with this package."""
     for folder in _copies(config, name, environ):
         with contextlib.suppress(OSError, ValueError):
-            told = json.loads((folder / "openclaw.plugin.json").read_text("utf-8"))
+            told = parse_json((folder / "openclaw.plugin.json").read_text("utf-8"))
             if told.get("id") == name:
                 version = str(told.get("version"))
                 again = "pack --sidecar" if name == SIDECAR_ID else "pack"

@@ -21,7 +21,7 @@ from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
 from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.hosts.openclaw.config import core_config, state_folder
+from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
@@ -33,7 +33,7 @@ from gateway_plugin.hosts.openclaw.turns import (
     session_key_of,
     somebody_waits,
 )
-from gateway_plugin.local_relayer import LocalRelayer, is_wanted
+from gateway_plugin.local_relayer import LocalRelayer, is_wanted, trouble_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 from gateway_plugin.setup import connect
@@ -230,7 +230,7 @@ class OpenClawHost:
         try:
             self._model = OpenClawModel(self._ask) if params.get("model") is True and self._ask else None
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
-            settings = await self._with_relayer(settings)
+            settings = await self._with_relayer(with_owners(settings, self._environ))
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
             self._problem = str(error)
@@ -460,7 +460,10 @@ class OpenClawHost:
         del call
         if self._plugin is None:
             return {"status": "failed", "detail": self._problem, "version": __version__}
-        return {"status": "ok", "version": __version__, **asdict(self._plugin.status())}
+        kept, _ = await asyncio.to_thread(kept_turns, self._environ)
+        trouble = trouble_of(self._environ) if is_wanted(self._plugin.settings) else ""
+        said = {"kept_turns": kept, "relayer_trouble": trouble}
+        return {"status": "ok", "version": __version__, **said, **asdict(self._plugin.status())}
 
     def _note_behind(self, key: str, report: CaptureReport, said: Sequence[Json]) -> None:
         if report.status in _NOT_CAPTURED and (key in self._behind or len(self._behind) < _MAX_BEHIND):

@@ -5,7 +5,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { cannotRun, sharedBridge } from "./bridge.js";
 import { registerCommands, showLines } from "./chat.js";
-import { keptIn } from "./kept.js";
+import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
 import { Runs, runsOver, whole, window } from "./runs.js";
 
@@ -23,7 +23,7 @@ const TOOL_MS = 15_000;
 const HOST_LIMIT_MS = 15_000;
 const CONTEXT = [
   "runId", "agentId", "sessionKey", "sessionId", "workspaceDir", "trigger", "channel", "channelId", "chatId", "chatType",
-  "senderId", "requesterSenderId", "inputProvenance", "senderIsOwner", "gatewayClientScopes", "sandboxed", "modelId",
+  "senderId", "requesterSenderId", "messageChannel", "inputProvenance", "senderIsOwner", "gatewayClientScopes", "sandboxed", "modelId",
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
@@ -97,7 +97,7 @@ function register(api) {
   const happened = async (said, event, ctx, method) => {
     const params = { ...said, ...window(event) };
     const later = () => kept.hand(bridge, method, { ...params, context: some(ctx, CONTEXT) }, ctx?.sessionKey ?? "");
-    const tell = () => (kept.idle ? ask(method, params, ctx, CAPTURE_MS).catch(later) : later());
+    const tell = () => (kept.idle ? ask(method, params, ctx, CAPTURE_MS).then(taken).catch(later) : later());
     // A run's end may be told after its session's: then that is told once more, for what the run said.
     const again = said.event === "before_compaction" ? undefined : runsOver(ctx?.sessionKey);
     again?.then(tell).catch((error) => bridge.log.tell("warn", error.message));

@@ -24,6 +24,13 @@ const TURN = /^\d{15}-\d{6}-[0-9a-f-]{36}\.turn$/;
 const PASSING = new Set([undefined, -32001, -32002, -32003, -32004, -32005]);
 const SEALED_FOR_ANOTHER = -32006;
 
+// Throws when the outbox did not take a turn, on a full disk for example: the folder of kept turns may be on another disk.
+export const taken = (answer) => {
+  const unwritable = answer?.status === "unwritable";
+  if (unwritable || (answer?.status === "failed" && answer.unconfigured)) throw Object.assign(new Error(answer.detail), { unwritable });
+  return answer;
+};
+
 export function sealed(key, text) {
   const once = generateKeyPairSync("x25519");
   const ours = Buffer.from(once.publicKey.export({ format: "jwk" }).x, "base64url");
@@ -116,8 +123,7 @@ export class Kept {
       return this.forget(turn); // somebody removed the file
     }
     try {
-      const answer = await this.bridge.ask(request.method, request.params, HAND_MS);
-      if (answer?.status === "failed" && answer.unconfigured) throw new Error(answer.detail);
+      const answer = taken(await this.bridge.ask(request.method, request.params, HAND_MS));
       this.pauseMs = FIRST_PAUSE_MS;
       turn.done?.(answer);
       this.forget(turn);
@@ -135,7 +141,8 @@ export class Kept {
     this.save(turn);
     if (turn.saved) this.safe(turn);
     const safe = turn.text ? "in memory until it is" : `sealed in ${this.folder} until it is`;
-    this.log.tell("warn", `a captured turn could not be handed to the bridge (${error.message}); it waits ${safe}`);
+    const what = error.unwritable ? "the outbox cannot take a captured turn" : "a captured turn could not be handed to the bridge";
+    this.log.tell("warn", `${what} (${error.message}); it waits ${safe}`);
     this.pause();
   }
 

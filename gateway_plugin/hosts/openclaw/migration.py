@@ -29,6 +29,7 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
 from gateway_plugin.settings import load_settings
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.transfer.indexed import RootKind
 from relayer.wire.redaction import redact
 
@@ -134,6 +135,10 @@ def plan(
     document = copy.deepcopy(dict(config.whole))
     plugins = document.setdefault("plugins", {})
     entries = plugins.setdefault("entries", {})
+    if not isinstance(entries, dict):
+        raise SettingsError(
+            SettingsIssue("plugins.entries", "is no object", "mend it: openclaw config validate")
+        )
     ids = [name for name in PLUGIN_IDS[origin] if name in entries]
     former = next((entries[name].get("config") or {} for name in ids), {})
     kept, left_out = _taken(origin, former)
@@ -189,7 +194,7 @@ def _load(plugins: dict[str, Any], former: list[str], environ: Mapping[str, str]
 
 def _is_ours(folder: Path) -> bool:
     try:
-        told = json.loads((folder.expanduser() / "openclaw.plugin.json").read_text("utf-8"))
+        told = parse_json((folder.expanduser() / "openclaw.plugin.json").read_text("utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(told, dict) and told.get("id") == PLUGIN_ID

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -16,10 +15,11 @@ from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.identity import DEFAULT_AGENT, Audience, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import NamespaceScope
+from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tool_arguments import ToolError, tool_schemas
 from gateway_plugin.tools import ToolAnswer
 from gateway_plugin.transcript import NoSuchLog
-from gateway_plugin.turn import HostFiles
+from gateway_plugin.turn import HostFiles, Turn
 
 _MAX_MESSAGES: Final = 2000
 _BUSY_SECONDS: Final = 1.0
@@ -74,7 +74,10 @@ class AgentSessions:
         if not rows:
             raise NoSuchLog("path: there is no such session of this agent; memory_get names the sessions")
         for (text,) in reversed(rows):
-            entry = json.loads(text)
+            try:
+                entry = parse_json(text)
+            except ValueError:
+                continue
             if isinstance(entry, Mapping):
                 yield entry
 
@@ -186,10 +189,9 @@ def _sessions(plugin: AsyncMemoryPlugin, context: Json, state: Path) -> AgentSes
         ref = parse_session_key(session_key_of(context) or "")
     except IdentityError:
         return None
-    shared = (
-        host_turn(context).heard_by(ref) is Audience.DIRECT
-        and plugin.settings.namespace.scope is NamespaceScope.AGENT
-    )
+    owners = frozenset(plugin.settings.owners)
+    turn = Turn(session=ref, host=host_turn(context), whose=IdentityError("of no namespace"), owners=owners)
+    shared = turn.hearing.private and plugin.settings.namespace.scope is NamespaceScope.AGENT
     agent = context.get("agentId") if ref.agent is None else ref.agent
     return AgentSessions(state, str(agent or DEFAULT_AGENT), None if shared else ref.key)
 

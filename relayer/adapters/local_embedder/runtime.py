@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -61,6 +62,21 @@ def library(name: str, install: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigurationError(f"{error.name} is not installed: {install}") from error
+
+
+def packaged_file(package: str, name: str, missing: str) -> Path:
+    """Return the path of a file of an installed package, which is not imported.
+
+    Raises:
+        ConfigurationError: with the text ``missing``: the package is not installed.
+    """
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:  # a module that was put in place without one
+        spec = None
+    if spec is None or spec.origin is None:
+        raise ConfigurationError(missing)
+    return Path(spec.origin).parent / name
 
 
 def verify(path: Path, sha256: str, install: str) -> None:

@@ -19,7 +19,8 @@ from itertools import pairwise
 
 from relayer.extraction import english as en
 from relayer.extraction.gist import Slot, forms_in, tokens_of
-from relayer.extraction.words import Word, function_words, word_set, words_of
+from relayer.extraction.llm.polarity import Polarity, is_negation, same_word
+from relayer.extraction.words import Word, function_words, guess_language, split_sentences, word_set, words_of
 
 _PLAIN = str.maketrans("‘’‚‛“”„‟–—‐‑", "''''\"\"\"\"----")  # noqa: RUF001 - the typographic forms are the point
 _SHORTEST = 2
@@ -190,6 +191,9 @@ def _meet(one: Span, other: Span) -> bool:
 
 _SUPPORTED = 0.5
 _STEM = 5
+_SHORT_STEM = 3
+# German writes every noun like a name.
+_NOUN_ENDINGS = ("s", "es", "e", "n", "en", "er")
 _LONGEST = 1000
 _GROUPED = re.compile(r"(?<=\d)[.,'\u00a0 ](?=\d{3}(?!\d))")
 _DIGITS = re.compile(r"\d+")
@@ -206,19 +210,6 @@ _SMALL = {
 }  # fmt: skip
 
 
-_LONGEST_ENDING = 3
-# A clause ends where what was denied before is over: "I do not eat meat, but fish", "I never smoke and I like tea".
-_CLAUSE = re.compile(
-    r"[.;:!?\n。！？；]|\b(?:but|because|although|though|while|whereas|however|instead|yet|aber|sondern|weil|obwohl|mais|pero|sino|ma)\b"  # noqa: RUF001
-    r"|(?:,|\b(?:and|so|und|et|y|e)\b)\s*(?=(?:i|we|he|she|they|it|you|ich|wir|er|sie|es|je|nous|il|elle|yo|io)(?:'\w+)?\b)",
-    re.IGNORECASE,
-)
-_NEGATIONS = word_set(
-    "not no never none nobody nothing neither nor without nicht kein keine keinen keinem keiner nie niemals nichts ohne pas "
-    "jamais aucun sans nunca jamás nada ninguno sin non mai nessuno senza não nem sem niet geen nooit zonder inte aldrig ingen "
-    "utan bez nigdy не нет никогда без değil hiç yok"
-)
-_DENSE_NEGATION = re.compile("[不没沒未無无别別]|ない|ません|なかった|ไม่")
 # What a model may add without saying anything: who is spoken of, and what holds a sentence together.
 _GRAMMAR = frozenset(
     form
@@ -240,6 +231,7 @@ _GRAMMAR = frozenset(
 )
 # The same of Chinese, and what Japanese is written with between the words that carry meaning.
 _DENSE_GRAMMAR = frozenset("用户的了是在有和他她它们們也就都使") | frozenset(map(chr, range(0x3040, 0x30A0)))
+_WITHOUT_MEANING = _GRAMMAR | _DENSE_GRAMMAR
 
 
 class Doubt(StrEnum):
@@ -291,38 +283,40 @@ def doubt_of(text: str, ground: Ground, day: datetime | None = None) -> Doubt | 
         return Doubt.NUMBER
     words = words_of(text)
     month = set() if day is None else {MONTH_NAMES[day.month - 1], MONTH_NAMES[day.month - 1][:3]}
+    endings = _NOUN_ENDINGS if guess_language(text, words) == "de" else ("s",)
     for place, word in enumerate(words):
-        if _is_name(word, first=place == 0) and not _is_said(word, ground.words | month):
+        if _is_name(word, first=place == 0) and not _is_said(word, ground.words | month, endings):
             return Doubt.NAME
     return None if _support(text, words, ground) >= _SUPPORTED else Doubt.WORDS
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message: the forms of its words, those that are no names, its characters without spaces, and its clauses."""
+    """One message: its language, the forms of its words, those that are no names, its characters without spaces, and what it denies."""
 
+    language: str
     forms: frozenset[str]
     plain: frozenset[str]
     dense: frozenset[str]
-    clauses: tuple[tuple[tuple[int, int], frozenset[str], bool], ...]
+    polarity: Polarity
 
     @classmethod
     def of(cls, text: str, speaker: str) -> Said:
-        """Read a message; in every clause the place of it, the forms in it, and whether it denies something."""
-        forms = forms_in(text)
-        lower = forms_in(" ".join(word.shape for word in words_of(text) if word.shape.islower()))
-        clauses = []
-        start = 0
-        for boundary in (*_CLAUSE.finditer(text), None):
-            end = len(text) if boundary is None else boundary.start()
-            part = text[start:end]
-            clauses.append(((start, end), frozenset(forms_in(part)), _denies(part)))
-            start = end if boundary is None else boundary.end()
+        """Read a message."""
+        words = words_of(text)
+        language = guess_language(text, words)
+        firsts = {
+            first[0].shape for start, end in split_sentences(text) if (first := words_of(text[start:end]))
+        }
+        lower = forms_in(
+            " ".join(word.lower for word in words if word.shape.islower() or word.shape in firsts)
+        )
         return cls(
-            frozenset(forms | forms_in(speaker)),
+            language,
+            frozenset(forms_in(text) | forms_in(speaker)),
             frozenset(lower),
             frozenset(filter(unspaced, text)),
-            tuple(clauses),
+            Polarity.of(text, language, _WITHOUT_MEANING),
         )
 
 
@@ -345,48 +339,23 @@ def doubt_of_fact(
     told = {
         token.form
         for token in tokens_of(text)
-        if token.slot is not Slot.NUMBER and token.form not in _GRAMMAR and not _is_negation(token.form)
+        if token.slot is not Slot.NUMBER and token.form not in _GRAMMAR and not is_negation(token.form)
     }
     dated = set() if day is None else forms_in(f"{day:%B} {day:%A}")
     if any(form not in named and form not in dated and not _stands(form, said) for form in told):
         return Doubt.WORDS
     if not {char for char in text if unspaced(char)} - said.dense <= _DENSE_GRAMMAR:
         return Doubt.WORDS
-    return None if _denies(text) in _denied(told, said, span) else Doubt.NEGATION
+    fact = Polarity.of(text, said.language, _WITHOUT_MEANING)
+    return None if fact.agrees(said.polarity, span) else Doubt.NEGATION
 
 
 def _stands(form: str, said: Said) -> bool:
     """Whether a message has a form: or one that differs in its ending alone, of a word that is no name."""
     if form in said.forms or (form and all(map(unspaced, form))):
         return True
-    return any(
-        other[:_STEM] == form[:_STEM] and _ending_alone(form, other)
-        for other in said.plain
-        if len(form) >= _STEM
-    )
-
-
-def _ending_alone(one: str, other: str) -> bool:
-    shared = next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
-    return max(len(one), len(other)) - shared <= _LONGEST_ENDING
-
-
-def _denied(told: set[str], said: Said, span: tuple[int, int]) -> set[bool]:
-    """Return what the clauses do that say most of a fact, deny or not: of several alike, those of the evidence."""
-    most = max(len(told & forms) for _, forms, _ in said.clauses)
-    best = [(place, denies) for place, forms, denies in said.clauses if len(told & forms) == most]
-    quoted = {denies for (start, end), denies in best if start < span[1] and span[0] < end}
-    return quoted or ({denies for _, denies in best} if len({denies for _, denies in best}) == 1 else set())
-
-
-def _denies(text: str) -> bool:
-    return any(map(_is_negation, forms_in(text))) or _DENSE_NEGATION.search(text) is not None
-
-
-def _is_negation(form: str) -> bool:
-    return form in _NEGATIONS
+    shortest = _STEM if said.language == "en" else _SHORT_STEM
+    return len(form) >= shortest and any(same_word(form, other, shortest) for other in said.plain)
 
 
 def _parts(word: Word) -> list[str]:
@@ -399,12 +368,15 @@ def _parts(word: Word) -> list[str]:
 def _is_name(word: Word, *, first: bool) -> bool:
     if word.lower in en.FIRST_PERSON or not any(map(str.isupper, word.shape)):
         return False
-    return not (first and word.lower in _OPENERS)
+    return not (first and word.lower in _GRAMMAR)
 
 
-def _is_said(word: Word, said: set[str]) -> bool:
+def _is_said(word: Word, said: set[str], endings: tuple[str, ...]) -> bool:
     whole, *pieces = _parts(word)
-    return whole in said or (bool(pieces) and all(piece in said or piece == "s" for piece in pieces))
+    if pieces:
+        return whole in said or all(piece in said or piece == "s" for piece in pieces)
+    shorter = {whole.removesuffix(ending) for ending in endings if len(whole) > len(ending) + 2}
+    return not said.isdisjoint({whole} | shorter | {whole + ending for ending in endings})
 
 
 def _numbers(text: str) -> set[int]:

@@ -21,9 +21,9 @@ from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import (
     DIALOGUE,
-    Dialogue,
     Line,
     Put,
+    Record,
     Role,
     Source,
     Stored,
@@ -78,7 +78,7 @@ async def _append(
     context, keys = call.to.context, opened.keys
     record = ulid.make(context.clock.now_ms(), context.randomness.bytes(10))
     data = base64.b64encode(body.encrypted_data or b"").decode()
-    sealed_by_client = Dialogue(
+    sealed_by_client = Record(
         id=record,
         namespace=access.namespace,
         text="",
@@ -167,7 +167,7 @@ def sealed_in(opened: OpenNamespace) -> Iterator[Memory]:
 def vector_of(one: Memory) -> NDArray[np.float32] | None:
     """Return the vector that something sealed is found by, of length 1."""
     record = one.record
-    return _unit(base64.b64decode(record.lines[0].message_id)) if isinstance(record, Dialogue) else None
+    return _unit(base64.b64decode(record.lines[0].message_id)) if record.is_dialogue else None
 
 
 def _unit(packed: bytes) -> NDArray[np.float32]:
@@ -199,6 +199,6 @@ async def _bytes_at(call: CompatCall, place: Place) -> bytes | None:
         await opened.refresh(call.deadline)
         one = opened.turn(place.record)
         record = None if one is None else one.record
-        if not isinstance(record, Dialogue) or record.source.session != SESSION:
+        if record is None or not record.is_dialogue or record.source.session != SESSION:
             return None
         return base64.b64decode(record.lines[0].text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from relayer.errors import CorruptNamespace, RateLimited, Refused, StoreUnavaila
 from relayer.log.objects import LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire.errors import NotAccepted
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Revocations, Right

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.fleet import FleetKeys
 from relayer.adapters.memory_store import MemoryStore
@@ -14,7 +15,6 @@ from relayer.lib.scheduler import Scheduler
 from relayer.log.objects import LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire.sealed_keys import fleet_key_id
 
 HOUR = 3600

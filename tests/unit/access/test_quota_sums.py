@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.quotas import Quota, Quotas
 from relayer.access.usage import CountedUsage, Usage, read_usage, write_usage
@@ -18,7 +19,6 @@ from relayer.log.objects import LogPorts
 from relayer.ports import T, WrappedStore
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.seeded_randomness import SeededRandomness
 
 LIMIT = 256_000
 KEYS = RelayerKeys.derive(b"k" * 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import Accounts
 from relayer.access.relayer_check import check_relayer_key, probe
@@ -12,7 +13,6 @@ from relayer.errors import WrongRelayerKey
 from relayer.log.objects import Layout, LogPorts
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.seeded_randomness import SeededRandomness
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 from recorded_disk import FOREIGN, Disk, Image, Sync, left_by_a_failure, recording, restore, without
 
 from relayer.adapters import directory_store
@@ -33,7 +34,6 @@ from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts, ObjectSealer
 from relayer.ports import Absent, Created, Found, ObjectStore, Swapped
-from relayer.testing.seeded_randomness import SeededRandomness
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import numpy as np
 import pytest
+from doubles.scripted_model_server import Fault, ScriptedModelServer
 
 from relayer.adapters.openai_compatible import (
     Endpoint,
@@ -27,7 +28,6 @@ from relayer.errors import (
 )
 from relayer.ports import ChatMessage
 from relayer.testing.hashing_embedder import HashingEmbedder
-from relayer.testing.scripted_model_server import Fault, ScriptedModelServer
 
 KEY = "sk-a-key-that-nobody-must-see"
 QUICK = EndpointLimits(connect=1.0, total=1.0)

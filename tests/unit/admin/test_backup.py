@@ -72,6 +72,48 @@ async def test_a_restored_store_serves_what_was_backed_up(site, vault):
     await other.close()
 
 
+async def test_a_restored_namespace_is_opened_from_its_stored_index(site, vault):
+    await site.say(*TEXTS[:3])
+    await site.index()
+    await site.say(TEXTS[3])
+    await vault.back_up()
+    other = await vault.restored()
+    assert await other.opened_from() == await site.opened_from() == 3
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    assert (await verify_store(other.ports)).findings == []
+    vault.store.clear()
+    await vault.back_up()
+    assert not [call for call in vault.store.calls if call.operation == "create" and "/index/" in call.key]
+    await other.close()
+
+
+@pytest.mark.parametrize("damage", ["absent", "damaged"])
+async def test_a_backup_without_a_whole_index_restores_all_the_same(site, vault, damage):
+    await site.say(*TEXTS)
+    key = await site.index()
+    await vault.back_up()
+    [name] = [info.key async for info in vault.store.list("data/") if key in info.key]
+    await vault.store.delete(name)
+    if damage == "damaged":
+        await vault.store.create(name, b"something else")
+    other = await vault.restored()
+    assert await other.opened_from() == 0
+    assert await other.hears(QUERY) == sorted(TEXTS)
+    await other.close()
+
+
+async def test_an_index_from_before_an_erasure_is_not_restored(site, vault):
+    [first, *_] = await site.say(*TEXTS)
+    await site.index()
+    await vault.back_up()
+    await site.erase(first)
+    await vault.back_up()
+    other = await vault.restored(number=1)
+    assert await other.hears(QUERY) == sorted(TEXTS[1:])
+    assert not [key for key in await other.keys() if "/index/" in key]
+    await other.close()
+
+
 async def test_what_an_account_took_back_stays_taken_back_also_after_the_restore_of_an_older_run(site, vault):
     await site.say(*TEXTS[:2])
     await vault.back_up()

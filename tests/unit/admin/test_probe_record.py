@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.admin.probe import KEPT_MS, probe, probe_unless_known
@@ -12,7 +13,6 @@ from relayer.log.objects import Layout, LogPorts
 from relayer.ports import CreateOutcome, Found
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.seeded_randomness import SeededRandomness
 
 
 class IgnoresConditions(MemoryStore):

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from doubles.faulty_store import Faults, FaultyStore
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.memory_store import MemoryStore
@@ -14,9 +16,7 @@ from relayer.admin.probe import RACERS, ROUNDS, probe, probe_erasure
 from relayer.errors import BrokenPromise, StoreMisconfigured, StoreUnavailable, VersionsHidden
 from relayer.ports import Changed, Created, CreateOutcome, Exists, Found, GetOutcome, SwapOutcome, Swapped
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.seeded_randomness import SeededRandomness
 
 CLOCK = FakeClock()
 

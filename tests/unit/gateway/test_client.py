@@ -20,10 +20,11 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.identity import identify, parse_session_key
+from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
 from gateway_plugin.sync_client import SyncRelayerClient
 from relayer.wire import codec as base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
+from relayer.wire.sealing import RootKeys
 
 COFFEE = RememberRequest(items=(MemoryItem(text="oat milk coffee"),))
 QUERY = RecallRequest(query="which coffee?")
@@ -200,6 +201,42 @@ async def test_three_failures_open_the_breaker_and_nothing_is_sent(client, ident
     with pytest.raises(RelayerUnreachable, match="next try is in"):
         await client.recall(identity, QUERY)
     assert len(wire.seen) == before
+
+
+def other(number: int) -> Identity:
+    return identify(RootHolder(RootKeys(bytes(range(32)))), parse_session_key(f"agent:other-{number}:main"))
+
+
+async def test_a_slow_namespace_holds_back_no_other(client, identity, wire):
+    wire.script = [hang] * 3
+    for _ in range(3):
+        with pytest.raises(DeadlineExceeded):
+            await client.recall(identity, QUERY, deadline=0.1)
+    assert await client.recall(other(1), QUERY)
+    with pytest.raises(RelayerUnreachable, match="in namespace researcher"):
+        await client.recall(identity, QUERY)
+    assert client.breaker.remaining > 0
+
+
+async def test_a_relayer_that_is_slow_for_three_namespaces_is_spared_by_all(client, wire):
+    wire.script = [hang] * 3
+    for number in range(3):
+        with pytest.raises(DeadlineExceeded):
+            await client.recall(other(number), QUERY, deadline=0.1)
+    before = len(wire.seen)
+    with pytest.raises(RelayerUnreachable, match="next try is in"):
+        await client.recall(other(4), QUERY)
+    assert len(wire.seen) == before
+
+
+async def test_a_relayer_that_is_away_is_away_for_all_namespaces(trust_store, identity):
+    client = RelayerClient("http://127.0.0.1:9", trust=trust_store, clock=Impatient())
+    for _ in range(3):
+        with pytest.raises(RelayerUnreachable):
+            await client.recall(identity, QUERY)
+    with pytest.raises(RelayerUnreachable, match="next try is in"):
+        await client.recall(other(1), QUERY)
+    await client.aclose()
 
 
 async def test_a_refusal_does_not_open_the_breaker(client, identity, wire):

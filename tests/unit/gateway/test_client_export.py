@@ -6,14 +6,13 @@ import json
 
 import pytest
 from aiohttp import web
-from wire_relayer import answer, strangers
+from wire_relayer import answer, prover_of, strangers
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused, RelayerUnreachable, RelayerUntrusted
 from gateway_plugin.identity import RootHolder, identify, parse_session_key
 from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
-from relayer.wire.signing import Prover
 
 HEAD = {"memrelay_export": 1, "namespace": "ops", "memories": 1}
 END = {"end": True, "memories": 1}
@@ -71,7 +70,8 @@ async def test_an_export_without_its_end_is_an_error(client, identity, wire, lin
 )
 async def test_what_was_changed_on_the_way_is_not_believed(client, identity, wire, change, proven):
     async def scripted(request):
-        prover = Prover(request.headers["memory-signature"], wire.identity)
+        prover = prover_of(request, wire.identity)
+        prover.accepted(b"")
         first = prover.line(b"".join(json.dumps(line).encode() + b"\n" for line in (HEAD, LINE)))
         body = first + prover.line(json.dumps(LINE).encode() + b"\n" + json.dumps(END).encode() + b"\n")
         assert change(body) != body

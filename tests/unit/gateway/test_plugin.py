@@ -246,20 +246,24 @@ def test_what_was_said_in_a_direct_chat_never_reaches_a_group(plugin, wire):
     assert plugin.before_turn(QUESTION, session_key="agent:main:telegram:direct:42").status == "ok"
     group = plugin.before_turn(QUESTION, session_key="agent:main:telegram:group:77")
     assert (group.status, group.text) == ("empty", "")
-    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
+    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group:", "group:telegram:77"]
 
 
 @pytest.mark.row("AM-05", level="e2e")
 def test_what_was_said_in_a_direct_chat_never_reaches_a_chat_of_no_told_type(plugin, wire):
     plugin.after_turn(TURN, session_key="agent:main:slack:dm:U1")
     assert plugin.before_turn(QUESTION, session_key="agent:main:slack:C123").status == "empty"
-    assert wire.bodies("/v1/recall")[-1]["audiences"] == ["agent", "group"]
+    heard = wire.bodies("/v1/recall")[-1]["audiences"]
+    assert heard[:2] == ["agent", "group:"]
+    assert heard[-1] == "direct:host:agent:main:slack:c123"
 
 
 def test_what_was_said_in_a_chat_of_no_told_type_never_reaches_a_group(plugin, wire):
     plugin.after_turn(TURN, session_key="agent:main:slack:C123")
     assert plugin.before_turn(QUESTION, session_key="agent:main:slack:group:G1").status == "empty"
-    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:dm:U1").status == "ok"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:dm:U1").status == "empty"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:main").status == "empty"
+    assert plugin.before_turn(QUESTION, session_key="agent:main:slack:C123").status == "ok"
 
 
 @pytest.mark.parametrize("audience", [Audience.DIRECT, Audience.GROUP])
@@ -268,7 +272,9 @@ def test_a_host_that_knows_the_chats_type_has_the_last_word(plugin, audience):
     plugin.after_turn(TURN, session_key=key, host=host)
     assert plugin.before_turn(QUESTION, session_key=key, host=host).status == "ok"
     heard = plugin.before_turn("Which coffee do I like best?", session_key="agent:main:slack:room:R1")
-    assert heard.status == ("empty" if audience is Audience.DIRECT else "ok")
+    assert heard.status == "empty"
+    main = plugin.before_turn("Which coffee do I like best?", session_key="agent:main:main")
+    assert main.status == ("ok" if audience is Audience.DIRECT else "empty")
 
 
 @pytest.mark.parametrize(
@@ -327,10 +333,52 @@ def test_why_tells_the_turn_gate_by_gate_without_its_text(plugin):
     assert "oat" not in repr(plugin.why())
 
 
-@pytest.mark.parametrize("bad", [None, 3, b"bytes"])
-def test_a_prompt_that_is_no_string_is_the_callers_mistake(plugin, bad):
-    with pytest.raises(TypeError):
-        plugin.before_turn(bad)
+PARTS = [
+    {"type": "text", "text": "How do I take"},
+    {"type": "image", "url": "x"},
+    {"type": "text", "text": "my coffee?"},
+]
+
+
+def test_a_prompt_of_content_parts_is_read_like_a_message(plugin):
+    plugin.after_turn([{"role": "user", "content": [{"type": "text", "text": COFFEE}]}])
+    assert plugin.flush()
+    turn = plugin.before_turn(PARTS, messages=[{"role": "user", "content": PARTS}])
+    assert [hit.text for hit in turn.hits] == [COFFEE]
+
+
+async def test_the_async_form_reads_content_parts_and_raises_no_more(wire, environ):
+    async with AsyncMemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
+        await plugin.after_turn(TURN)
+        assert await plugin.flush()
+        assert [hit.text for hit in (await plugin.before_turn(PARTS)).hits] == [COFFEE]
+        assert (await plugin.before_turn(3)).status == "failed"
+        assert (await plugin.after_turn(3)).status == "failed"
+
+
+@pytest.mark.parametrize("bad", [None, 3, b"bytes", {"text": "x"}, {3}], ids=repr)
+def test_a_prompt_that_is_no_text_is_a_status_with_the_reason(plugin, bad):
+    turn = plugin.before_turn(bad)
+    assert (turn.status, turn.text) == ("failed", "")
+    assert turn.detail == "prompt: give a string or a list of content parts"
+
+
+@pytest.mark.parametrize(
+    "bad", [None, 3, "text", b"bytes", [3], ["text"], [None], {"role": "user"}], ids=repr
+)
+def test_messages_that_are_none_are_a_status_with_the_reason(plugin, bad):
+    detail = "messages: give a list of mappings with the keys role and content"
+    turn = plugin.before_turn(QUESTION, messages=bad)
+    assert (turn.status, turn.text, turn.detail) == ("failed", "", detail)
+    for report in (plugin.after_turn(bad), plugin.flush_session(bad, ended=True)):
+        assert (report.status, report.queued, report.detail) == ("failed", 0, detail)
+
+
+@pytest.mark.parametrize("wrong", [{"session_key": 3}, {"deadline": "soon"}, {"host": None}], ids=repr)
+def test_a_wrong_argument_beside_them_is_a_status_too(plugin, wrong):
+    assert plugin.before_turn(QUESTION, **wrong).status in {"failed", "skipped:identity"}
+    if "deadline" not in wrong:
+        assert plugin.after_turn(TURN, **wrong).status in {"failed", "skipped:identity"}
 
 
 def test_half_a_surrogate_pair_breaks_nothing(plugin):

@@ -10,7 +10,6 @@ from wire_relayer import hang
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.settings import load_settings
-from relayer.wire.schemas import Position
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]
@@ -159,22 +158,3 @@ def test_the_kill_switch_leaves_the_prompt_as_it_was(wire, environ, tmp_path):
     assert prompt == QUESTION
     assert wire.seen == []
     assert [*tmp_path.iterdir()] == []
-
-
-def test_what_an_earlier_version_may_have_kept_for_the_default_agent_is_told_when_it_starts(
-    make, wire, capsys
-):
-    wire.position = Position(seq=7, digest="ab" * 32)
-
-    def turn(plugin, key):
-        plugin.before_turn(QUESTION, session_key=key)
-        plugin.after_turn(TURN, session_key=key)
-        assert plugin.flush(5)
-        plugin.close()
-
-    turn(make(), "agent:home:s")
-    assert "adopt" not in capsys.readouterr().err
-    turn(make(settings={"defaultNamespace": "home"}), "agent:main:s")
-    assert "memrelay-gateway adopt home" in capsys.readouterr().err
-    make(settings={"defaultNamespace": "home"})
-    assert "adopt" not in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from gateway_plugin.formatting import select
+from gateway_plugin.people import Hearing
 from gateway_plugin.sessions import Session
 from gateway_plugin.settings import Format, PluginSettings
 from relayer.wire.schemas import RecallHit, SourceInfo
@@ -28,7 +29,11 @@ def _hit(reference: str) -> RecallHit:
 
 def _select(reference: str):
     return select(
-        [_hit(reference)], settings=PluginSettings().recall, audience=None, session=Session(), now=NOW
+        [_hit(reference)],
+        settings=PluginSettings().recall,
+        hearing=Hearing.of_owner((), ""),
+        session=Session(),
+        now=NOW,
     )
 
 
@@ -53,7 +58,7 @@ def test_the_preset_that_shows_paths_shows_anything_else_in_quotation_marks():
     settings = PluginSettings().recall.model_copy(update={"format": Format.MEMORY_CORE_PLUS})
     shown = {
         reference: select(
-            [_hit(reference)], settings=settings, audience=None, session=Session(), now=NOW
+            [_hit(reference)], settings=settings, hearing=Hearing.of_owner((), ""), session=Session(), now=NOW
         ).text
         for reference in (
             "memory/2026-05-01.md#3",
@@ -72,6 +77,12 @@ def test_the_preset_that_shows_paths_shows_anything_else_in_quotation_marks():
 
 def test_a_fact_that_a_model_noted_is_not_said_by_the_user():
     noted = _hit("01m808n42tjje5vxmnh1t4gm92").model_copy(update={"extractor": "llm/extract/1"})
-    shown = select([noted], settings=PluginSettings().recall, audience=None, session=Session(), now=NOW).text
+    shown = select(
+        [noted],
+        settings=PluginSettings().recall,
+        hearing=Hearing.of_owner((), ""),
+        session=Session(),
+        now=NOW,
+    ).text
     assert "noted by a model" in shown
     assert "said by the user" not in shown

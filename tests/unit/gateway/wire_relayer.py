@@ -124,9 +124,8 @@ class WireRelayer:
 
     def _prove(self, request: web.Request, response: web.Response, key: SealedKey | None) -> None:
         """Prove an answer, unless its script said with a header of its own that it is somebody else's."""
-        prover = Prover(request.headers[signing.SIGNATURE_HEADER], self.identity)
-        if key is not None:
-            prover.opened(key.answer_key)
+        prover = prover_of(request, self.identity)
+        prover.accepted(b"" if key is None else key.answer_key)
         if PROOF_HEADER in response.headers:
             return
         if request.path == "/v1/export" and response.status < 300:
@@ -301,14 +300,17 @@ class WireRelayer:
     def _analyze(self, rows: list[dict], request: schemas.AnalyzeRequest) -> web.Response:
         if request.idempotency_key is None or request.idempotency_key not in self.stored:
             self.stored.add(request.idempotency_key)
-            rows.extend(_memory(turn.text, turn.role, request.audience) for turn in request.turns)
+            rows.extend(
+                _memory(turn.text, turn.role, request.audience, place=request.place, sender=turn.sender)
+                for turn in request.turns
+            )
         count = len(request.turns)
         made = [row["id"] for row in rows[-count:]] if count else []
         stored = tuple(schemas.Remembered(id=one, status="stored") for one in made)
         return _json(schemas.AnalyzeResponse(state="done", memories=stored, turns=count, kept=count))
 
     def _remember(self, rows: list[dict], request: schemas.RememberRequest) -> web.Response:
-        made = [_memory(item.text, "user", item.audience) for item in request.items]
+        made = [_memory(item.text, "user", item.audience, place=item.source.place) for item in request.items]
         if request.idempotency_key not in self.stored:
             self.stored.add(request.idempotency_key)
             rows.extend(made)
@@ -350,7 +352,8 @@ class WireRelayer:
             return problem(404, "not_found")
         if verb == "supersede":
             request = life.SupersedeRequest.model_validate_json(body)
-            fields = request.model_dump(exclude_unset=True, exclude={"idempotency_key", "ttl_seconds"})
+            left = {"idempotency_key", "ttl_seconds", "place", "sender"}
+            fields = request.model_dump(exclude_unset=True, exclude=left)
             new = {**known[0], **fields, "id": _memory("", "user", "agent")["id"]}
             rows[rows.index(known[0])] = new
             return _json(life.SupersedeResponse(id=new["id"], supersedes=one, position=POSITION))
@@ -369,7 +372,7 @@ class _NotIn(Exception):
 _count = 0
 
 
-def _memory(text: str, role: str, audience: str) -> dict:
+def _memory(text: str, role: str, audience: str, **source: str) -> dict:
     global _count  # noqa: PLW0603 - ids must differ
     _count += 1
     return {
@@ -379,6 +382,7 @@ def _memory(text: str, role: str, audience: str) -> dict:
         "audience": audience,
         "trust": "user" if role == "user" else "assistant",
         "created_at": 1_767_225_600_000,
+        "source": source,
     }
 
 
@@ -388,6 +392,18 @@ def _words(text: str) -> set[str]:
 
 def _json(model) -> web.Response:
     return web.Response(body=model.model_dump_json().encode(), content_type="application/json")
+
+
+def prover_of(request: web.Request, identity: SigningKey) -> Prover:
+    """Return what proves answers to a request."""
+    bound = signing.answered_request(
+        request.headers[signing.SIGNATURE_HEADER],
+        method=request.method,
+        target=request.raw_path,
+        digest=request.headers.get(signing.DIGEST_HEADER, ""),
+        content_type=request.headers.get("content-type", ""),
+    )
+    return Prover(bound, identity)
 
 
 def strangers(response: web.Response) -> web.Response:

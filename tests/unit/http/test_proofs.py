@@ -48,9 +48,19 @@ def secret_of(at: Border) -> bytes:
     return gateway.root.agent(gateway.agent).namespace_secret(gateway.agent, FIRST_GENERATION)
 
 
+def request_of(sent: httpx.Request) -> bytes:
+    return signing.answered_request(
+        sent.headers[signing.SIGNATURE_HEADER],
+        method=sent.method,
+        target=sent.url.raw_path.decode(),
+        digest=sent.headers.get(signing.DIGEST_HEADER, ""),
+        content_type=sent.headers.get("content-type", ""),
+    )
+
+
 def verifier(at: Border, answer: httpx.Response) -> Verifier:
     identity = at.relayer.fleet.current().identity
-    return Verifier(answer.request.headers[signing.SIGNATURE_HEADER], identity, answer_key(secret_of(at)))
+    return Verifier(request_of(answer.request), identity, answer_key(secret_of(at)))
 
 
 def proven(at: Border, answer: httpx.Response) -> int:
@@ -185,8 +195,8 @@ async def test_events_are_proven_by_comments_among_them(at):
             read += chunk
             if b"event: remembered" in read and read.endswith(b"\n\n") and read.count(b": proof ") == 2:
                 break
-    prover = Prover(headers[signing.SIGNATURE_HEADER], at.relayer.acceptance._keys.identity)
-    prover.opened(answer_key(secret_of(at)))
+    prover = Prover(request_of(answer.request), at.relayer.acceptance._keys.identity)
+    prover.accepted(answer_key(secret_of(at)))
     *parts, _ = re.split(rb": proof [A-Za-z0-9_-]+\n\n", read)
     assert read == b"".join(map(prover.comment, parts))
     assert PROOF_HEADER not in answer.headers

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from doubles.scripted_chat import ScriptedChat
 
 from relayer.domain.operations import Erase
 from relayer.errors import ModelAnswerUnusable, ModelUnavailable, QueueFull
@@ -17,7 +18,6 @@ from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, Mode
 from relayer.lib.scheduler import Scheduler
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.context import FactWork
-from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze, get_job
 from relayer.use_cases.memories import forget_memory, list_memories
 from relayer.use_cases.recall import recall

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from doubles.scripted_chat import ScriptedChat
 from test_fact_jobs import ended, listed, look, working
 
 from relayer.domain.operations import Erase, Origin
@@ -15,7 +16,6 @@ from relayer.extraction.llm.summariser import Summariser
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.context import FactWork
-from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze
 from relayer.wire import codec as ulid
 from relayer.wire.schemas import AnalyzeRequest

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.errors import StoreUnavailable
 from relayer.lib.scheduler import OnError, Periodic, Scheduler, Wake
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.seeded_randomness import SeededRandomness
 
 
 class World:

@@ -6,6 +6,7 @@ import asyncio
 from itertools import count
 
 import msgspec
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
@@ -19,7 +20,6 @@ from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.log.replica import Replica
 from relayer.ports import Found, ObjectStore
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.seeded_randomness import SeededRandomness
 
 ACCOUNT = "0x" + "ab" * 32
 OTHER_ACCOUNT = "0x" + "cd" * 32

@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+from doubles.stepping_store import Fate, SteppingStore
 from erasing_world import ErasingWorld
 from log_world import ACCOUNT, World, compact, manifest_in, plain, put, settle, write_manifest
 
@@ -15,7 +16,6 @@ from relayer.log.objects import TRUST_MS, Layout
 from relayer.log.replica import Replica
 from relayer.ports import ObjectStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 HOUR = GRACE_MS / 1000
 

@@ -2,6 +2,8 @@ import asyncio
 import dataclasses
 
 import pytest
+from doubles.faulty_store import Faults, FaultyStore
+from doubles.stepping_store import Fate, SteppingStore
 from log_world import World, compact, drop_slots, entry, put, settle, store_entry
 
 from relayer.domain.operations import (
@@ -29,9 +31,7 @@ from relayer.errors import (
 from relayer.log.namespace_log import CommitterLimits
 from relayer.log.replica import Consistency, Replica
 from relayer.ports import CreateOutcome, Found, Throttled
-from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 
 class FailingOnce:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from doubles.stepping_store import Fate, SteppingStore
 from log_world import World, compact, drop_slots, entry, manifest_in, plain, put, settle, store_entry
 
 from relayer.domain.operations import Erase, Forget, JobAccepted, JobFinished, Origin, Result
@@ -14,7 +15,6 @@ from relayer.log.objects import TRUST_MS, Layout
 from relayer.log.replica import Consistency, Replica
 from relayer.ports import Found
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 TINY = CompactionLimits(entries=1)
 

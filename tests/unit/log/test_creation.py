@@ -1,6 +1,8 @@
 import asyncio
 
 import pytest
+from doubles.faulty_store import Faults, FaultyStore
+from doubles.stepping_store import Fate, SteppingStore
 from log_world import ACCOUNT, KEYS, OTHER_ACCOUNT, SECRET, World, new, settle
 
 from relayer.domain.namespace import Custody, Manifest, Pointer, PointerState
@@ -14,9 +16,7 @@ from relayer.errors import (
 from relayer.log import creation
 from relayer.log.objects import Layout, ObjectSealer
 from relayer.ports import Found
-from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 WRITES = ("create", "swap", "delete")
 

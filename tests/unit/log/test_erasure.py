@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from doubles.stepping_store import Fate, SteppingStore
 from erasing_world import CANARY, HOUR, ErasingWorld, canary, erase
 from log_world import ACCOUNT, compact, entry, manifest_in, plain, put, store_entry
 
@@ -17,7 +18,6 @@ from relayer.log.objects import Layout
 from relayer.log.replica import Replica
 from relayer.ports import SwapOutcome
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 
 @pytest.fixture

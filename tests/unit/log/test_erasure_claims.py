@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from doubles.seeded_randomness import SeededRandomness
+
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
 from relayer.log.erasure.reports import ErasureReports
 from relayer.log.objects import LogPorts
-from relayer.testing.seeded_randomness import SeededRandomness
 
 ACCOUNT, NAME, REQUEST = f"0x{7:064x}", "memwal/notes", b"r" * 16
 

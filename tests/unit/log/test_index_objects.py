@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from doubles.stepping_store import Fate, SteppingStore
 from log_world import World, compact, manifest_in, plain, put, settle
 
 from relayer.domain.namespace import Manifest, Position
@@ -17,7 +18,6 @@ from relayer.log.index_file import IndexBuilder, IndexObjects, Part, model_tag
 from relayer.log.replica import Replica, Start
 from relayer.ports import EmbeddingModel, Found, ObjectStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 MODEL = EmbeddingModel("model", "ab" * 32, 8)
 OTHER = EmbeddingModel("other", "cd" * 32, 8)

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from doubles.stepping_store import Fate, SteppingStore
 from log_world import ACCOUNT, World, manifest_in, settle
 
 from relayer.log.objects import ManifestView
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 
 def view(world: World, store: SteppingStore) -> ManifestView:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
+from doubles.stepping_store import Fate, SteppingStore
 from erasing_world import HOUR, ErasingWorld
 from log_world import ACCOUNT, SECRET, compact, manifest_in, new, put, settle, write_manifest
 
@@ -17,7 +18,6 @@ from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
 from relayer.log.objects import Layout
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 
 @pytest.fixture

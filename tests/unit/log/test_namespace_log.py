@@ -1,4 +1,5 @@
 import pytest
+from doubles.faulty_store import FaultyStore
 from log_world import ACCOUNT, SECRET, World, compact, drop_slots, put
 
 from relayer.domain.operations import Result
@@ -6,7 +7,6 @@ from relayer.errors import StoreUnavailable
 from relayer.log import creation
 from relayer.log.namespace_log import Consistency, NamespaceLog
 from relayer.log.objects import TRUST_MS, Layout
-from relayer.testing.faulty_store import FaultyStore
 from relayer.testing.recording_store import RecordingStore
 
 

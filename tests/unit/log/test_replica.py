@@ -2,6 +2,8 @@ import asyncio
 
 import msgspec
 import pytest
+from doubles.faulty_store import Faults, FaultyStore
+from doubles.stepping_store import Fate, SteppingStore
 from log_world import World, compact, drop_slots, entry, manifest_of, put, settle, store_entry, write_manifest
 
 from relayer.domain.namespace import MANIFEST_FORMAT, Position
@@ -10,9 +12,7 @@ from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import Layout, PositionUnknown, RollbackDetected, digest_of
 from relayer.log.replica import DIGESTS_KEPT, Consistency
-from relayer.testing.faulty_store import Faults, FaultyStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import Fate, SteppingStore
 
 
 async def test_a_strong_read_sees_what_another_process_had_acknowledged(world: World) -> None:

@@ -4,6 +4,7 @@ import hashlib
 
 import msgspec
 import pytest
+from doubles.faulty_store import Faults, FaultyStore
 from log_world import OTHER_ACCOUNT, World, compact, manifest_in, put, write_manifest
 
 from relayer.domain.namespace import Manifest, SegmentRow
@@ -12,7 +13,6 @@ from relayer.errors import CorruptNamespace, UpgradeRequired
 from relayer.log.objects import Layout, LinkedEntry, ObjectSealer
 from relayer.log.segments import PAGE_BYTES, PackBuilder, PackPlace, open_pack, windows
 from relayer.ports import Found
-from relayer.testing.faulty_store import Faults, FaultyStore
 
 
 @pytest.fixture

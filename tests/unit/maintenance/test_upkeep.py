@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from doubles.stepping_store import SteppingStore
+
 from relayer.errors import RelayerError, StoreUnavailable
 from relayer.lib.scheduler import Scheduler
 from relayer.log.compactor import CompactionLimits
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
-from relayer.testing.stepping_store import SteppingStore
 from relayer.use_cases.erase import erase_namespace
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember

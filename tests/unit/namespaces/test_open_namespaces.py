@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from doubles.stepping_store import SteppingStore
 from index_world import opened_of
 
 from relayer.errors import CorruptNamespace, WrongNamespaceKey
@@ -13,7 +14,6 @@ from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.recording_store import RecordingStore
-from relayer.testing.stepping_store import SteppingStore
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest

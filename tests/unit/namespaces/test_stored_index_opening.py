@@ -10,6 +10,7 @@ import pytest
 from index_world import answers, do_something, opened_of, remember, replica, write_index
 
 from relayer.adapters.memory_store import MemoryStore
+from relayer.domain.facets import FACETS
 from relayer.domain.operations import Erase, Origin
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
@@ -132,15 +133,27 @@ async def test_an_index_of_another_model_is_ignored_and_replaced(house):
     await namespaces.close(1.0)
 
 
+async def test_an_index_that_lacks_a_facet_is_ignored_and_replaced(house, monkeypatch):
+    await remember(house, "I drink oat milk coffee")
+    await write_index(house)
+    assert (await opened_of(await replica(house))).from_index > 0
+    monkeypatch.setitem(FACETS, "namespace", "namespace")
+    other = await replica(house)
+    assert (await opened_of(other)).from_index == 0
+    assert any(facet == "namespace" for facet, _, _ in (await opened_of(other)).view.table.parts(()).facets)
+    await remember(other, "I play the piano")
+    assert await write_index(other)
+    assert (await opened_of(await replica(house))).from_index > 0
+
+
 async def test_an_index_shows_nothing_to_whoever_lacks_the_key(house):
     await remember(house, "canarytext of the harbour")
     await write_index(house)
     [key] = await _index_keys(house)
     data = await _bytes_of(house, key)
     opened = await opened_of(house)
-    row = opened.view.index.parts
     assert b"canarytext" not in data
-    [rows] = (await row()).dense.rows
+    [rows] = (await opened.view.index.pin().parts()).dense.rows
     assert rows
     assert rows not in data
 
@@ -248,31 +261,86 @@ async def test_a_failed_writing_is_not_tried_again_at_once(house):
     assert keeper.lost == 1
 
 
-async def test_what_is_remembered_while_an_index_is_written_is_recalled_and_is_in_no_half(house):
+@pytest.fixture
+def small_turns(monkeypatch):
+    """Work on the event loop gives others a turn at every step."""
+    monkeypatch.setattr("relayer.lib.turns._SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("small_turns")
+async def test_what_is_remembered_while_an_index_is_written_is_recalled_before_that_is_done(house):
     await remember(house, *(f"note {number} about tea" for number in range(70)))
     opened = await opened_of(house)
-    async with opened.freeze() as state:
-        seq = state.position.seq
-        writing = asyncio.create_task(remember(house, "the harbour froze"))
-        await opened.changed(5)
-        assert opened.log.position.seq > seq
-        assert len(opened.view) == 70
-        recalling = asyncio.create_task(_recalled(house, "harbour froze"))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not recalling.done()
-    await writing
-    assert (await recalling)[0] == "the harbour froze"
+    seq = opened.position.seq
+    writing = asyncio.create_task(opened.write_index())
+    await asyncio.sleep(0)
+    await remember(house, "the harbour froze")
+    assert (await _recalled(house, "harbour froze"))[0] == "the harbour froze"
+    assert not await _index_keys(house)
+    assert (await writing).seq == seq
+    other = await opened_of(await replica(house))
+    assert other.from_index == seq < other.position.seq
 
 
+@pytest.mark.usefixtures("small_turns")
+@pytest.mark.parametrize("seed", range(16))
+async def test_an_index_is_of_the_moment_at_which_it_was_begun_whatever_happens_meanwhile(house, seed):
+    rng = random.Random(seed)
+    writer = _over(house, MemoryStore(house.clock))
+    for again in (False, True):
+        for _ in range(rng.randrange(4, 14)):
+            await do_something(writer, rng)
+        opened = await opened_of(writer)
+        seq, writing = opened.position.seq, asyncio.create_task(opened.write_index())
+        await asyncio.sleep(0)
+        while not writing.done():
+            await do_something(writer, rng, erases=False)
+        assert (await writing).named
+        assert opened.position.seq > seq
+        by_index, by_log = _over(house, writer.store), _over(house, _WithoutIndexes(writer.store))
+        assert (await opened_of(by_index)).from_index == seq
+        assert await answers(by_index, seed) == await answers(by_log, seed) == await answers(writer, seed)
+        for one in (writer, by_log):
+            await one.ctx.namespaces.close(1.0)
+        # What came out of an index is written while it goes on, too.
+        writer = by_index
+        assert again or (await opened_of(writer)).from_index
+    await writer.ctx.namespaces.close(1.0)
+
+
+async def test_what_is_erased_while_an_index_is_written_is_in_none(house):
+    class _Waiting(RecordingStore):
+        async def create(self, key: str, data: bytes):
+            if "/index/" in key:
+                began.set()
+                await erased.wait()
+            return await super().create(key, data)
+
+    began, erased = asyncio.Event(), asyncio.Event()
+    other = _over(house, _Waiting(house.store))
+    await remember(other, "the canarytext is blue", "I drink coffee")
+    opened = await opened_of(other)
+    [record] = [one.id for one in opened.memories() if "canarytext" in one.record.text]
+    writing = asyncio.create_task(opened.write_index())
+    await began.wait()
+    await opened.log.append([Erase(Origin(b"a", b"nonce"), (record,))])
+    erased.set()
+    assert not (await writing).named
+    assert not await _index_keys(house)
+    await other.ctx.namespaces.close(1.0)
+
+
+@pytest.mark.usefixtures("small_turns")
 async def test_a_namespace_that_is_written_down_is_not_tended(house):
     house.embedder.down = True
     await remember(house, "the harbour froze")
     house.embedder.down = False
     opened = await opened_of(house)
-    async with opened.freeze():
-        await maintain(house.ctx)
-        assert opened.view.space.lacking
+    writing = asyncio.create_task(opened.write_index())
+    await asyncio.sleep(0)
+    await maintain(house.ctx)
+    assert opened.view.space.lacking
+    await writing
     await maintain(house.ctx)
     assert not opened.view.space.lacking
 

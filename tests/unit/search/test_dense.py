@@ -342,3 +342,18 @@ async def test_of_thousands_what_lies_apart_from_the_others_is_found():
         index.add(key, row)
     await index.maintain()
     assert [keys(index, query, 112) for query in queries] == [exact(rows, query, 112) for query in queries]
+
+
+async def test_what_was_pinned_is_stored_as_it_was_whatever_comes_goes_and_takes_its_place():
+    rows = vectors(60)
+    index = filled(rows[:40])
+    pinned = index.pin()
+    index.remove(3)
+    index.remove(39)
+    index.add(7, rows[50])
+    for key in range(40, 60):
+        index.add(key, rows[key])
+    stored = DenseIndex.of_parts(DIMENSION, await pinned.parts())
+    assert sorted(stored.keys()) == list(range(40))
+    for key in range(40):
+        np.testing.assert_allclose(stored.row(key), rows[key], atol=1e-3)

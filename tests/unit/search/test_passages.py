@@ -84,7 +84,7 @@ async def test_what_is_removed_is_not_found_by_a_passage_and_leaves_no_word(inde
     index.remove(0)
     assert not found(index, UP, "violin trunk")
     await index.maintain(purge=True)
-    assert b"violin" not in (await index.parts()).passage_words.terms
+    assert b"violin" not in (await index.pin().parts()).passage_words.terms
 
 
 async def test_what_was_removed_and_put_again_keeps_its_new_words(index):
@@ -95,13 +95,13 @@ async def test_what_was_removed_and_put_again_keeps_its_new_words(index):
     index.put_passage(0, 800, "the cello is in the trunk")
     await index.maintain()
     assert found(index, None, "cello trunk")[0].passage == 800
-    assert b"violin" not in (await index.parts()).passage_words.terms
+    assert b"violin" not in (await index.pin().parts()).passage_words.terms
 
 
 async def test_a_stored_index_finds_by_passages_as_before(index):
     put_note(index)
     index.put_passage(0, 800, "the violin is in the trunk")
-    again = MemoryIndex.of_parts(4, CALIBRATION, await index.parts())
+    again = MemoryIndex.of_parts(4, CALIBRATION, await index.pin().parts())
     for query in ((UP, None), (None, "violin trunk"), (NORTH, "violin")):
         assert found(again, *query) == found(index, *query)
 
@@ -109,9 +109,9 @@ async def test_a_stored_index_finds_by_passages_as_before(index):
 async def test_a_stored_passage_of_no_memory_is_refused(index):
     put_note(index)
     index.put(1, UP, "the tide is out")
-    parts = await index.parts()
+    parts = await index.pin().parts()
     index.remove(0)
-    others = await index.parts()
+    others = await index.pin().parts()
     with pytest.raises(ValueError, match="of no memory"):
         MemoryIndex.of_parts(4, CALIBRATION, others._replace(passages=parts.passages))
 

@@ -63,7 +63,7 @@ async def test_it_answers_alike_at_once_and_after_more_changes(seed):
     built = MemoryIndex(DIMENSION, calibration)
     for _ in range(rng.randrange(60)):
         _change(rng, built)
-    stored = MemoryIndex.of_parts(DIMENSION, calibration, await built.parts())
+    stored = MemoryIndex.of_parts(DIMENSION, calibration, await built.pin().parts())
     for _ in range(20):
         one, other = _answers(rng, built, stored)
         assert one == other
@@ -75,9 +75,9 @@ async def test_an_index_stored_twice_is_stored_alike():
     built = MemoryIndex(DIMENSION, _calibration())
     for _ in range(50):
         _change(rng, built)
-    parts = await built.parts()
+    parts = await built.pin().parts()
     stored = MemoryIndex.of_parts(DIMENSION, built.calibration, parts)
-    assert await stored.parts() == parts
+    assert await stored.pin().parts() == parts
 
 
 async def test_a_graph_comes_back_with_its_rows_and_goes_on_growing():
@@ -88,7 +88,7 @@ async def test_a_graph_comes_back_with_its_rows_and_goes_on_growing():
     await built.maintain()
     for key in range(60, 70):
         built.add(key, search_row(_vector(rng), None))
-    parts = await built.parts()
+    parts = await built.pin().parts()
     stored = DenseIndex.of_parts(DIMENSION, parts, crossover=20)
     assert [len(rows) for rows in parts.rows] == [10 * DIMENSION * 2]
     for index in (built, stored):
@@ -108,7 +108,7 @@ async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searche
     await built.maintain()
     for key, row in enumerate(rows[60:], 60):
         built.add(key, row)
-    parts = await built.parts()
+    parts = await built.pin().parts()
     assert parts.graph
     exact = DenseIndex(DIMENSION, crossover=100)
     for key, row in enumerate(rows):
@@ -119,7 +119,7 @@ async def test_a_stored_graph_of_few_memories_gives_back_its_rows_and_is_searche
     for _ in range(10):
         query = _vector(rng)
         assert stored.search(query, 9) == exact.search(query, 9)
-    assert not (await stored.parts()).graph
+    assert not (await stored.pin().parts()).graph
 
 
 async def test_what_was_removed_is_not_stored_not_even_in_a_graph():
@@ -130,7 +130,7 @@ async def test_what_was_removed_is_not_stored_not_even_in_a_graph():
         built.add(key, row)
     await built.maintain()
     built.remove(7)
-    parts = await built.parts()
+    parts = await built.pin().parts()
     erased = rows[7].astype("<f2").tobytes()
     [kept] = map(bytes, parts.rows)
     assert erased not in bytes(parts.keys) + bytes(parts.graph) + kept
@@ -146,7 +146,7 @@ async def test_a_null_that_was_measured_is_not_measured_again_until_its_sample_c
     for key in range(260):
         built.put(key, search_row(_vector(rng), None), _text(rng))
     await built.measure_null()
-    stored = MemoryIndex.of_parts(DIMENSION, _calibration(), await built.parts())
+    stored = MemoryIndex.of_parts(DIMENSION, _calibration(), await built.pin().parts())
     assert not stored.null_is_due
     assert stored.search(_vector(random.Random(1)), "tea", 3) == built.search(
         _vector(random.Random(1)), "tea", 3
@@ -160,7 +160,7 @@ async def test_a_null_that_was_not_measured_is_due():
     built = MemoryIndex(DIMENSION, _calibration())
     for key in range(260):
         built.put(key, search_row(_vector(rng), None), _text(rng))
-    assert MemoryIndex.of_parts(DIMENSION, _calibration(), await built.parts()).null_is_due
+    assert MemoryIndex.of_parts(DIMENSION, _calibration(), await built.pin().parts()).null_is_due
 
 
 @pytest.mark.parametrize("part", ["counts", "slots", "weights", "document_terms", "keys", "lengths", "terms"])
@@ -168,7 +168,7 @@ async def test_terms_that_do_not_fit_each_other_are_refused(part):
     built = LexicalIndex()
     built.put(1, "tea in oslo")
     built.put(2, "coffee in lisbon")
-    parts = await built.parts()
+    parts = await built.pin().parts()
     cut = bytes(getattr(parts, part))[:-8]
     with pytest.raises(ValueError):
         LexicalIndex.of_parts(parts._replace(**{part: cut}))
@@ -177,7 +177,7 @@ async def test_terms_that_do_not_fit_each_other_are_refused(part):
 async def test_vectors_of_another_dimension_or_number_are_refused():
     built = DenseIndex(DIMENSION)
     built.add(1, search_row(np.eye(DIMENSION, dtype=np.float32)[0], None))
-    parts = await built.parts()
+    parts = await built.pin().parts()
     for dimension, wrong in ((DIMENSION + 1, parts), (DIMENSION, parts._replace(keys=b""))):
         with pytest.raises(ValueError):
             DenseIndex.of_parts(dimension, wrong)

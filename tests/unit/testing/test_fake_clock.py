@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from doubles.seeded_randomness import SeededRandomness
 
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.seeded_randomness import SeededRandomness
 
 
 async def test_time_stands_still_until_it_is_moved() -> None:

@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from doubles.scripted_chat import ScriptedChat
 
 from relayer.errors import DeadlineExceeded, ModelAnswerUnusable, ModelUnavailable, QueueFull, Refused
 from relayer.lib.job_queue import DailyLimits, ModelBudget
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import ChatWork
-from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.insight import active_prompt, active_recall, ask
 from relayer.use_cases.remember import remember
 from relayer.wire.memories import ActiveRecallRequest, AskRequest

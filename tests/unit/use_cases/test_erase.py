@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from doubles.scripted_chat import ScriptedChat
 
 from relayer.domain.bodies import take_out
 from relayer.domain.namespace import Custody
@@ -29,7 +30,6 @@ from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.context import FactWork
 from relayer.ports import Found
 from relayer.search.terms import indexed_text
-from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze, get_job
 from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure
 from relayer.use_cases.lifecycle import delete, supersede

@@ -7,13 +7,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from doubles.scripted_chat import ScriptedChat
 
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.jobs.worker import working
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.lib.scheduler import Scheduler
 from relayer.namespaces.context import FactWork
-from relayer.testing.scripted_chat import ScriptedChat
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.memories import forget_memory

@@ -8,15 +8,10 @@ import pytest
 from index_world import opened_of, replica, write_index
 
 from relayer.domain.operations import (
-    DIALOGUE,
-    Dialogue,
     Erase,
     Kind,
     Origin,
     Record,
-    Source,
-    decode_record,
-    encode_record,
 )
 from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import analyze
@@ -383,11 +378,3 @@ async def test_a_stored_index_has_it(house):
     await erase(again, answer.memories[-1].id)
     assert first not in ids_of(again)
     assert await lines(again) == []
-
-
-def test_a_record_is_encoded_as_ever_and_a_turn_after_it():
-    plain = Record(b"i" * 16, "n", "a text", source=Source(transcript=DIALOGUE))
-    assert type(decode_record(encode_record(plain))) is Record
-    turn = Dialogue(b"i" * 16, "n", "", source=Source(transcript=DIALOGUE))
-    assert decode_record(encode_record(turn)) == turn
-    assert encode_record(plain)[0:3] == b"\xdc\x00\x17"

@@ -9,15 +9,28 @@ from nacl.signing import SigningKey
 from wire_vectors import vectors
 
 from relayer.wire.errors import NotAccepted, UnsealError
-from relayer.wire.signing import BODY_OVERHEAD, Prover, Verifier, answer_key, open_body, seal_body
+from relayer.wire.signing import (
+    BODY_OVERHEAD,
+    Prover,
+    Verifier,
+    answer_key,
+    answered_request,
+    open_body,
+    seal_body,
+)
 
 FROZEN = vectors("proofs")
 IDENTITY = SigningKey(bytes(32))
 KEY = bytes(range(32))
 
 
+def request_of(row):
+    names = ("method", "target", "digest", "content_type")
+    return answered_request(row["signature"], **{name: row[name] for name in names})
+
+
 def verifier(row):
-    return Verifier(row["request"], bytes.fromhex(row["identity"]), bytes.fromhex(row["key"]))
+    return Verifier(request_of(row), bytes.fromhex(row["identity"]), bytes.fromhex(row["key"]))
 
 
 async def lines_of(check, body, *, cut=7, most=10_000):
@@ -42,7 +55,12 @@ def test_the_key_of_answers_comes_from_the_namespaces_secret(row):
 
 @pytest.mark.vectors("proofs", "proves")
 def test_what_proves_an_answer_does_so_for_ever(row):
-    verifier(row).check(row["proof"], row["status"], bytes.fromhex(row["body"]))
+    assert verifier(row).check(row["proof"], row["status"], bytes.fromhex(row["body"])) is True
+
+
+@pytest.mark.vectors("proofs", "proves_refusals")
+def test_a_refusal_from_before_acceptance_is_proven_and_known_as_one(row):
+    assert verifier(row).check(row["proof"], row["status"], bytes.fromhex(row["body"])) is False
 
 
 @pytest.mark.vectors("proofs", "refused")
@@ -70,24 +88,24 @@ async def test_no_line_of_a_stream_is_believed_before_its_proof(row):
 
 
 def test_events_are_proven_in_a_comment():
-    prover = Prover(FROZEN["proves"][0]["request"], IDENTITY)
-    prover.opened(bytes.fromhex(FROZEN["proves"][0]["key"]))
+    prover = Prover(request_of(FROZEN["proves"][0]), IDENTITY)
+    prover.accepted(bytes.fromhex(FROZEN["proves"][0]["key"]))
     assert prover.comment(b"event: remembered\ndata: {}\n\n").decode() == FROZEN["events"]
 
 
 async def test_lines_that_wait_for_a_proof_take_bounded_room():
-    check = Verifier("r", bytes(IDENTITY.verify_key), KEY)
+    check = Verifier(b"r", bytes(IDENTITY.verify_key), KEY)
     assert await lines_of(check, b"x" * 101, most=100) == ([], True)
-    prover = Prover("r", IDENTITY)
-    prover.opened(KEY)
+    prover = Prover(b"r", IDENTITY)
+    prover.accepted(KEY)
     long = b"".join(prover.line(b"x" * 30 + b"\n") for _ in range(9))
     assert await lines_of(check, long, most=100) == ([b"x" * 30] * 9, False)
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80), st.integers(100, 599), st.integers(100, 599))
 def test_a_proof_is_of_one_status_and_one_body(body, other, status, other_status):
-    prover, check = Prover("r", IDENTITY), Verifier("r", bytes(IDENTITY.verify_key), KEY)
-    prover.opened(KEY)
+    prover, check = Prover(b"r", IDENTITY), Verifier(b"r", bytes(IDENTITY.verify_key), KEY)
+    prover.accepted(KEY)
     proof = prover.whole(status, body)
     check.check(proof, status, body)
     if (body, status) != (other, other_status):
@@ -98,7 +116,7 @@ def test_a_proof_is_of_one_status_and_one_body(body, other, status, other_status
 @given(st.text(max_size=100))
 def test_a_header_from_anywhere_proves_nothing(proof):
     with pytest.raises(NotAccepted):
-        Verifier("r", bytes(IDENTITY.verify_key), KEY).check(proof, 200, b"")
+        Verifier(b"r", bytes(IDENTITY.verify_key), KEY).check(proof, 200, b"")
 
 
 @pytest.mark.vectors("sealed_bodies", "opens")

@@ -30,7 +30,7 @@ def opened(clock):
     breaker = RelayerBreaker(clock)
     for _ in range(3):
         breaker.check()
-        breaker.failed()
+        breaker.failed_by(None)
     return breaker
 
 
@@ -59,7 +59,7 @@ def test_a_trial_that_succeeds_lets_everybody_through(opened, clock):
 def test_a_trial_that_fails_begins_another_pause(opened, clock):
     clock.at += 60
     opened.check()
-    opened.failed()
+    opened.failed_by(None)
     clock.at += 59
     with pytest.raises(RelayerUnreachable):
         opened.check()
@@ -68,8 +68,8 @@ def test_a_trial_that_fails_begins_another_pause(opened, clock):
 def test_a_success_in_between_starts_the_count_again(clock):
     breaker = RelayerBreaker(clock)
     for _ in range(5):
-        breaker.failed()
-        breaker.failed()
+        breaker.failed_by(None)
+        breaker.failed_by(None)
         breaker.succeeded()
     breaker.check()
     assert breaker.remaining == 0

@@ -146,7 +146,7 @@ async def test_when_the_relayer_is_back_for_one_it_is_asked_again_for_all(wire, 
         outbox.put(item(namespace))
     breaker = patient._client.breaker
     for _ in range(3):
-        breaker.failed()
+        breaker.failed_by(None)
     assert not await patient.flush(10)
     breaker.succeeded()
     outbox.put(item("third"))

@@ -1,0 +1,1 @@
+"""Stand-ins for what a relayer gets from outside: stores that fail, scripted language models, repeatable randomness."""

@@ -1,0 +1,99 @@
+"""A namespace answers while its index is written, however large it is."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+
+import numpy as np
+import pytest
+
+from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.testing.local_relayer import LocalRelayer, local_relayer
+
+DIMENSION = 384
+AT_ONCE = 100
+# From so many memories on an index takes longer to write than so many calls, however busy the machine is: of calls that wait
+# for it, there are one or two, and one takes nearly as long.
+LEAST, CALLS = 4_000, 5
+_WORDS = (
+    "harbour",
+    "kettle",
+    "piano",
+    "winter",
+    "bicycle",
+    "garden",
+    "lisbon",
+    "coffee",
+    "compass",
+    "letter",
+)
+
+
+class Caller:
+    """Remembers and recalls over HTTP, with vectors of its own."""
+
+    def __init__(self, relayer: LocalRelayer) -> None:
+        self._relayer = relayer
+        self._random = np.random.default_rng(1)
+        self.count = 0
+
+    def _vector(self) -> str:
+        row = self._random.standard_normal(DIMENSION).astype(np.float32)
+        return base64.b64encode((row / np.linalg.norm(row)).astype("<f4").tobytes()).decode()
+
+    async def remember(self, how_many: int) -> None:
+        chosen = self._random.integers(0, len(_WORDS), (how_many, 8))
+        items = [
+            {
+                "text": f"note {self.count + at} of {' '.join(_WORDS[word] for word in words)}",
+                "vector": self._vector(),
+            }
+            for at, words in enumerate(chosen)
+        ]
+        answer = await self._relayer.call("POST", "/v1/memories", {"items": items})
+        assert answer.status_code < 300, answer.text
+        self.count += how_many
+
+    async def recall(self) -> None:
+        body = {"query": f"note {self.count - 1}", "vector": self._vector(), "limit": 5, "floor": 0}
+        answer = await self._relayer.call("POST", "/v1/recall", body)
+        assert answer.status_code < 300, answer.text
+        assert answer.json()["considered"] == self.count
+
+    async def waits(self, task: asyncio.Task[object]) -> list[float]:
+        """Remember and recall until a task is done; returns how many seconds each took together."""
+        waits = []
+        while not task.done():
+            began = time.perf_counter()
+            await self.remember(1)
+            await self.recall()
+            waits.append(time.perf_counter() - began)
+        return waits
+
+
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param(8_000, marks=pytest.mark.tier("all")),
+        pytest.param(100_000, marks=[pytest.mark.tier("prove"), pytest.mark.timeout(3600)]),
+    ],
+)
+async def test_writes_and_recalls_go_on_through_every_write_of_an_index(most):
+    async with local_relayer(embedder=HashingEmbedder(DIMENSION), rate_limits="off") as relayer:
+        caller = Caller(relayer)
+        written = LEAST // 2
+        while written < most:
+            while caller.count < min(most, 2 * written):
+                await caller.remember(AT_ONCE)
+            written = caller.count
+            [opened] = relayer.relayer.context.namespaces.all()
+            began = time.perf_counter()
+            writing = asyncio.create_task(opened.write_index())
+            waits = await caller.waits(writing)
+            took = time.perf_counter() - began
+            assert (await writing).records >= written
+            said = f"{written} memories, index in {took:.2f} s, calls in {[round(wait, 3) for wait in waits]}"
+            assert len(waits) >= CALLS, said
+            assert max(waits) < took / 2, said
