@@ -261,6 +261,9 @@ async def forget(call: CompatCall) -> Reply:
     """``POST /api/forget`` and ``/api/clear-namespace``: the namespace is erased, and its name is free."""
     body = call.body(contract.NamespaceBody)
     access, context = call.caller.access(body.namespace), call.to.context
+    # What is claimed is kept for the account, which counts as one from then on.
+    if await call.to.accounts.make(access.account, access.principal.peer):
+        call.to.quotas.begin(access.account)
     # A repetition at another process, which has not seen the nonce, must not erase what was stored since.
     request = hashlib.sha256(access.principal.author + access.principal.nonce).digest()[:16]
     async with call.deadline.step("report"):

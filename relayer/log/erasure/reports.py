@@ -69,6 +69,11 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
     destroyed_at: int = 0
     confirmed_at: int = 0
 
+    @property
+    def is_claim(self) -> bool:
+        """Whether nothing was erased under this id: the report stands for a request (`ErasureReports.claim`)."""
+        return self.stage is Stage.CONFIRMED and not self.confirmed_at
+
 
 class _ReportFormat(msgspec.Struct, frozen=True, array_like=True):
     format: int
@@ -133,6 +138,7 @@ class ErasureReports:
         """Return whether a request to erase a namespace, known by 16 bytes, is seen for the first time.
 
         The claim is a confirmed report of an incarnation that never was: whichever relayer the request is repeated at finds it.
+        The walk over the store deletes it a day later, when no signature of that time is accepted any more.
 
         Raises:
             StoreUnavailable: it is not sure whether it is written.
