@@ -23,7 +23,6 @@ from bench.memory import resident_memory
 from bench.quality import recall_quality
 from bench.report import Lab, Section, machine, show, write
 from bench.turns import lived_turns
-from bench.workers import worker_rates
 from bench.writes import write_rates
 
 __all__ = ["Part", "main"]
@@ -37,7 +36,6 @@ class Part(StrEnum):
     WRITES = "writes"
     QUALITY = "quality"
     MEMORY = "memory"
-    WORKERS = "workers"
     TURNS = "turns"
     AGAINST = "against"
 
@@ -48,7 +46,6 @@ _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
     Part.WRITES: write_rates,
     Part.QUALITY: recall_quality,
     Part.MEMORY: resident_memory,
-    Part.WORKERS: worker_rates,
     Part.TURNS: lived_turns,
     Part.AGAINST: against_commit,
 }

@@ -426,7 +426,11 @@ class Toolbox:
             said = read_transcript(turn.host.transcripts, asked.path, anchor=asked.anchor, turns=asked.turns)
         except NoSuchLog as absent:
             said = await read_kept(self._client, asked, absent, turn)
-        lines = [escape(redact(line).text) for line in said.split("\n")]
+        lines = []
+        for line in said.split("\n"):
+            # The label in front of a message is ours; what follows is not.
+            label, is_message, text = line.partition("]: ") if line.startswith("[") else ("", "", line)
+            lines.append(f"{label}{is_message}{escape(redact(text).text)}")
         if _is_group(asked.path):
             # The log of a group does not say which member spoke.
             lines = [re.sub(r"^\[User\]:", "[A member]:", line) for line in lines]

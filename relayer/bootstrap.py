@@ -12,7 +12,6 @@ from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.relayer_check import check_relayer_key
-from relayer.adapters.local_embedder.runtime import give_back
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
@@ -34,7 +33,6 @@ from relayer.http.server import RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
-from relayer.lib.shared import Shared
 from relayer.lib.work import EmbeddingShares, WorkPool
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
@@ -59,13 +57,11 @@ from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
 from relayer.wire.schemas import VersionResponse
-from relayer.worker_line import WorkerLine
 
 STOP_SECONDS = 10.0
 API_VERSION = "1"
 MIN_CLIENT_VERSION = "0.1.0"
 _EXPIRY_SECONDS = 15.0
-_MEMORY_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,6 @@ async def build(
     embedder: Embedder | None = None,
     clock: Clock | None = None,
     randomness: Randomness | None = None,
-    line: WorkerLine | None = None,
 ) -> AsyncIterator[Relayer]:
     """Put a relayer together, with its background work running, and take it apart again.
 
@@ -105,7 +100,6 @@ async def build(
         embedder: instead of the local model; closed by the caller.
         clock: instead of the machine's.
         randomness: instead of the machine's.
-        line: to the supervisor, where this is one of several workers; None for a relayer that is one process.
 
     Raises:
         ConfigurationError: the model is missing.
@@ -113,23 +107,20 @@ async def build(
         StoreError: the store cannot be used, or does not keep its promises.
     """
     clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
-    seat = None if line is None else line.seat
-    shared = None if seat is None else seat.shared
-    tried = seat is not None and not seat.anew
     async with AsyncExitStack() as stack:
         if store is None:
-            store = await open_store(settings, clock, tried=tried)
+            store = await open_store(settings, clock)
             stack.push_async_callback(store.close)
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
         ports = ports_over(metered, settings, relayer_key, clock, randomness)
         await check_relayer_key(ports)
-        if settings.store is not None and not tried:
+        if settings.store is not None:
             await check_promises(settings, ports)
         fleet = FleetKeys(ports, partial(_warn, "fleet_keys_left"))
         await fleet.start()
         readiness = Readiness(ports, fleet)
-        models = Models(settings, clock, randomness, readiness, stack, shared)
+        models = Models(settings, clock, randomness, readiness, stack)
         if embedder is None:
             embedder = await models.embedder()
         former = models.former(embedder)
@@ -138,9 +129,7 @@ async def build(
             former and EmbeddingShares(MeteredEmbedder(former, metrics.observe_embedding)),
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
-        accounts = Accounts(
-            ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly), shared=shared
-        )
+        accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
         own = read_quotas(settings.quotas)
         # The operator names an account by the id that is shown; the same id may be one of gateways and one of MemWal's.
         also = {inner_account(account): quota for account, quota in own.items()}
@@ -150,7 +139,7 @@ async def build(
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await models.chat()
-        limits = Limits(clock, enabled=settings.rate_limits == "on", shared=shared)
+        limits = Limits(clock, enabled=settings.rate_limits == "on")
         context = Context(
             ports=ports,
             embedder=embedder,
@@ -175,7 +164,6 @@ async def build(
             metrics=metrics,
             traces=traces,
             port=port,
-            line=line,
         )
         scheduler = await stack.enter_async_context(Scheduler(clock, randomness, _report))
         metrics.counter(
@@ -183,11 +171,8 @@ async def build(
             "Failures beside the requests; the log says of what, and it is tried again.",
             scheduler.failures.total,
         )
-        is_first = seat is None or seat.is_first
-        _start_background(scheduler, relayer, settings.forget_inactive_days if is_first else 0)
+        _start_background(scheduler, relayer, settings.forget_inactive_days)
         scheduler.start(quotas.task)
-        if line is not None:
-            scheduler.start(Periodic("memory", _give_back_memory, _MEMORY_SECONDS))
         yield relayer
 
 
@@ -258,7 +243,6 @@ def _assemble(
     metrics: Metrics,
     traces: Traces | None,
     port: int,
-    line: WorkerLine | None,
 ) -> Relayer:
     async def revoked(account: str) -> None:
         acceptance.drop_keys_of(account)
@@ -267,7 +251,6 @@ def _assemble(
 
     accounts.on_revoked = revoked
     routes, version, clock = table(), _version(context), context.clock
-    shared = None if line is None else line.seat.shared
     acceptance = Acceptance(
         routes,
         authorities=accepted_authorities(
@@ -281,7 +264,6 @@ def _assemble(
         connections=Connections(_connection_limits(settings)),
         clock=clock,
         trusted=settings.trusted_proxy,
-        shared=shared,
     )
     page = MetricsPage(
         metrics,
@@ -290,10 +272,7 @@ def _assemble(
         token=find_metrics_token(settings),
         proxied=settings.behind_proxy,
         backed_up=partial(last_backup, context.ports),
-        gathered=None if line is None else line.page,
     )
-    if line is not None:
-        line.collect = page.families
     services = Services(
         context,
         accounts,
@@ -310,12 +289,11 @@ def _assemble(
         services,
         metrics=metrics,
         randomness=context.randomness,
-        compat=_compat(settings, services, acceptance, metrics, shared=shared),
+        compat=_compat(settings, services, acceptance, metrics),
         traces=traces,
     )
     indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
-    # One worker is enough for what is about all namespaces; what is about open ones, each does for its own.
-    idle = _idle(settings, context) if line is None or line.seat.is_first else None
+    idle = _idle(settings, context)
     relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
     metrics.build(version=version.version, model=version.model, extractor=version.extractor)
     _publish_gauges(metrics, relayer, settings)
@@ -324,12 +302,7 @@ def _assemble(
 
 
 def _compat(
-    settings: RelayerSettings,
-    native: Services,
-    acceptance: Acceptance,
-    metrics: Metrics,
-    *,
-    shared: Shared | None,
+    settings: RelayerSettings, native: Services, acceptance: Acceptance, metrics: Metrics
 ) -> CompatFront | None:
     """Return the front for MemWal's clients, where they are served."""
     if not settings.serves_memwal:
@@ -350,11 +323,9 @@ def _compat(
             Rates(*settings.compat_rates),
             context.clock,
             enabled=settings.rate_limits == "on",
-            shared=shared,
         ),
         window=Window(legacy=settings.compat_legacy),
         clock=context.clock,
-        shared=shared,
     )
     services = CompatServices(
         context,
@@ -438,10 +409,6 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
         tasks.append(forgetting_inactive(context, forget_inactive_days))
     for task in tasks:
         scheduler.start(task)
-
-
-async def _give_back_memory(_: OnError) -> None:
-    await asyncio.to_thread(give_back)
 
 
 def _report(task: str, error: BaseException) -> None:

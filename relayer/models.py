@@ -16,7 +16,6 @@ from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.http.health import Readiness
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
-from relayer.lib.shared import Shared
 from relayer.lib.work import EmbeddingShares, ShareLimits
 from relayer.namespaces.context import ChatWork, FactWork
 from relayer.ports import Clock, Embedder, Randomness
@@ -38,19 +37,6 @@ class _Remote(Protocol):
     async def close(self) -> None: ...
 
 
-def loaded_embedder(settings: RelayerSettings) -> Embedder | None:
-    """Load the local model of the settings, in the process whose memory others will share; None where it is behind an endpoint.
-
-    Raises:
-        ConfigurationError: it is missing.
-    """
-    if settings.embedder == "openai":
-        return None
-    local = LocalEmbedder(settings.embedder)
-    local.load_here()
-    return local
-
-
 @dataclass(frozen=True, slots=True)
 class Models:
     """Makes the models that settings name.
@@ -61,7 +47,6 @@ class Models:
         randomness: for jitter.
         readiness: shows which endpoints are away.
         stack: closes what was made.
-        shared_with: what this worker knows together with others; None for a process that is alone.
     """
 
     settings: RelayerSettings
@@ -69,7 +54,6 @@ class Models:
     randomness: Randomness
     readiness: Readiness
     stack: AsyncExitStack
-    shared_with: Shared | None = None
 
     async def embedder(self) -> Embedder:
         """Make the embedder; one that is away may come later, if its dimension is known.
@@ -119,7 +103,7 @@ class Models:
         chat = OpenAIChat(self._endpoint("model", settings.model_url, seconds), settings.model_name or "")
         await self._start("model", chat)
         daily = DailyLimits(settings.model_calls_per_day, settings.model_tokens_per_day)
-        return ChatWork(chat, ModelBudget(daily, self.shared_with), seconds, await self._fallback())
+        return ChatWork(chat, ModelBudget(daily), seconds, await self._fallback())
 
     async def _fallback(self) -> OpenAIChat | None:
         settings = self.settings

@@ -39,7 +39,21 @@ def product_version() -> str:
 
 
 def bind(settings: RelayerSettings) -> socket.socket:
-    """Take the port; nobody can connect before the site starts to listen.
+    """Take ``port``; nobody can connect before the site starts to listen.
+
+    Raises:
+        ConfigurationError: the address is not this machine's, or the port is taken.
+    """
+    return _bound(settings, "port", settings.port, shared=settings.reuse_port)
+
+
+def bind_monitoring(settings: RelayerSettings) -> socket.socket:
+    """Take ``monitoring_port``; raises as `bind`."""
+    return _bound(settings, "monitoring-port", settings.monitoring_port, shared=False)
+
+
+def _bound(settings: RelayerSettings, option: str, port: int, *, shared: bool) -> socket.socket:
+    """Return a socket that has a port.
 
     Raises:
         ConfigurationError: the address is not this machine's, or the port is taken.
@@ -47,18 +61,20 @@ def bind(settings: RelayerSettings) -> socket.socket:
     host = settings.host.strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ConfigurationError(f"--host: {settings.host} is not an address of this machine") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind(address)
     except OSError as error:
         listening.close()
         raise ConfigurationError(
-            f"--port: {settings.host}:{settings.port} cannot be used ({error.strerror}); is a relayer running already? "
+            f"--{option}: {settings.host}:{port} cannot be used ({error.strerror}); is a relayer running already? "
             "Choose another port"
         ) from error
     return listening
@@ -123,13 +139,6 @@ def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    return stop
-
-
-def stop_of_worker(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Return an event that SIGTERM sets, however often: a service manager may tell a whole group what its supervisor says, too."""
-    stop = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
     return stop
 
 

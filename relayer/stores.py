@@ -17,20 +17,19 @@ from relayer.settings.config import RelayerSettings, objects_directory
 from relayer.telemetry import log
 
 
-async def open_store(settings: RelayerSettings, clock: Clock, *, tried: bool = False) -> ObjectStore:
+async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
     """Open the store that the settings name; the caller closes it.
 
     Args:
         settings: checked.
         clock: for honest times.
-        tried: whether a process of this relayer has tried the file system already.
 
     Raises:
         StoreError: it cannot be used. A bucket is asked nothing yet.
     """
     address = settings.bucket
     if address is None:
-        return await DirectoryStore.open(objects_directory(settings.data), clock=clock, tried=tried)
+        return await DirectoryStore.open(objects_directory(settings.data), clock=clock)
     # boto3 takes its time and memory; a relayer over a directory has no use for it.
     from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
@@ -40,12 +39,6 @@ async def open_store(settings: RelayerSettings, clock: Clock, *, tried: bool = F
         endpoint_url=settings.endpoint_url,
         region=settings.region,
     )
-
-
-def preload(settings: RelayerSettings) -> None:
-    """Import what `open_store` will take, in the process whose memory others will share."""
-    if settings.bucket is not None:
-        import relayer.adapters.s3_store  # noqa: F401, PLC0415 - as in `open_store`
 
 
 def layout_of(settings: RelayerSettings) -> Layout:

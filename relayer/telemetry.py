@@ -78,14 +78,11 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     root.setLevel(max(number, logging.WARNING))
 
 
-def name_instance(port: int) -> None:
-    """Have every line from now on say which relayer it is of, by machine and port; the lines of several come together somewhere."""
+def name_instance(port: int, *, shared: bool = False) -> None:
+    """Add machine and port to every line from now on, and the process id where several processes share the port."""
     _instance["instance"] = f"{socket.gethostname()}:{port}"
-
-
-def name_worker(number: int) -> None:
-    """Have every line from now on say which worker of its relayer it is of."""
-    _instance["worker"] = number
+    if shared:
+        _instance["process"] = os.getpid()
 
 
 def name_request(request_id: str) -> None:

@@ -30,8 +30,7 @@ from relayer.errors import (
     StoreUnavailable,
     UpgradeRequired,
 )
-from relayer.lib.shared import Shared
-from relayer.lib.work import Buckets, Levels, Limit, take
+from relayer.lib.work import Buckets, Limit, take
 from relayer.log.objects import Layout, LogPorts
 from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
 from relayer.wire.errors import NotAccepted, UnsealError
@@ -100,7 +99,6 @@ _FRESH_SECONDS = 15.0
 _PATIENCE_SECONDS = 300.0
 _MOST_KNOWN = 10_000
 _SWAPS = 5
-_ALL, _UNCOUNTED = "", (-1.0, 0.0)
 _LOST = (
     "the object of this account is gone, and its memories are there: its operator puts it back (memrelay repair, or a "
     "backup), or its owner sends the list of revocations again (memrelay-gateway keys revoke)"
@@ -168,7 +166,6 @@ class Accounts:
         ports: the store of the account objects, and what reading them takes.
         served: the ids that are served; None serves every account, up to ``caps``.
         caps: see `AccountCaps`.
-        shared: what this worker knows together with others; None for a process that is alone.
 
     Attributes:
         on_revoked: told each account of which this replica learns that it took something back: opened keys must go.
@@ -180,7 +177,6 @@ class Accounts:
         *,
         served: frozenset[str] | None = None,
         caps: AccountCaps | None = None,
-        shared: Shared | None = None,
     ) -> None:
         self._ports = ports
         self._clock = ports.clock
@@ -189,12 +185,9 @@ class Accounts:
         self.on_revoked: Callable[[str], Awaitable[None]] | None = None
         self._known: LRUCache[str, _KnownAccount] = LRUCache(_MOST_KNOWN)
         hourly = float(self._caps.per_address_and_hour)
-        newcomers = None if shared is None else shared.levels.named("newcomers")
-        self._newcomers = Buckets(Limit(hourly, hourly / 3600), levels=newcomers)
+        self._newcomers = Buckets(Limit(hourly, hourly / 3600))
         # How many accounts there are, once they were counted.
-        self._totals: Levels = {} if shared is None else shared.levels.named("accounts_in_all")
-        # The counters of lists that a worker beside this one knows.
-        self._told = None if shared is None else shared.levels.named("revocations")
+        self._total: int | None = None
 
     def serves(self, account: str) -> bool:
         """Whether an account may come in at all; touches nothing."""
@@ -215,7 +208,6 @@ class Accounts:
             and self.serves(account)
             and self._age(known) < _FRESH_SECONDS
             and not _revoked(known, certificate)
-            and not self._is_behind(account, known)
         )
 
     async def admit(self, certificate: Certificate, *, revokes: bool = False) -> None:
@@ -236,10 +228,9 @@ class Accounts:
         if not self.serves(account):
             raise NotAccepted("account_not_served")
         known = self._entry(account)
-        behind = self._is_behind(account, known)
-        if behind or self._age(known) >= _FRESH_SECONDS:
+        if self._age(known) >= _FRESH_SECONDS:
             try:
-                await self._refresh(account, known, force=behind)
+                await self._refresh(account, known)
             except AccountLost:
                 if not revokes:
                     raise
@@ -380,16 +371,8 @@ class Accounts:
         return isinstance(await store.create(place, data), Created)
 
     async def _learnt(self, account: str, known: _KnownAccount, before: int) -> None:
-        if known.counter <= before:
-            return
-        if self._told is not None:
-            self._told[account] = (float(known.counter), self._clock.monotonic())
-        if self.on_revoked is not None:
+        if known.counter > before and self.on_revoked is not None:
             await self.on_revoked(account)
-
-    def _is_behind(self, account: str, known: _KnownAccount) -> bool:
-        """Whether another worker of this relayer knows a newer list: what it took back counts here from the next request on."""
-        return self._told is not None and self._told.get(account, (0.0, 0.0))[0] > known.counter
 
     def _entry(self, account: str) -> _KnownAccount:
         return self._known.setdefault(account, _KnownAccount())
@@ -514,17 +497,14 @@ class Accounts:
         return bool(address and self._caps.per_address_and_hour)
 
     async def _count(self) -> int:
-        total, _ = self._totals.get(_ALL, _UNCOUNTED)
-        if total < 0:
+        if self._total is None:
             listing = self._ports.store.list(self._ports.layout.at("acct/"))
-            total = len([info async for info in listing if info.key.endswith("/account")])
-            self._totals[_ALL] = float(total), self._clock.monotonic()
-        return int(total)
+            self._total = len([info async for info in listing if info.key.endswith("/account")])
+        return self._total
 
     def _add_to_total(self, accounts: int) -> None:
-        total, _ = self._totals.get(_ALL, _UNCOUNTED)
-        if total >= 0:
-            self._totals[_ALL] = max(0.0, total + accounts), self._clock.monotonic()
+        if self._total is not None:
+            self._total = max(0, self._total + accounts)
 
     def _key(self, account: str) -> str:
         return Layout.account(self._ports.keys.tag("account", account))

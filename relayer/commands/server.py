@@ -12,10 +12,10 @@ from pathlib import Path
 import typer
 
 from relayer import serving, stores
-from relayer.commands.console import NOT_WELL, UNAVAILABLE, Tell, explained
+from relayer.commands.console import NOT_WELL, UNAVAILABLE, Tell
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
+from relayer.launcher import launch
 from relayer.process import check_ready_file, cores
-from relayer.serving import Start
 from relayer.settings.config import MOST_WORKERS, PREFIX, load_settings
 from relayer.settings.keys import (
     find_relayer_key,
@@ -57,19 +57,7 @@ def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
     if workers == 1:
         _run(serving.serve(settings, say))
         return 0
-    from relayer import supervisor  # noqa: PLC0415 - for several workers only
-
-    return supervisor.supervise(settings, workers, say, _work)
-
-
-def _work(start: Start) -> int:
-    """Be one worker, which says itself why it cannot start; returns its exit code."""
-    try:
-        with explained():
-            _run(serving.work(start))
-    except typer.Exit as end:
-        return end.exit_code
-    return 0
+    return asyncio.run(launch(settings, flags, workers, say))
 
 
 def probe_store(flags: Mapping[str, object], *, as_json: bool) -> int:

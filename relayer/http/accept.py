@@ -25,7 +25,6 @@ from relayer.http.bodies import MAX_BODY, RequestBodies
 from relayer.http.limits import Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
-from relayer.lib.shared import Shared
 from relayer.lib.work import Deadline, OnBehalfOf, WorkPool, on_behalf_of
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
@@ -79,7 +78,6 @@ class Acceptance:
         connections: told which of them are worth keeping.
         clock: local time.
         trusted: proxies that are believed whom they forward.
-        shared: what this worker knows together with others; None for a process that is alone.
     """
 
     def __init__(
@@ -95,7 +93,6 @@ class Acceptance:
         connections: Connections,
         clock: Clock,
         trusted: Sequence[Network] = (),
-        shared: Shared | None = None,
     ) -> None:
         self.connections = connections
         self.unread = UnreadAnswers()
@@ -109,7 +106,7 @@ class Acceptance:
         self._texts = texts
         self._clock = clock
         self._trusted = trusted
-        self._seen = SeenReads(shared=None if shared is None else shared.reads)
+        self._seen = SeenReads()
         self._certificates: LRUCache[bytes, Certificate] = LRUCache(_CERTIFICATES)
         self._sealed_keys: TLRUCache[bytes, SealedKey] = TLRUCache(
             _SEALED_KEYS, ttu=lambda _, key, __: key.not_after, timer=lambda: clock.now_ms() // 1000

@@ -1,7 +1,7 @@
 """What one replica lets be taken of it: weighted requests, and answers that somebody does not read.
 
 The rates leave room for a gateway with many busy agents and hold off a client in a loop. Each replica counts for
-itself: behind a balancer over n replicas the effective limit is n times as high. The workers of one replica count together.
+itself: over n replicas, or n processes on one port, the effective limit is n times as high.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from aiohttp.web import BaseRequest
 
 from relayer.errors import QueueFull
 from relayer.http.problems import HttpProblem
-from relayer.lib.shared import Shared, SharedSlices
-from relayer.lib.work import Buckets, Levels, Limit, take
+from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
 from relayer.wire.signing import SKEW_SECONDS
 
@@ -100,17 +99,13 @@ class Limits:
         agent: Limit = AGENT,
         failures: Limit = FAILURES,
         strangers: Limit = STRANGERS,
-        shared: Shared | None = None,
     ) -> None:
-        def levels(table: str) -> Levels | None:
-            return None if shared is None else shared.levels.named(table)
-
         self._clock = clock
         self._enabled = enabled
-        self._accounts = Buckets(account, levels=levels("accounts"))
-        self._agents = Buckets(agent, levels=levels("agents"))
-        self._failures = Buckets(failures, levels=levels("failures"))
-        self._strangers = Buckets(strangers, levels=levels("strangers"))
+        self._accounts = Buckets(account)
+        self._agents = Buckets(agent)
+        self._failures = Buckets(failures)
+        self._strangers = Buckets(strangers)
 
     def charge(self, account: str, agent_key: bytes, cost: float) -> None:
         """Charge a request to its account and its agent, or to neither.
@@ -187,18 +182,16 @@ _MOST_SEEN = 1_000_000
 
 
 class SeenReads:
-    """Remembers reads until their signatures have run out, in slices of a minute.
+    """Remembers the reads that this process answered until their signatures have run out, in slices of a minute.
 
     A slice that was forgotten stays closed: if the clock is set back, signatures that ran out are good once more, and nothing tells a
     new one from a repetition. They are refused until the clock is past them; a step of less than four minutes closes nothing.
 
     Args:
-        most: of a process that is alone.
-        shared: where a relayer's workers remember together: what one of them answered, none answers again.
+        most: reads that are remembered at a time.
     """
 
-    def __init__(self, *, most: int = _MOST_SEEN, shared: SharedSlices | None = None) -> None:
-        self._shared = shared
+    def __init__(self, *, most: int = _MOST_SEEN) -> None:
         self._most = most
         self._slices: dict[int, set[bytes]] = {}
         self._count = 0
@@ -211,9 +204,6 @@ class SeenReads:
             HttpProblem: ``replayed``, or ``queue_full`` when there is no room, or the clock was set back: what cannot be remembered
                 is not served.
         """
-        if self._shared is not None:
-            self._note_together(self._shared, expires // _SLICE, agent_key[:16], nonce)
-            return
         if expires // _SLICE <= self._forgotten:
             wait = float((self._forgotten + 1) * _SLICE - expires)
             raise HttpProblem("queue_full", retry_after=wait, rule="clock_set_back")
@@ -234,14 +224,6 @@ class SeenReads:
 
     def __len__(self) -> int:
         return self._count
-
-    def _note_together(self, shared: SharedSlices, at: int, *read: bytes) -> None:
-        try:
-            is_new = shared.add(at, *read)
-        except QueueFull as error:
-            raise HttpProblem("queue_full", retry_after=error.retry_after, rule="seen_reads_full") from error
-        if not is_new:
-            raise HttpProblem("replayed")
 
     def _drop(self, now: int) -> None:
         for over in [at for at in self._slices if (at + 1) * _SLICE + SKEW_SECONDS < now]:

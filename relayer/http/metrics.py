@@ -1,18 +1,13 @@
-"""The metrics: what is counted, the store and the embedder that are watched for it, the page, and those of several workers as one.
-
-A counter never goes back: what a worker had counted when it was last asked stays in the sums after its end. What is a fact of one
-process, its memory and its files, is shown of each, with a label.
-"""
+"""The metrics of this process: what is counted, the store and the embedder that are watched for it, and the page."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from time import perf_counter
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +20,7 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from relayer.errors import StoreError
@@ -274,7 +269,7 @@ _METRICS_SECONDS = 1.0
 class MetricsPage:
     """The metrics for who may read them: whoever shows the token; without one, programs of this machine, unless ``proxied``.
 
-    Behind a proxy everybody comes from the proxy's address. ``gathered`` returns those of all workers, where there are several.
+    Behind a proxy everybody comes from the proxy's address.
     """
 
     def __init__(
@@ -286,9 +281,7 @@ class MetricsPage:
         token: str,
         proxied: bool,
         backed_up: Callable[[], Awaitable[int]],
-        gathered: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
-        self._gathered = gathered
         self._metrics = metrics
         self._backups = _LastBackup(clock, backed_up)
         metrics.gauge(
@@ -324,132 +317,12 @@ class MetricsPage:
         if self._clock.monotonic() - self._rendered_at >= _METRICS_SECONDS:
             # Before the checks are waited for: whoever asks meanwhile gets what there was.
             self._rendered_at = self._clock.monotonic() if self._rendered else self._rendered_at
-            self._rendered = await (self._own() if self._gathered is None else self._gathered())
+            self._rendered = await self._own()
             self._rendered_at = self._clock.monotonic()
         return self._rendered
 
-    async def families(self) -> list[Any]:
-        """Return what this process has to show, for the page of the relayer whose worker it is."""
-        await self._look()
-        return families_of(self._metrics.registry)
-
     async def _own(self) -> bytes:
-        await self._look()
-        return self._metrics.render()
-
-    async def _look(self) -> None:
         self._metrics.observe_checks((await self._readiness.check()).checks)
         if self._readiness.store_usable:
             await self._backups.look()
-
-
-Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-Samples: TypeAlias = dict[Key, float]
-_OF_A_PROCESS = "process_"
-# Every worker sees the same disk, and the relayer is as well as its least well worker; the rest is information, always 1.
-_LEAST = frozenset({"memrelay_ready_check", "memrelay_store_free_bytes"})
-_GREATEST = frozenset({"memrelay_build", "memrelay_backup_last_success_timestamp_seconds"})
-_COUNTED = frozenset({"counter", "histogram", "summary"})
-
-
-def families_of(registry: CollectorRegistry) -> list[Any]:
-    """Return what a registry shows, as JSON takes it: ``[name, help, type, [[sample, {label: value}, number], ...]]``."""
-    return [
-        [
-            family.name,
-            family.documentation,
-            family.type,
-            [[sample.name, dict(sample.labels), sample.value] for sample in family.samples],
-        ]
-        for family in registry.collect()
-    ]
-
-
-class SummedMetrics:
-    """Adds up what workers show; a worker's last families are used until there are newer ones.
-
-    Args:
-        numbers: what the supervisor shows of itself: help and current value by name, a counter's ending in ``_total``.
-    """
-
-    def __init__(self, numbers: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
-        self._numbers = numbers
-        self._of: dict[int, list[Any]] = {}
-        self._about: dict[str, tuple[str, str]] = {}
-        self._ended: Samples = {}
-
-    def take(self, worker: int, families: list[Any]) -> None:
-        """Take in what a worker shows now."""
-        self._of[worker] = families
-        for name, documentation, kind, _ in families:
-            self._about[name] = documentation, kind
-
-    def ended(self, worker: int) -> None:
-        """Keep what a worker had counted that is no more."""
-        for name, _, kind, samples in self._of.pop(worker, []):
-            if kind in _COUNTED and not name.startswith(_OF_A_PROCESS):
-                for key, value in _keyed(samples):
-                    if not key[0].endswith("_created"):
-                        self._ended[key] = self._ended.get(key, 0.0) + value
-
-    def render(self) -> bytes:
-        """Encode everything in the text format."""
-        registry = CollectorRegistry()
-        registry.register(_Shown(self._families()))
-        return generate_latest(registry)
-
-    def _families(self) -> Iterator[Metric]:
-        by_family: dict[str, Samples] = {name: {} for name in self._about}
-        for worker, families in sorted(self._of.items()):
-            for name, _, _, samples in families:
-                sums = by_family[name]
-                for key, value in _keyed(samples, worker if name.startswith(_OF_A_PROCESS) else None):
-                    sums[key] = _together(name, key[0], sums.get(key), value)
-        for key, value in self._ended.items():
-            sums = by_family[self._family_of(key[0])]
-            sums[key] = sums.get(key, 0.0) + value
-        for name, sums in by_family.items():
-            documentation, kind = self._about[name]
-            yield _metric(name, documentation, kind, sums)
-        for name, (documentation, read) in self._numbers.items():
-            kind = "counter" if name.endswith("_total") else "gauge"
-            yield _metric(name.removesuffix("_total"), documentation, kind, {(name, ()): read()})
-
-    def _family_of(self, sample: str) -> str:
-        return next(
-            name
-            for name in (
-                sample,
-                *(sample.removesuffix(end) for end in ("_total", "_bucket", "_count", "_sum")),
-            )
-            if name in self._about
-        )
-
-
-def _metric(name: str, documentation: str, kind: str, samples: Samples) -> Metric:
-    metric = Metric(name, documentation, kind)
-    for (sample, labels), value in samples.items():
-        metric.add_sample(sample, dict(labels), value)
-    return metric
-
-
-def _keyed(samples: Iterable[Any], worker: int | None = None) -> Iterator[tuple[Key, float]]:
-    for name, labels, value in samples:
-        labelled = labels if worker is None else {**labels, "worker": str(worker)}
-        yield (name, tuple(labelled.items())), value
-
-
-def _together(family: str, sample: str, one: float | None, other: float) -> float:
-    if one is None:
-        return other
-    if family in _LEAST or sample.endswith("_created"):
-        return min(one, other)
-    return max(one, other) if family in _GREATEST else one + other
-
-
-class _Shown(Collector):
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = list(families)
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._families
+        return self._metrics.render()

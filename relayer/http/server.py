@@ -23,7 +23,6 @@ from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, t
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, Services
-from relayer.lib.shared import Seat
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
 from relayer.wire.errors import NotAccepted
@@ -395,8 +394,6 @@ _BACKLOG = 1024
 _SEND_BUFFER = 128 * 1024
 _LOOK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
-# How long a worker with more connections leaves a new one to the others.
-_GIVE_WAY_SECONDS = 0.002
 
 
 class _Protocol(web.RequestHandler):
@@ -500,7 +497,6 @@ class Door(web.SockSite):
         listening: bound.
         server: the runner's.
         tls: with what the connections are encrypted; None leaves them plain.
-        seat: this worker's, where others take connections from the same socket.
     """
 
     def __init__(
@@ -509,10 +505,8 @@ class Door(web.SockSite):
         listening: socket.socket,
         server: RelayerServer,
         tls: ssl.SSLContext | None = None,
-        seat: Seat | None = None,
     ) -> None:
         super().__init__(runner, listening, ssl_context=tls)
-        self._seat = seat
         self._listening = listening
         self._tls = tls
         self._made_by = server
@@ -545,7 +539,7 @@ class Door(web.SockSite):
         loop = asyncio.get_running_loop()
         while True:
             try:
-                taken, address = await self._taken()
+                taken, address = await loop.sock_accept(self._listening)
             except OSError as error:
                 log.warning("connection_not_taken", **describe(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -557,19 +551,6 @@ class Door(web.SockSite):
                 taken.close()
             # What was ended for it is closed now, and requests get their turn however many come.
             await asyncio.sleep(0)
-
-    async def _taken(self) -> tuple[socket.socket, Any]:
-        """Take the next connection in. Among workers the one with the fewest does, unless it is busy."""
-        loop, seat = asyncio.get_running_loop(), self._seat
-        if seat is None:
-            return await loop.sock_accept(self._listening)
-        while True:
-            seat.has(len(self._connections))
-            await _readable(loop, self._listening)
-            if seat.is_crowded(len(self._connections)):
-                await asyncio.sleep(_GIVE_WAY_SECONDS)
-            with suppress(BlockingIOError, InterruptedError):
-                return self._listening.accept()
 
     async def _welcome(self, protocol: _Protocol, taken: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -591,20 +572,3 @@ class Door(web.SockSite):
         while True:
             await asyncio.sleep(min(_LOOK_SECONDS, self._connections.limits.head_seconds / 4))
             self._connections.end_late(loop.time())
-            if self._seat is not None:
-                self._seat.has(len(self._connections))
-
-
-async def _readable(loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
-    """Wait until a connection can be taken in, which another process may do first."""
-    is_readable = loop.create_future()
-
-    def wake() -> None:
-        if not is_readable.done():
-            is_readable.set_result(None)
-
-    loop.add_reader(listening, wake)
-    try:
-        await is_readable
-    finally:
-        loop.remove_reader(listening)

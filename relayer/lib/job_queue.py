@@ -17,8 +17,6 @@ from cachetools import LRUCache
 from relayer.domain.operations import JobState
 from relayer.errors import QueueFull
 from relayer.lib.scheduler import Wake
-from relayer.lib.shared import Shared
-from relayer.lib.work import Levels
 from relayer.ports import Clock
 from relayer.wire.retries import doubled
 
@@ -188,20 +186,12 @@ class DailyLimits:
 
 
 class ModelBudget:
-    """Counts calls and tokens by account. What a restart or another replica counted is not known here.
+    """Counts calls and tokens by account. What a restart or another process counted is not known here."""
 
-    Args:
-        limits: of an account.
-        shared: where the workers of one replica count together; None for a process that is alone.
-    """
-
-    def __init__(self, limits: DailyLimits, shared: Shared | None = None) -> None:
-        def counted(what: str) -> Levels:
-            return LRUCache(_MOST_ACCOUNTS) if shared is None else shared.levels.named(f"model_{what}")
-
+    def __init__(self, limits: DailyLimits) -> None:
         self._limits = limits
-        # How many, and on which day.
-        self._calls, self._tokens = counted("calls"), counted("tokens")
+        # The day, and the calls and tokens on it.
+        self._spent: LRUCache[str, tuple[int, int, int]] = LRUCache(_MOST_ACCOUNTS)
 
     def wait_ms(self, account: str, now_ms: int) -> int:
         """Return the milliseconds until the account may ask again: 0, or what is left of the day."""
@@ -212,15 +202,8 @@ class ModelBudget:
     def spend(self, account: str, tokens: int, now_ms: int) -> None:
         """Note one call and what it cost."""
         calls, spent = self._today(account, now_ms)
-        day = now_ms // DAY_MS
-        self._calls[account] = (calls + 1, day)
-        self._tokens[account] = (spent + tokens, day)
+        self._spent[account] = now_ms // DAY_MS, calls + 1, spent + tokens
 
-    def _today(self, account: str, now_ms: int) -> tuple[float, float]:
-        none = (0.0, 0.0)
-        (calls, calls_day), (tokens, tokens_day) = (
-            self._calls.get(account, none),
-            self._tokens.get(account, none),
-        )
-        day = now_ms // DAY_MS
-        return calls if calls_day == day else 0.0, tokens if tokens_day == day else 0.0
+    def _today(self, account: str, now_ms: int) -> tuple[int, int]:
+        day, calls, tokens = self._spent.get(account, (-1, 0, 0))
+        return (calls, tokens) if day == now_ms // DAY_MS else (0, 0)

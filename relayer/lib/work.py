@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from cachetools import LRUCache
@@ -172,30 +172,18 @@ class Limit:
     per_second: float
 
 
-class Levels(Protocol):
-    """Where buckets keep, by name, what is in them and the time of that."""
-
-    def get(self, name: str, otherwise: tuple[float, float], /) -> tuple[float, float]:
-        """Return the numbers of a name, or what it has while nobody wrote any."""
-        ...
-
-    def __setitem__(self, name: str, numbers: tuple[float, float], /) -> None: ...
-
-    def __len__(self) -> int: ...
-
-
 class Buckets:
     """One bucket per name, full at first sight.
 
     Args:
         limit: of each.
-        most: names of this process alone; beyond, the one unused for longest is forgotten.
-        levels: kept with other processes (`relayer.lib.shared`) instead.
+        most: names; beyond, the one unused for longest is forgotten.
     """
 
-    def __init__(self, limit: Limit, *, most: int = 20_000, levels: Levels | None = None) -> None:
+    def __init__(self, limit: Limit, *, most: int = 20_000) -> None:
         self._limit = limit
-        self._levels: Levels = LRUCache[str, tuple[float, float]](most) if levels is None else levels
+        # What is in them, and the time of that.
+        self._levels: LRUCache[str, tuple[float, float]] = LRUCache(most)
 
     def wait(self, name: str, cost: float, now: float) -> float:
         """Return the seconds until ``cost`` tokens are there; 0 when they are. ``now`` is monotonic, in seconds.

@@ -13,6 +13,7 @@ from relayer.domain.namespace import PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreError, UpgradeRequired
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
+from relayer.log.erasure.destruction import destroy
 from relayer.log.erasure.namespaces import NamespaceEraser
 from relayer.log.erasure.reports import ErasureReports, What
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
@@ -47,6 +48,8 @@ _VISITS = 2
 _PAUSE_AFTER_FAILURE = 60.0
 # No process sleeps for longer than this and goes on writing; older reports would be read for ever.
 _LATE_MS = 30 * 24 * 3600 * 1000
+# A request is accepted for two hours at most, by the widest --compat-clock-drift.
+_CLAIM_MS = 24 * 3600 * 1000
 
 _Step: TypeAlias = Callable[[], Awaitable[Sequence["_Step"]]]
 """A part of a walk; it returns what is to be done right after it."""
@@ -154,7 +157,10 @@ class IdleCollection:
 
     async def _look_at_remnants(self, key: str) -> _Steps:
         seen = await self._reports.read(key)
-        if seen is not None and seen.report.what is What.NAMESPACE:
+        if seen is not None and seen.report.is_claim:
+            if seen.store_time - seen.report.asked_at > _CLAIM_MS:
+                self.counts["objects"] += await destroy(self._ports.store, [self._ports.layout.at(key)])
+        elif seen is not None and seen.report.what is What.NAMESPACE:
             self.counts["objects"] += await self._eraser.tidy(seen.report)
         return ()
 

@@ -242,7 +242,17 @@ class _Serving(_Group):
     )
     rate_limits: Switch = Field("on", description="on or off.")
     workers: Workers = Field(
-        1, description="Processes on the one port, which share their limits; auto: one for each core."
+        1,
+        description="Processes that share the port, each with all of these limits; auto: one for each core.",
+    )
+    reuse_port: bool = Field(
+        False, description="Let other relayers of this machine and user serve the same port (Linux)."
+    )
+    monitoring_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="A second port, for /metrics, /health and /ready of this process alone; 0: none.",
     )
     connections: int = Field(1024, ge=8, le=65_536, description="At once, in all.")
     connections_per_address: int | None = Field(

@@ -64,6 +64,16 @@ def test_systemd_takes_the_units_and_the_backup_is_the_store_owner_s(tmp_path: P
     assert "User" not in relayer
 
 
+def test_processes_of_the_template_are_the_unit_s_of_one_user_on_one_port() -> None:
+    relayer, shared = dict(_unit("memrelay.service")["Service"]), dict(_unit("memrelay@.service")["Service"])
+    started = shared.pop("ExecStart")
+    assert started == f"{relayer.pop('ExecStart')} --reuse-port --monitoring-port %i"
+    # The kernel lets no other user share a port.
+    assert shared.pop("User") == "memrelay"
+    del relayer["KillMode"]
+    assert shared == relayer
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with service_at(tmp_path_factory.mktemp("drill") / "data") as made:

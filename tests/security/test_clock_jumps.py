@@ -14,9 +14,6 @@ from plugin_site import PATIENCE, PluginSite, recall
 from signed_calls import encode
 
 from relayer.adapters.system import SystemClock
-from relayer.http.limits import SeenReads
-from relayer.http.problems import HttpProblem
-from relayer.lib.shared import Shared
 from relayer.testing.local_relayer import LocalRelayer, local_relayer, threaded_relayer
 from relayer.wire import codec as base64url
 
@@ -180,35 +177,3 @@ def test_the_plugin_recalls_and_stores_through_a_jump_and_back(
         assert plugin.flush(PATIENCE)
         answer = recall(plugin, "where do I keep the key of box two?")
         assert "under the mat" in answer.text, (answer.status, answer.detail)
-
-
-def noted(seen: SeenReads, nonce: int, at: int) -> str:
-    """Return how a read is met that runs out two minutes after ``at``."""
-    try:
-        seen.note(b"a" * 32, nonce.to_bytes(16, "big"), expires=at + 120, now=at)
-    except HttpProblem as problem:
-        return problem.code
-    return "answered"
-
-
-def test_workers_answer_again_minutes_after_their_clock_was_an_hour_ahead() -> None:
-    now, seen = 1_700_000_000, SeenReads(shared=Shared(2).reads)
-    assert [noted(seen, number, now + 30 * number) for number in range(20)] == ["answered"] * 20
-    now += 600
-    for number in range(20, 28):
-        assert noted(seen, number, now + 3600 + 30 * (number - 20)) == "answered"
-    # What the later minutes took the place of is not answered again, and neither are they.
-    assert "answered" not in [noted(seen, number, now - 600 + 30 * number) for number in range(20)]
-    assert [noted(seen, number, now + 300 + 30 * (number - 100)) for number in range(100, 160)] == [
-        "answered"
-    ] * 60
-    assert "answered" not in [
-        noted(seen, number, now + 3600 + 30 * (number - 20)) for number in range(20, 28)
-    ]
-
-
-def test_workers_refuse_what_they_forgot_before_their_clock_was_set_back() -> None:
-    now, seen = 1_700_000_000, SeenReads(shared=Shared(2).reads)
-    for number in range(200):
-        assert noted(seen, number, now + 30 * number) == "answered"
-    assert "answered" not in [noted(seen, number, now + 30 * number) for number in range(200)]

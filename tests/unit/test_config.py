@@ -448,3 +448,14 @@ def test_a_size_and_a_span_are_written_with_units_wherever_a_setting_is(
     assert (settings.cache_bytes, settings.quota_bytes) == (2 * 1024**3, 1024**2)
     assert (settings.job_takeover, settings.collect_after, settings.model_timeout) == (120, 43_200, 90)
     assert _mistake(cache_bytes="much").startswith("--cache-bytes (MEMRELAY_CACHE_BYTES): write a number")
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("3", 3), (2, 2), ("auto", "auto")])
+def test_workers_are_a_number_or_auto(tmp_path: Path, given: object, wanted: object) -> None:
+    assert load_settings({"data": tmp_path, "workers": given}, {}).workers == wanted
+
+
+@pytest.mark.parametrize("given", ["0", "65", "all", "1.5", ""])
+def test_other_workers_are_refused_by_the_name_of_the_setting(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^--workers"):
+        load_settings({"data": tmp_path, "workers": given}, {})

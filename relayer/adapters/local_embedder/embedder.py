@@ -85,14 +85,6 @@ class LocalEmbedder:
         """
         await self._on_thread(self._loaded)
 
-    def load_here(self) -> None:
-        """Verify and load the model in this thread, before there is an event loop: for processes that are forked later.
-
-        Raises:
-            ConfigurationError: as `load`.
-        """
-        self._loaded()
-
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """Embed texts; shape (len(texts), 384), float32, rows of length 1, in the order given.
 

@@ -27,10 +27,11 @@ from relayer.http.compat import names
 from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.limits import Limits, SeenReads, peer_name
 from relayer.http.problems import HttpProblem
-from relayer.lib.shared import CLIENT_DRIFT, Shared
-from relayer.lib.work import Buckets, Levels, Limit, take
+from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
 
+CLIENT_DRIFT = 300
+"""Seconds that the clock of a MemWal client may be off: as far as MemWal's own relayer lets it be."""
 # How long the log knows a request by its nonce: longer than any window that its stamp could lie in is open.
 NONCE_SECONDS = 660
 CHALLENGE = 'Bearer realm="memwal", error="invalid_token"'
@@ -91,10 +92,9 @@ class Rates:
 class Points:
     """Counts points in three layers at once: a request is charged to all of them, or to none."""
 
-    def __init__(self, rates: Rates, clock: Clock, *, enabled: bool, shared: Shared | None = None) -> None:
+    def __init__(self, rates: Rates, clock: Clock, *, enabled: bool) -> None:
         def layer(name: str, points: int, seconds: int, unit: str) -> tuple[str, str, Buckets]:
-            levels = None if shared is None else shared.levels.named(name)
-            return name, f"{points} weighted-requests/{unit}", Buckets(_per(points, seconds), levels=levels)
+            return name, f"{points} weighted-requests/{unit}", Buckets(_per(points, seconds))
 
         self.enabled = enabled
         self._clock = clock
@@ -201,7 +201,6 @@ class CompatAcceptance:
         points: of keys and accounts.
         window: how clients may sign.
         clock: local time.
-        shared: what this worker knows together with others; None for a process that is alone.
     """
 
     def __init__(
@@ -215,7 +214,6 @@ class CompatAcceptance:
         points: Points,
         window: Window,
         clock: Clock,
-        shared: Shared | None = None,
     ) -> None:
         self.authorities = authorities
         self._bodies = bodies
@@ -225,13 +223,9 @@ class CompatAcceptance:
         self.points = points
         self._window = window
         self._clock = clock
-        self._nonces = SeenReads(shared=None if shared is None else shared.compat)
+        self._nonces = SeenReads()
         # When a key was let in last: what it is known by is its public half, or a digest of the header that shows it.
-        self._admitted: Levels = (
-            LRUCache[str, tuple[float, float]](_MOST_ADMITTED)
-            if shared is None
-            else shared.levels.named("memwal_admitted")
-        )
+        self._admitted: LRUCache[str, float] = LRUCache(_MOST_ADMITTED)
 
     @property
     def serves_legacy(self) -> bool:
@@ -258,7 +252,7 @@ class CompatAcceptance:
             account = signed.account or names.address_of(signed.key)
             await self._admit(signed.key, account, peer)
             caller = self._caller(signed.key, account, signed.nonce, peer, legacy=signed.legacy)
-            self._admitted[name] = (1.0, self._clock.monotonic())
+            self._admitted[name] = self._clock.monotonic()
             self._charge(request, signed, caller, now)
         except CompatError as error:
             if error.status == 401:
@@ -288,12 +282,12 @@ class CompatAcceptance:
                 self._limits.note_failure(peer)
                 error.headers["WWW-Authenticate"] = CHALLENGE
             raise
-        self._admitted[name] = (1.0, self._clock.monotonic())
+        self._admitted[name] = self._clock.monotonic()
         return self._caller(key, account, nonce, peer)
 
     def _check_peer(self, peer: str, name: str) -> None:
         """Refuse a peer that failed too often; keys that were let in lately are served behind the same address."""
-        if self._clock.monotonic() - self._admitted.get(name, (0.0, -math.inf))[1] > _ADMITTED_SECONDS:
+        if self._clock.monotonic() - self._admitted.get(name, -math.inf) > _ADMITTED_SECONDS:
             self._limits.check_peer(peer)
 
     def _charge(self, request: BaseRequest, signed: _Signed, caller: Caller, now: int) -> None:

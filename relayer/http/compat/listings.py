@@ -6,6 +6,7 @@ was there when it began; its last cursor is where a later one goes on from.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.compat.names import What
 from relayer.http.compat.storing import located, once_free
 from relayer.log import creation
+from relayer.log.erasure.reports import ErasureReports
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.erase import erase_memory, erase_namespace
 from relayer.use_cases.memories import list_memories
@@ -258,7 +260,16 @@ async def restore(call: CompatCall) -> Reply:
 async def forget(call: CompatCall) -> Reply:
     """``POST /api/forget`` and ``/api/clear-namespace``: the namespace is erased, and its name is free."""
     body = call.body(contract.NamespaceBody)
-    access = call.caller.access(body.namespace)
+    access, context = call.caller.access(body.namespace), call.to.context
+    # What is claimed is kept for the account, which counts as one from then on.
+    if await call.to.accounts.make(access.account, access.principal.peer):
+        call.to.quotas.begin(access.account)
+    # A repetition at another process, which has not seen the nonce, must not erase what was stored since.
+    request = hashlib.sha256(access.principal.author + access.principal.nonce).digest()[:16]
+    async with call.deadline.step("report"):
+        is_new = await ErasureReports(context.ports).claim(access.account, access.namespace, request)
+    if not is_new:
+        raise CompatError(401, rule="replayed", steady=True)
     deleted = len(await _live_in(call, access))
     await _erased(call, access)
     return Reply({"deleted": deleted, "namespace": body.namespace, "owner": call.caller.shown})

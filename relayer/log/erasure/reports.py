@@ -69,6 +69,11 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
     destroyed_at: int = 0
     confirmed_at: int = 0
 
+    @property
+    def is_claim(self) -> bool:
+        """Whether nothing was erased under this id: the report stands for a request (`ErasureReports.claim`)."""
+        return self.stage is Stage.CONFIRMED and not self.confirmed_at
+
 
 class _ReportFormat(msgspec.Struct, frozen=True, array_like=True):
     format: int
@@ -128,6 +133,36 @@ class ErasureReports:
             if found is not None:
                 return found
         return None
+
+    async def claim(self, account: str, namespace: str, request: bytes) -> bool:
+        """Return whether a request to erase a namespace, known by 16 bytes, is seen for the first time.
+
+        The claim is a confirmed report of an incarnation that never was: whichever relayer the request is repeated at finds it.
+        The walk over the store deletes it a day later, when no signature of that time is accepted any more.
+
+        Raises:
+            StoreUnavailable: it is not sure whether it is written.
+            StoreError: as the store.
+        """
+        report = ErasureReport(
+            format=REPORT_FORMAT,
+            erasure=request,
+            account=account,
+            namespace=namespace,
+            incarnation=request,
+            what=What.NAMESPACE,
+            asked_at=self._ports.clock.now_ms(),
+            stage=Stage.CONFIRMED,
+        )
+        key = self._key(report, confirmed=True)
+        place, data = self._ports.layout.at(key), self._seal(key, report)
+        for _ in range(_ATTEMPTS):
+            await self._ports.store.create(place, data)
+            found = await self._ports.store.get(place)
+            if isinstance(found, Found):
+                return found.data == data
+            await self._ports.clock.sleep(_PAUSE)
+        raise StoreUnavailable("the erasure's report could not be written")
 
     async def pending(self) -> list[str]:
         """List the keys, without prefix, of the erasures that are under way."""

@@ -220,3 +220,15 @@ async def test_requests_of_a_paced_store_are_apart_however_many_ask_at_once(hous
 
 async def _all(work) -> None:
     await work
+
+
+async def test_a_claim_to_erase_is_deleted_a_day_later_and_not_before(house) -> None:
+    reports, idle = ErasureReports(house.ctx.ports), IdleCollection(house.ctx.ports, LIMITS)
+    account = house.access("researcher").account
+    assert await reports.claim(account, "memwal/notes", b"r" * 16)
+    await house.clock.advance(20 * 3600)
+    await house.clock.run(idle.walk(fail))
+    assert not await reports.claim(account, "memwal/notes", b"r" * 16)
+    await house.clock.advance(5 * 3600)
+    await house.clock.run(idle.walk(fail))
+    assert await reports.claim(account, "memwal/notes", b"r" * 16)
