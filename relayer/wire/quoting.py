@@ -18,7 +18,8 @@ _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "
 _MARKUP: Final = re.compile(
     r"\[(?=/?(?i:auto-recall)|/?[A-Z][A-Z_]{2,40}\])|(?<=!)\[|\](?=[(\[:])"
     r"|\((?=[^()]{0,160}\b(?:said by|noted by|shared from|imported)\b)"
-    r"|(?<=\b(?i:human)):|(?<=\b(?i:assistant)):|(?<=\b(?i:user)):|(?<=\b(?i:system)):"
+    # A role, and not the part of an id like agent:main:openai-user:one.
+    r"|(?<=(?<![\w:-])(?i:human)):|(?<=(?<![\w:-])(?i:assistant)):|(?<=(?<![\w:-])(?i:user)):|(?<=(?<![\w:-])(?i:system)):"
 )
 _ORDER: Final = re.compile(
     r"\b(?:ignore|disregard|forget|discard) (?:[\w'-]{1,30} ){0,3}"

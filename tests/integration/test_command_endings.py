@@ -17,14 +17,15 @@ from typed_commands import machine
 
 SECRET = "7a" * 32
 ODD = "Zoë trinkt «grünen» Tee → 😀"
-# An interrupt at the n-th call or return of a function, so that each run is interrupted where the one before was.
+# An interrupt at the n-th call or return of a function, so that each run is interrupted where the one before was. Python ignores what is
+# raised in the weak references of its import system, so that an interrupt there has no effect whatever the program does.
 INTERRUPTED = """
 import importlib, os, signal, sys
 seen, at = 0, int(sys.argv.pop(1))
 def count(frame, event, argument):
     global seen
     seen += 1
-    if seen == at:
+    if seen >= at and "importlib" not in frame.f_code.co_filename:
         sys.setprofile(None)
         os.kill(os.getpid(), signal.SIGINT)
 main = importlib.import_module(f"{sys.argv.pop(1)}.__main__").main
