@@ -194,7 +194,7 @@ class MeteredStore(WrappedStore):
         finally:
             self._observe("list", end, perf_counter() - began)
 
-    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - no name is told
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - metrics have no keys
         """Make the request, and record its result and duration."""
         began, end = perf_counter(), "failed"
         try:
@@ -272,9 +272,9 @@ _METRICS_SECONDS = 1.0
 
 
 class MetricsPage:
-    """The metrics page, for clients that may read it: those that send the token.
+    """The metrics page. Clients have to send the token to read it.
 
-    Without a token, programs on the same machine may read it, unless ``proxied``: behind a proxy, every request comes from
+    If no token is configured, programs on the same machine may read it, unless ``proxied``: behind a proxy, every request comes from
     the proxy's address.
     """
 

@@ -122,7 +122,7 @@ class RequestHandler:
         try:
             call = await self._acceptance.accept(request, trail)
             reply = await self._handle(request, call)
-        except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
+        except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a problem
             response = self.refuse(request, error, request_id, trail, started)
             await self._send(request, response)
             return response
@@ -131,7 +131,7 @@ class RequestHandler:
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         prover = trail.prover
         if reply.chunks is not None:
-            assert prover is not None  # streams are answers to signed requests
+            assert prover is not None  # only signed routes stream
             return await self._send_chunks(request, (call, reply, reply.chunks), headers, prover)
         if call.signer is not None and prover is not None:
             headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
@@ -218,7 +218,7 @@ class RequestHandler:
                     with self.unread.counted(call.account, len(chunk)):
                         await taken(request, response.write(chunk), len(chunk), seconds)
                 await taken(request, response.write_eof(), 0, seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+        except Exception as error:  # noqa: BLE001 - the status has been sent already
             if isinstance(error, NotTaken) or not (reply.endless and isinstance(error, ConnectionError)):
                 self._log.warning("answer_broken_off", route=call.route.path, **describe(error))
             if request.transport is not None:
@@ -247,7 +247,7 @@ class RequestHandler:
             ) is not None:
                 await taken(request, response.write(event), len(event), seconds)
             await taken(request, response.write_eof(), 0, seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+        except Exception as error:  # noqa: BLE001 - the status has been sent already
             if isinstance(error, NotTaken) or not isinstance(error, ConnectionError):
                 self._log.warning("answer_broken_off", **describe(error))
             if request.transport is not None:

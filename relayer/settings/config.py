@@ -634,7 +634,7 @@ def _read_toml(path: Path, option: str) -> dict[str, Any]:
 
 
 def _secrets() -> list[str]:
-    """Return the settings that hold a key. They come from the environment only, so that no process list or copied file has them."""
+    """Return the settings that hold a key. Only the environment sets them, so that no process list or copied file has them."""
     return [
         name for name, field in RelayerSettings.model_fields.items() if field.annotation == SecretStr | None
     ]

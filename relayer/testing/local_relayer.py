@@ -2,7 +2,7 @@
 
     async with local_relayer() as relayer:
         await relayer.call("POST", "/v1/memories", {"items": [{"text": "The ferry leaves at nine."}]})
-        response = await relayer.call("POST", "/v1/recall", {"query": "when does the ferry leave?"})
+        found = await relayer.call("POST", "/v1/recall", {"query": "when does the ferry leave?"})
 
 Blocking code, such as a command or a `MemoryPlugin`, needs the relayer on another thread: `threaded_relayer`.
 """

@@ -255,7 +255,7 @@ class CompatFront:
             route, parameter, query = self._find(request)
             template = route.path
             answered = await self._answer(request, route, parameter, query, protocol)
-        except Exception as error:  # noqa: BLE001 - the border: every failure becomes an answer
+        except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a response
             answered = await self._refuse(error, template, request_id)
         finally:
             self._metrics.in_flight.dec()

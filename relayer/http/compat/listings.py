@@ -90,7 +90,7 @@ async def _opened(call: CompatCall, pointer: Pointer) -> _Namespace | None:
             name = _name_of(opened, kept[0].record)
             return _Namespace(ulid.render(pointer.incarnation), name, access, kept, opened.last_time)
     except (CorruptNamespace, NamespaceClosed):
-        return None  # erased meanwhile, or for an operator to look at
+        return None  # erased in the meantime, or corrupt, which an operator has to repair
 
 
 def _kept(opened: OpenNamespace, now: int) -> list[_Kept]:

@@ -206,7 +206,7 @@ def _session(call: CompatCall, name: str) -> Session:
 
 
 def _noted(session: Session, message: Json) -> None:
-    """Handle a notification; of those that clients send, only a cancellation has an effect here."""
+    """Handle a notification; only that of a cancellation has an effect."""
     if message.get("method") == "notifications/cancelled":
         session.cancel(_params(message).get("requestId"))
 

@@ -237,7 +237,7 @@ async def _state(
 
 
 def _is_done(opened: OpenNamespace, record: bytes) -> bool:
-    """Return whether a record can be found by its meaning, too. One that no longer exists counts as done."""
+    """Return whether a record has a vector, so that it is found by its meaning too. One that no longer exists counts as done."""
     memory = opened.memory(record)
     return memory is None or memory.state.status is not Status.LIVE or memory.searchable
 

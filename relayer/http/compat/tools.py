@@ -121,7 +121,7 @@ async def call_tool(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], 
     begun = perf_counter()
     try:
         text, failed = await _bounded(call, tool, arguments, namespace), ""
-    except Exception as error:  # noqa: BLE001 - the border: every failure becomes an answer
+    except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a result
         problem = error if isinstance(error, CompatError) else translated(error, tool.route)
         if problem.status == 500:
             log.error("request_failed", **describe(error))
