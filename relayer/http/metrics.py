@@ -274,8 +274,8 @@ _METRICS_SECONDS = 1.0
 class MetricsPage:
     """The metrics page. Clients have to send the token to read it.
 
-    If no token is configured, programs on the same machine may read it, unless ``proxied``: behind a proxy, every request comes from
-    the proxy's address.
+    If no token is configured, programs on the same machine may read it, unless ``proxied``: behind a proxy, every
+    request comes from the proxy's address.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class HashingEmbedder:
         """The identity of this hashing as a model."""
         return self._model
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - queries and memories are hashed alike
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - not needed here
         """Embed texts; returns rows of length 1, shape (len(texts), dimension)."""
         if self.down:
             raise EmbedderUnavailable("the embedder is down")
