@@ -1,1 +1,1 @@
-"""The way of a request: authenticate, validate, call one service, map errors."""
+"""The HTTP server: authenticate and validate each request, call one use case, and map errors to problem responses."""

@@ -1,6 +1,9 @@
-"""When a request is accepted: one coroutine with the steps of docs/protocol.md, and below it what each step needs, in their order.
+"""Authenticate, authorize and parse requests, in the steps of docs/protocol.md.
 
-Nothing here is decoded twice: what was signed is what was sent.
+`Acceptance.accept` is one coroutine that takes the numbered steps; the functions below it do their work, in the same
+order. It reads the head, verifies signature, certificate and sealed key, charges the rate limits, rejects replayed reads,
+and then receives, decrypts and validates the body. The result is an `AcceptedCall`, or the error of the first step that
+fails. A signature covers the bytes as they were sent, so nothing is decoded or normalized before it is verified.
 """
 
 from __future__ import annotations
@@ -54,9 +57,14 @@ _SEALED_KEYS = 8192
 
 @dataclass(slots=True)
 class Trail:
-    """What a request showed of itself before it was accepted or not: its answer is counted, and proven, by that.
+    """The context of a request, filled in step by step, whether it is accepted or refused.
 
-    ``prover`` is None for one that states no signature to bind an answer to.
+    Metrics, the log line and the proof of the response depend on it.
+
+    Attributes:
+        route: the matched route; None until one has matched.
+        prover: makes the proof of the response; None if the request states no signature to bind a proof to.
+        request_id: the id of the request.
     """
 
     route: Route | None = None
@@ -65,19 +73,19 @@ class Trail:
 
 
 class Acceptance:
-    """Accepts requests; one per relayer process.
+    """Accepts or refuses requests; there is one per relayer process.
 
     Args:
-        routes: what is answered.
-        authorities: names of this relayer.
-        accounts: who is served.
-        fleet: opens sealed keys.
-        keys: the relayer's, for custody ``relayer``.
-        limits: rates.
-        texts: where large bodies are parsed.
-        connections: told which of them are worth keeping.
+        routes: the routes that are served.
+        authorities: the names of this relayer, as in the Host header.
+        accounts: the accounts that are served, with their revocations.
+        fleet: holds the private keys that open sealed keys.
+        keys: the relayer's own keys, which the secrets of namespaces of custody ``relayer`` are derived from.
+        limits: the rate limits.
+        texts: the executor that parses large bodies.
+        connections: gets every accepted request, to know which connections are worth keeping.
         clock: local time.
-        trusted: proxies that are believed whom they forward.
+        trusted: networks of proxies that are trusted to name the client in ``X-Forwarded-For``.
     """
 
     def __init__(
@@ -113,16 +121,18 @@ class Acceptance:
         )
 
     async def accept(self, request: BaseRequest, trail: Trail) -> AcceptedCall:
-        """Decide on a request; the first step that fails answers. Before 11 nothing is waited for, before 13 no store is asked.
+        """Check a request and return the call for its handler. The first step that fails decides the response.
+
+        Steps before 11 wait for nothing; steps before 13 do not access the store.
 
         Raises:
-            HttpProblem, NotAccepted: the request ends here.
-            StoreError: what is known of its account is too old and the store does not answer.
+            HttpProblem, NotAccepted: the request is refused.
+            StoreError: the cached state of its account is too old and the store does not respond.
         """
-        # 1. Target and headers within their sizes, each given once.
+        # 1. Target and headers are within their size limits, and no header is given twice.
         head = read_head(request, self._trusted)
         trail.prover = self._prover(head)
-        # 2. The route exists and takes this method and, as far as the headers say, this body.
+        # 2. The route exists and accepts this method and, as far as the headers tell, this body.
         trail.route, parameter, raw_query = self._routes.find(head.method, head.target)
         route = trail.route
         check_announced(head, expects_body=route.body is not None)
@@ -136,14 +146,14 @@ class Acceptance:
         try:
             certificate_header = head.need(signing.CERTIFICATE_HEADER)
             key_header = head.values.get(signing.KEY_HEADER, "")
-            # What they are known by, and what is signed of them.
+            # The digests of both headers: keys of the caches, and part of what the signature covers.
             said = signing.header_digest(certificate_header), signing.header_digest(key_header)
             known = self._certificates.get(said[0])
-            # 3. The authority is one of this relayer's.
+            # 3. The authority is one of this relayer's names.
             authority = self.authorities.check(head.need("host"))
-            # 4. The signature's times.
+            # 4. The signature's times are valid.
             signature, digest = _stated(head, now)
-            # 5. The signature, over the digest that the request states, by the key that the certificate names.
+            # 5. The signature over the stated digest is valid, by the key that the certificate names.
             signing.verify(
                 signature,
                 self._claimed_agent_key(certificate_header, head.peer) if known is None else known.agent_key,
@@ -153,32 +163,35 @@ class Acceptance:
                 body_sha256=digest,
                 headers_sha256=said,
             )
-            # 6. The certificate's own signature and form, and its time.
+            # 6. The certificate's own signature, form and validity period are valid.
             certificate = known or self._new_certificate(certificate_header, said[0])
             _check_time(certificate, now)
-            # 7. The account is served.
+            # 7. This relayer serves the account.
             self._check_served(certificate)
-            # 8. The sealed key opens with a live fleet key, is this agent's, has not ended, and the certificate grants the right on it.
+            # 8. The sealed key opens with a live fleet key, belongs to this agent and has not expired, and the certificate
+            # grants the right on its namespace.
             key, opened = self._sealed_key(key_header, said[1], certificate, route, now=now)
         except NotAccepted:
-            # What depends on keys costs the peer; all of it is the one 401.
+            # Failures that depend on keys are charged to the peer. The client gets the same 401 for all of them.
             self.limits.note_failure(head.peer)
             raise
         signer = Principal(
             certificate, signature.nonce, signature.expires * 1000, digest, peer_name(head.peer)
         )
-        # 9. The account's and the agent's buckets hold the cost: what is refused for its rate leaves no nonce behind.
+        # 9. The buckets of the account and the agent cover the cost. This precedes 10, so that a request which is refused for
+        # its rate leaves no nonce behind and can be sent again.
         self.limits.charge(signer.account, signer.author, route.cost)
-        # 10. A read was not answered before; a write's repetition is answered by the log.
+        # 10. A read was not answered before. A repeated write needs no check, because the log detects it.
         if not route.writes:
             try:
                 self._seen.note(signer.author, signer.nonce, expires=signature.expires, now=now)
             except HttpProblem:
-                # Nobody but the account itself can spend what is the account's.
+                # A copied request must not spend the tokens of the account: only the account itself may.
                 self.limits.credit(signer.account, signer.author, route.cost)
                 raise
             self.unread.check(signer.account)
-        # 11. Only now the query, and the body: read against the digest; opened, if it is sealed; then strict JSON; then the schema.
+        # 11. Only now parse the query and receive the body: compare its digest, decrypt it if it is sealed, parse it as strict
+        # JSON and validate it.
         query = parse_query(raw_query, route.query)
         if route.rows_a_token is not None:
             self.limits.charge(
@@ -187,13 +200,14 @@ class Acceptance:
         body, signer = await self._body(
             request, head, route, signer, key, prover=trail.prover, seconds=deadline.remaining()
         )
-        # 12. The body's namespace, if any, fits.
+        # 12. The body's namespace, if it has one, matches.
         access = self._access(route, route.right, signer, key, getattr(body, "namespace", None))
-        # 13. The account has revoked neither key nor certificate: the first question to the store.
+        # 13. The account has revoked neither key nor certificate. This is the first step that may access the store.
         if not self._accounts.admits_now(certificate):
             async with deadline.step("admit"):
                 await self._admit(signer, route)
-        # In the same step of the event loop, for a revocation drops it: the opened key is kept for the next requests.
+        # Cache the opened key for the next requests. This must happen in the same step of the event loop as the check above,
+        # because a revocation removes the account's keys from the cache.
         if opened is not None:
             self._keep(opened, key)
         self.connections.accepted(request.protocol, signer.account)
@@ -204,21 +218,21 @@ class Acceptance:
         )
 
     async def still_admits(self, call: AcceptedCall) -> None:
-        """Hold a call that was let in against what its account has taken back since; nobody else must see an answer.
+        """Check an accepted call against revocations that came later, before its response is sent.
 
         Raises:
-            NotAccepted: it does not.
+            NotAccepted: key or certificate has been revoked meanwhile.
             StoreError: as for `accept`.
         """
         if call.signer is not None and not self._accounts.admits_now(call.signer.certificate):
             await self._hold(call.signer, call.route)
 
     def drop_expired(self) -> None:
-        """Forget opened keys that are over; called now and then, so that a secret does not outlive its key here."""
+        """Remove expired keys from the cache. Call it regularly, so that no secret is kept longer than its key is valid."""
         self._sealed_keys.expire()
 
     def drop_keys_of(self, account: str) -> None:
-        """Forget the opened keys of an account, because it revoked something."""
+        """Remove the opened keys of an account from the cache, because the account revoked something."""
         for digest in list(self._sealed_keys):
             sealed = self._sealed_keys.get(digest)
             if sealed is not None and sealed.account == account:
@@ -238,8 +252,9 @@ class Acceptance:
         return Prover(request, self._keys.identity)
 
     def _claimed_agent_key(self, header: str, peer: str) -> bytes:
-        """Return the agent key that a new certificate names, before its own signature is looked at."""
-        # A peer that keeps failing is not worth the arithmetic; agents known already are, behind the same proxy.
+        """Return the agent key that an unknown certificate names, before the certificate's own signature is verified."""
+        # Verifying costs CPU, so peers that keep failing are refused first. Agents whose certificate is cached do not come
+        # here, and are still served if they share a proxy with such a peer.
         self.limits.check_peer(peer)
         encoded = _decoded(header, signing.CERTIFICATE_HEADER)
         try:
@@ -263,9 +278,9 @@ class Acceptance:
     def _sealed_key(
         self, header: str, digest: bytes, certificate: Certificate, route: Route, *, now: int
     ) -> tuple[SealedKey | None, bytes | None]:
-        """Open the memory-key, if there is one, and hold it against certificate and right.
+        """Open the memory-key, if there is one, and check it against the certificate and the route's right.
 
-        Returns it, and its digest where it was opened now and not known before.
+        Returns the key, and its digest if it was opened just now instead of found in the cache.
         """
         if not header:
             return None, None
@@ -305,9 +320,9 @@ class Acceptance:
         prover: Prover | None,
         seconds: float,
     ) -> tuple[BaseModel | None, Principal]:
-        """Read, open and parse the body: a large one beside the event loop, in its account's turn.
+        """Receive, decrypt and parse the body. A large one is parsed on the executor, in its account's turn.
 
-        A sealed body is told by its content from here on, which is what the signer said.
+        The returned signer of a sealed body has the digest of the plaintext instead of that of the sealed bytes.
         """
         schema, raw = route.body, b""
         if schema is not None:
@@ -317,7 +332,7 @@ class Acceptance:
             if received != signer.body_digest:
                 raise HttpProblem("digest_mismatch")
         if prover is not None:
-            # Not before: a refusal of another body with these headers must not pass for one of the request.
+            # Not earlier: the proof of a refusal of some other body with these headers must not be valid for this request.
             prover.accepted(b"" if key is None else key.answer_key)
         if schema is None:
             return None, signer
@@ -327,7 +342,7 @@ class Acceptance:
             if not head.is_sealed:
                 return parse_body(raw, schema), signer
             opened = unsealed(raw, key, signer.nonce)
-            # The same request in clear is the same write: what identifies it is what it says.
+            # Writes are identified by the digest of their content, so a sealed request equals the same one in plaintext.
             digest = hashlib.sha256(opened).digest()
             return parse_body(opened, schema), Principal(
                 signer.certificate, signer.nonce, signer.expires, digest, signer.peer
@@ -341,11 +356,18 @@ class Acceptance:
     def _access(
         self, route: Route, right: Right, signer: Principal, key: SealedKey | None, namespace: str | None
     ) -> Access | None:
-        """Return the way into the request's one namespace, if its route is about one, the body's (``namespace``) being known now.
+        """Return the access to the request's namespace; None for a route that is not about one namespace.
+
+        Args:
+            route: the matched route.
+            right: the right that it needs.
+            signer: the principal that signed the request.
+            key: the opened sealed key, if the request has one.
+            namespace: the namespace that the body names, if it names one.
 
         Raises:
-            HttpProblem: ``missing_header`` when neither body nor sealed key names one.
-            NotAccepted: it is not granted, or not the one of the sealed key.
+            HttpProblem: ``missing_header`` if neither body nor sealed key names a namespace.
+            NotAccepted: the namespace is not granted, or is not the one of the sealed key.
         """
         if not route.namespaced:
             if right not in signer.certificate.rights:
@@ -369,9 +391,10 @@ class Acceptance:
         return Access(signer, namespace, generation, custody, until, secret)
 
     async def _admit(self, signer: Principal, route: Route) -> None:
-        """Hold a request against what its account has taken back.
+        """Check a request against the revocations of its account.
 
-        An account that has nothing here costs its peer: there are as many such accounts as somebody cares to make up.
+        A request of an account that has nothing stored here is charged to the peer, because a client can create any number
+        of such accounts.
         """
         stranger = not self._accounts.knows(signer.account)
         if stranger:
@@ -381,12 +404,12 @@ class Acceptance:
             self.limits.credit_stranger(signer.peer, route.cost)
 
     async def _hold(self, signer: Principal, route: Route) -> None:
-        # The list of revocations is all that admin rights without a namespace lead to.
+        # The list of revocations is the only thing that admin rights without a namespace give access to.
         revokes = route.right is Right.ADMIN and not route.namespaced
         await self._accounts.admit(signer.certificate, revokes=revokes)
 
     def _keep(self, digest: bytes, key: SealedKey | None) -> None:
-        # One that ended while its body was on its way is not taken.
+        # The cache does not take a key that expired while the body was being received.
         if key is not None:
             self._sealed_keys[digest] = key
 
@@ -397,7 +420,7 @@ _BASE64_KEY = (MAX_SEALED_KEY * 4 + 2) // 3
 DEADLINE_HEADER = "x-deadline-ms"
 LONGEST_DEADLINE_MS = 600_000
 
-# The longest value of each header that decides something; a second one of any of them is refused.
+# Maximum length of each header that affects a decision. A request that gives one of them twice is refused.
 _SINGLE: dict[bytes, tuple[str, int]] = {
     signing.CERTIFICATE_HEADER.encode(): (signing.CERTIFICATE_HEADER, _BASE64_CERTIFICATE),
     signing.KEY_HEADER.encode(): (signing.KEY_HEADER, _BASE64_KEY),
@@ -414,14 +437,18 @@ _SINGLE: dict[bytes, tuple[str, int]] = {
     b"last-event-id": ("last-event-id", 64),
     b"authorization": ("authorization", 8190),
 }
-# As most clients write them, too: nothing has to be made lower case to be known.
+# Most clients write names in title case; with these entries such names need no lowering.
 _SINGLE |= {name.title(): known for name, known in _SINGLE.items()}
 
 
 class RequestHead(msgspec.Struct, frozen=True):
-    """Method, raw target and the headers that decide something; absent ones are missing from ``values``.
+    """Method, raw target and the headers that affect a decision.
 
-    ``peer`` is the address of who asks, as far as it is known: see `relayer.http.limits.peer_behind`.
+    Attributes:
+        method: as sent.
+        target: path and query, as sent.
+        peer: address of the client, as far as it is known: see `relayer.http.limits.peer_behind`.
+        values: header values by lower-case name; absent headers are missing.
     """
 
     method: str
@@ -438,29 +465,29 @@ class RequestHead(msgspec.Struct, frozen=True):
 
     @property
     def has_body(self) -> bool:
-        """Whether the request announces a body."""
+        """Return whether the request announces a body."""
         return self.values.get("content-length", "0").strip("0") != "" or "transfer-encoding" in self.values
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the body is sealed for who opens the request's memory-key."""
+        """Return whether the body is sealed with the secret in the request's memory-key."""
         return self.values.get("content-type") == SEALED_TYPE
 
     @property
     def longest_body(self) -> int:
-        """The most bytes that its body may have."""
+        """The maximum size of the body, in bytes."""
         return MAX_BODY + (BODY_OVERHEAD if self.is_sealed else 0)
 
     @property
     def wants_events(self) -> bool:
-        """Whether the answer should be a stream of server-sent events, where there is one."""
+        """Return whether the client prefers a stream of server-sent events, on routes that have one."""
         accepted = self.values.get("accept")
         if accepted is None:
             return False
         return any(part.partition(";")[0].strip() == EVENTS for part in accepted.lower().split(","))
 
     def deadline_seconds(self, bound: float) -> float:
-        """Return the time this request has, at most ``bound``; raises `HttpProblem` ``malformed``."""
+        """Return the seconds this request may take, at most ``bound``; raises `HttpProblem` ``malformed``."""
         text = self.values.get(DEADLINE_HEADER)
         if text is None:
             return bound
@@ -470,10 +497,14 @@ class RequestHead(msgspec.Struct, frozen=True):
 
 
 def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestHead:
-    """Read and bound the head; ``trusted`` are the proxies that are believed whom they forward.
+    """Read the head of a request and check its size limits.
+
+    Args:
+        request: the request.
+        trusted: networks of proxies that are trusted to name the client in ``X-Forwarded-For``.
 
     Raises:
-        HttpProblem: ``malformed`` for a second header or one that is not ASCII, ``header_too_large``.
+        HttpProblem: ``malformed`` for a header that is given twice or is not ASCII, ``header_too_large``.
     """
     target = request.raw_path
     if len(target) > MAX_TARGET:
@@ -498,7 +529,7 @@ def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestH
 
 
 def peer_of(request: BaseRequest, trusted: Sequence[Network] = ()) -> str:
-    """Return the address of who asks, empty where it is not known; ``trusted`` as `read_head` has it."""
+    """Return the client's address, empty if it is unknown; ``trusted`` as for `read_head`."""
     peername = request.transport.get_extra_info("peername") if request.transport else None
     peer = peername[0] if isinstance(peername, tuple) else ""
     if trusted:
@@ -507,7 +538,7 @@ def peer_of(request: BaseRequest, trusted: Sequence[Network] = ()) -> str:
 
 
 def check_announced(head: RequestHead, *, expects_body: bool) -> None:
-    """Refuse what the head alone shows to be wrong with the body, before anything else is looked at.
+    """Refuse a request if its head alone shows that the body is not acceptable.
 
     Raises:
         HttpProblem: ``unsupported_media_type``, ``too_large`` or ``malformed``.
@@ -534,17 +565,20 @@ _MOST_SPELLINGS = 256
 
 
 class Authorities:
-    """Checks the Host header. Behind a proxy the client's scheme is not visible, so both default ports are plain."""
+    """Checks the Host header.
+
+    Behind a proxy the client's scheme is not visible, so both :443 and :80 count as the default port.
+    """
 
     def __init__(self, accepted: Iterable[str]) -> None:
         self.accepted = tuple(accepted)
         self._spellings: dict[str, str] = {}
 
     def check(self, host: str) -> str:
-        """Return the authority as it is signed.
+        """Return the authority in the form in which it is signed.
 
         Raises:
-            HttpProblem: ``wrong_authority``, with the accepted ones.
+            HttpProblem: ``wrong_authority``, with the accepted names.
         """
         known = self._spellings.get(host)
         if known is not None:
@@ -568,7 +602,7 @@ _TOLD = {"window": "window", "not_yet_valid": "clock_skew", "expired": "clock_sk
 
 
 def _stated(head: RequestHead, now: int) -> tuple[RequestSignature, bytes]:
-    """Return the signature, its times checked, and the digest that the request states."""
+    """Return the signature, after checking its times, and the body digest that the request states."""
     try:
         signature = RequestSignature.parse(head.need(signing.SIGNATURE_HEADER))
         if signing.DIGEST_HEADER in head.values or head.has_body:
@@ -595,10 +629,10 @@ _MOST_FIELDS = 16
 
 
 def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
-    """Parse a raw query.
+    """Parse and validate a raw query string.
 
     Raises:
-        HttpProblem: ``malformed`` (not in form, or a name twice) or ``invalid``.
+        HttpProblem: ``malformed`` if it cannot be parsed or has a name twice, or ``invalid``.
     """
     if schema is None:
         if raw:
@@ -622,15 +656,15 @@ def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
     return validate(values, schema, within=("query",))
 
 
-# Bytes of a body that is parsed in the same step of the event loop: about half a millisecond's.
+# Bodies up to this many bytes are parsed on the event loop, which takes about half a millisecond.
 _PARSED_AT_ONCE = 4096
 
 
 def unsealed(raw: bytes, key: SealedKey | None, nonce: bytes) -> bytes:
-    """Open a sealed body.
+    """Decrypt a sealed body.
 
     Raises:
-        HttpProblem: ``malformed``.
+        HttpProblem: ``malformed`` if the request has no secret for it, or the secret does not open it.
     """
     if key is None or not key.secret:
         raise HttpProblem("malformed", "A sealed body needs a memory-key that holds the namespace's secret.")
@@ -646,27 +680,27 @@ B = TypeVar("B", bound=BaseModel)
 
 
 def parse_body(body: bytes, schema: type[B]) -> B:
-    """Parse and validate; raises `HttpProblem` ``invalid_json`` or ``invalid``."""
+    """Parse and validate a body; raises `HttpProblem` ``invalid_json`` or ``invalid``."""
     return validate(parse_json(body), schema)
 
 
-# The largest object of the API has about twenty; each unknown one beyond is an error to collect.
+# The largest object of the API has about twenty keys. Every unknown key adds an error, so their number is limited.
 _MOST_KEYS = 64
-# The largest request has a hundred items with two or three in each.
+# The largest request has a hundred items with two or three objects in each.
 _MOST_OBJECTS = 4_096
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse one document.
+    """Parse one JSON document.
 
     Raises:
-        HttpProblem: ``invalid_json``, naming the rule and never a value.
+        HttpProblem: ``invalid_json``, with a detail that names the rule and never a value.
     """
     try:
         text = body.decode("utf-8")
-        # An object takes two bytes at least: in a small body there is no need to count them.
+        # An object takes at least two bytes, so the objects of a small body need no counting.
         value = (_SMALL if len(body) <= 2 * _MOST_OBJECTS else _decoder()).decode(text)
-        # A lone surrogate can only come from an escape; most bodies have none, and need no second look.
+        # A lone surrogate can only come from an escape sequence. Most bodies have none and need no second pass.
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
@@ -717,23 +751,23 @@ _MOST_ERRORS = 20
 
 
 def validate(value: Any, schema: type[B], *, within: tuple[str, ...] = ()) -> B:
-    """Validate what was parsed.
+    """Validate a parsed value.
 
     Raises:
-        HttpProblem: ``invalid`` with field, rule and length of each breach, and no value.
+        HttpProblem: ``invalid``, with field, rule and length of each violation, and no value.
     """
     try:
         return schema.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
-    # Outside of the except block, so that no traceback of this problem carries the value along.
+    # This is outside of the except block, so that the traceback of the problem does not hold the value.
     raise HttpProblem("invalid", errors=tuple(_fields(found[:_MOST_ERRORS], within)))
 
 
 def _fields(found: Iterable[Any], within: tuple[str, ...]) -> Iterable[ProblemField]:
     for item in found:
         path = [*within, *(str(part) for part in item["loc"])]
-        # The name of an unknown field is the client's own text, and text is not echoed.
+        # The name of an unknown field is text of the client, which is never echoed.
         if item["type"] == "extra_forbidden":
             path[-1] = "(unknown field)"
         value = item.get("input")

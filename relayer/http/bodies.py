@@ -1,7 +1,9 @@
-"""Request bodies on their way: read with a minimum rate and within a share of memory, by both fronts.
+"""Receive request bodies, with a minimum rate and a limit on memory.
 
-A body may be read before anything about its sender is proved: MemWal's clients sign its digest. So bytes that have arrived are counted,
-never the length that a head announces, and each peer has a share. A peer that stops sending has failed, like one that signs wrongly.
+Both fronts, memrelay's own and the one compatible with MemWal, use `RequestBodies`. A body may be received before its
+sender is authenticated, because the signatures of MemWal's clients cover its digest. So the bytes that have arrived are
+counted, not the announced length, and each peer has a maximum share. A peer that stops sending counts as failed, like one
+with a wrong signature.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from relayer.http.problems import HttpProblem
 MAX_BODY = 2 * 1024 * 1024
 READ_SECONDS = 15.0
 GRACE_SECONDS = 5.0
-"""How long a body may take in addition to the time that the minimum rate gives it."""
+"""Seconds that a body may take in addition to the time that the minimum rate allows it."""
 _LEAST_PER_SECOND = 16 * 1024
 _MIB = 1024 * 1024
 _RETRY_SECONDS = 1.0
@@ -38,7 +40,7 @@ class _Body:
     refused: bool = False
     nbytes: int = 0
     chunks: list[bytes] = field(default_factory=list)
-    # In pieces: the digest of a large body in one would hold the event loop.
+    # The digest is computed per chunk, because hashing a large body in one call would block the event loop.
     digest: Any = field(default_factory=hashlib.sha256)
 
     def add(self, chunk: bytes) -> None:
@@ -50,16 +52,16 @@ class _Body:
 
 
 class RequestBodies:
-    """Receives the bodies of one process.
+    """Receives the request bodies of one process.
 
-    Where all of them, or those of one peer, hold too much, the body that has waited longest for its next byte is refused: of the
-    peer that holds the most. Bodies of up to 64 KiB do not count towards their peer's share, so that others behind the same address
-    keep being served; the bound on all of them holds for these as well.
+    If all bodies together, or those of one peer, take too much memory, the body that has waited longest for its next byte is
+    refused; in the first case one of the peer that holds the most. Bodies of up to 64 KiB do not count towards their peer's
+    share, so that other clients behind the same address are still served; they do count towards the total.
 
     Args:
-        limits: where peers that stop sending are counted.
-        most: bytes of all bodies.
-        per_peer: bytes of one peer's bodies that are larger than `SMALL`.
+        limits: where peers that stop sending are charged.
+        most: maximum bytes of all bodies.
+        per_peer: maximum bytes of one peer's bodies that are larger than `SMALL`.
     """
 
     SMALL = 64 * 1024
@@ -68,25 +70,25 @@ class RequestBodies:
         self._limits = limits
         self._most = most
         self._per_peer = per_peer
-        # In the order of their last bytes, the latest last.
+        # Ordered by the time of their last bytes, the latest last.
         self._open: OrderedDict[_Body, None] = OrderedDict()
         self.nbytes = 0
-        """Bytes of all bodies that are not whole yet."""
+        """Bytes of all bodies that are still being received."""
 
     async def receive(
         self, request: BaseRequest, peer: str, *, most: int = MAX_BODY, seconds: float = READ_SECONDS
     ) -> tuple[bytes, bytes]:
-        """Read a body; returns it and its SHA-256.
+        """Receive a body and return it with its SHA-256.
 
         Args:
             request: positioned at its body.
             peer: address of the sender.
-            most: bytes that the body may have.
-            seconds: the most this may take; never more than `READ_SECONDS`.
+            most: the maximum size of the body, in bytes.
+            seconds: the maximum duration; never more than `READ_SECONDS`.
 
         Raises:
             HttpProblem: ``too_large``, ``body_timeout`` or ``malformed``.
-            QueueFull: its peer, or all peers together, send too much at once.
+            QueueFull: its peer, or all peers together, are sending too much.
         """
         if request.headers.get("expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -122,7 +124,7 @@ class RequestBodies:
         return b"".join(body.chunks), body.digest.digest()
 
     def _make_room(self, body: _Body) -> None:
-        """Refuse bodies until the rest are within both bounds; raises `QueueFull` if ``body`` is one of them."""
+        """Refuse bodies until the remaining ones are within both limits; raises `QueueFull` if ``body`` is one of them."""
         self._open.move_to_end(body)
         if body.nbytes > self.SMALL:
             large = [one for one in self._open if one.peer == body.peer and one.nbytes > self.SMALL]

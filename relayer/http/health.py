@@ -1,4 +1,9 @@
-"""How the service is: ready or not, each check by name."""
+"""Readiness of the process for ``GET /ready``.
+
+`Readiness.check` runs the checks and returns each by name. Checks of the store are cached for two seconds, and its
+rights are checked every ten seconds. Checks that other parts add with `Readiness.watch` are reported too, but the
+process is ready even if they fail.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +19,15 @@ from relayer.telemetry import log
 from relayer.wire.schemas import ReadyResponse
 
 MOST_SKEW_MS = 30_000
-# Balancers of several kinds may ask every second; the store is asked less often.
+# Several load balancers may ask every second; the store is asked less often.
 _FRESH_SECONDS = 2.0
 PROBE_SECONDS = 5.0
-# Rights are withdrawn seldom, and asking about them takes a write: not at every probe.
+# Rights are rarely withdrawn, and checking them takes a write, so not every probe does it.
 _RIGHTS_SECONDS = 10.0
 
 
 class Readiness:
-    """Answers ``GET /ready``; draining makes it false for good."""
+    """Answers ``GET /ready``; after `drain` it is never ready again."""
 
     def __init__(self, ports: LogPorts, fleet: FleetKeys) -> None:
         self._ports = ports
@@ -37,24 +42,24 @@ class Readiness:
         self._store_state = "ok"
 
     def watch(self, name: str, trouble: Callable[[], str]) -> None:
-        """Show a check without which the relayer still serves; ``trouble`` says what is wrong, or nothing."""
+        """Report a check that is not needed to serve; ``trouble`` returns the problem, or an empty text if there is none."""
         self._watched[name] = trouble
 
     def model_loaded(self) -> None:
-        """Say that vectors can be computed."""
+        """Report that the embedding model is loaded."""
         self._model = "ok"
 
     def drain(self) -> None:
-        """Say that this process is about to end."""
+        """Report that this process is about to stop."""
         self._draining = True
 
     @property
     def store_usable(self) -> bool:
-        """Whether the store was usable when it was last asked; asks nothing."""
+        """Return whether the store was usable at the last check; does not access it."""
         return self._store_state == "ok"
 
     async def check(self) -> ReadyResponse:
-        """Run all checks; the store's at most every two seconds."""
+        """Run all checks; those of the store at most every two seconds."""
         checks = {
             "accepting": "draining" if self._draining else "ok",
             "model": self._model,
@@ -105,10 +110,10 @@ class Readiness:
         return {"store": "ok", "relayer_key": "ok", "clock": clock_state}
 
     async def _check_rights(self) -> None:
-        """See that requests would not be refused, at most every ten seconds while they would not."""
+        """Check that the store would not refuse requests; at most every ten seconds while it is fine."""
         now = self._ports.clock.monotonic()
         if now - self._rights_at >= _RIGHTS_SECONDS:
-            # Where there is no room, reads go on, and writes are told what is missing.
+            # If the store is full, reads go on, and each write gets an error that says so.
             with suppress(StoreFull):
                 await check_rights(self._ports)
             self._rights_at = now
@@ -116,11 +121,11 @@ class Readiness:
     def _failed(self, error: StoreError) -> dict[str, str]:
         self._rights_at = float("-inf")
         self._note(error.code, str(error))
-        # The error's own text names addresses, which are not for everybody who may ask.
+        # The error's own text names addresses, which not every client of /ready may learn.
         return {"store": f"{error.code}: {error.fix}", "relayer_key": "unknown", "clock": "unknown"}
 
     def _note(self, state: str, why: str) -> None:
-        """Log the store's state when it is another than before."""
+        """Log the state of the store if it has changed."""
         if state == self._store_state:
             return
         self._store_state = state

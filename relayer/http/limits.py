@@ -1,7 +1,10 @@
-"""What one replica lets be taken of it: weighted requests, and answers that somebody does not read.
+"""Rate limits, replay detection, and limits on responses that clients do not read.
 
-The rates leave room for a gateway with many busy agents and hold off a client in a loop. Each replica counts for
-itself: over n replicas, or n processes on one port, the effective limit is n times as high.
+`Limits` holds token buckets for accounts, agents, failing peers and unknown accounts. `SeenReads` remembers the nonces of
+reads, so that a signature is not accepted twice. `UnreadAnswers` limits the bytes of responses that are being sent, and
+`taken` breaks a connection off if its client reads too slowly. The rates leave capacity for a gateway with many busy
+agents and stop a client that loops. Each process counts for itself: with n replicas, or n processes on one port, the
+effective limit is n times as high.
 """
 
 from __future__ import annotations
@@ -26,31 +29,31 @@ from relayer.wire.signing import SKEW_SECONDS
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# A turn costs about one recall (1) and one analyze (5); twenty turns a second of one agent is more than people type.
+# A turn costs about one recall (1) and one analyze (5). One agent may do twenty turns a second, more than people type.
 AGENT = Limit(capacity=1_200, per_second=120)
 ACCOUNT = Limit(capacity=6_000, per_second=600)
-# A misconfigured gateway retries a few times a minute; guessing needs millions.
+# A misconfigured gateway retries a few times a minute; guessing would take millions of attempts.
 FAILURES = Limit(capacity=60, per_second=1)
 PEER_FAILURES = "peer_failures"
-# What can be too much: the rules of a 429, which metrics count by. MemWal's front has its own besides.
+# The rules of a 429, which metrics count by. MemWal's front has more of its own.
 RATE_CAUSES = ("account", "agent", "new_accounts", PEER_FAILURES, "peer_strangers")
-# One account gets at most six tenths of the one thread that reads texts, for as long as it likes.
+# In the long run, one account gets at most six tenths of the one thread that parses texts.
 _TOKENS_PER_SECOND = 1_000
 _MOST_FOR_A_BODY = 250
-# Requests of accounts that have nothing stored here: a new gateway recalls a few times a minute until it first remembers.
+# Requests of accounts that have nothing stored here. A new gateway recalls a few times a minute until it first remembers.
 STRANGERS = Limit(capacity=300, per_second=5)
 
 
 def peer_behind(address: str, forwarded: str, trusted: Sequence[Network]) -> str:
-    """Return the address of whoever made a request.
+    """Return the address of the client that made a request.
 
-    That is the peer itself, unless it is a proxy that is trusted to name it: then the last address of ``X-Forwarded-For`` that is no
-    trusted proxy's. What stands before that one was written by others and proves nothing.
+    This is the peer itself, unless the peer is a trusted proxy. Then it is the last address in ``X-Forwarded-For`` that is not
+    a trusted proxy's. Addresses before that one were written by others and prove nothing.
 
     Args:
         address: of the connection's other end.
-        forwarded: the header's values joined by commas, the one added last at the end; empty without it.
-        trusted: networks of proxies.
+        forwarded: the header's values joined by commas, the one added last at the end; empty if there is no such header.
+        trusted: networks of trusted proxies.
     """
     hops = forwarded.split(",") if trusted and forwarded else []
     while hops and _within(address, trusted):
@@ -70,7 +73,7 @@ def _within(address: str, networks: Sequence[Network]) -> bool:
 
 @lru_cache(maxsize=4096)
 def peer_name(address: str) -> str:
-    """Return the name under which a peer is counted: IPv4 addresses alone, IPv6 by /64, which is what one host gets."""
+    """Return the name by which a peer is counted: each IPv4 address, but IPv6 by /64, which is what one host gets."""
     parsed = _parsed(address)
     if isinstance(parsed, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((parsed, 64), strict=False))
@@ -78,7 +81,7 @@ def peer_name(address: str) -> str:
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return an address without its zone, as IPv4 where it stands for such a one; None when it is none."""
+    """Return an address without its zone, IPv4-mapped addresses as IPv4; None if it is not an address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -88,7 +91,16 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 class Limits:
-    """The buckets of this replica; ``enabled=False`` lets everything pass."""
+    """The token buckets of this process.
+
+    Args:
+        clock: monotonic time.
+        enabled: False lets every request pass.
+        account: the rate of each account.
+        agent: the rate of each agent.
+        failures: the rate of refused requests of each peer.
+        strangers: the rate of each peer's requests for accounts that have nothing stored here.
+    """
 
     def __init__(
         self,
@@ -108,7 +120,7 @@ class Limits:
         self._strangers = Buckets(strangers)
 
     def charge(self, account: str, agent_key: bytes, cost: float) -> None:
-        """Charge a request to its account and its agent, or to neither.
+        """Charge a request to both its account and its agent, or to neither if one has too few tokens.
 
         Raises:
             HttpProblem: ``rate_limited``, with the exact time to wait.
@@ -122,23 +134,23 @@ class Limits:
             raise HttpProblem("rate_limited", retry_after=wait, rule="account" if whole else "agent")
 
     def credit(self, account: str, agent_key: bytes, cost: float) -> None:
-        """Give back what `charge` took: the request was a repetition of an earlier one."""
+        """Refund what `charge` took, because the request repeated an earlier one."""
         if self._enabled:
             now = self._clock.monotonic()
             self._accounts.spend(account, -cost, now)
             self._agents.spend(agent_key.hex(), -cost, now)
 
     def charge_body(self, account: str, agent_key: bytes, cost: float) -> None:
-        """Charge a request for its body's length, as `charge`; the longest costs what an agent can pay several times over."""
+        """Charge a request for its body's length, like `charge`. A full bucket of an agent covers the maximum several times."""
         self.charge(account, agent_key, min(cost, _MOST_FOR_A_BODY))
 
     def charge_work(self, account: str, seconds: float) -> None:
-        """Charge what a request turned out to cost, in seconds of CPU; it is the next one that may have to wait."""
+        """Charge an account for the CPU seconds that a request took. The next request may have to wait for it."""
         if self._enabled:
             self._accounts.spend(account, seconds * _TOKENS_PER_SECOND, self._clock.monotonic())
 
     def charge_stranger(self, peer: str, cost: float) -> None:
-        """Charge a request of an account that is not known to have anything here to its peer, by `peer_name`.
+        """Charge a request to its peer (a `peer_name`), because its account is not known to have anything stored here.
 
         Raises:
             HttpProblem: ``rate_limited``.
@@ -147,12 +159,12 @@ class Limits:
             raise HttpProblem("rate_limited", retry_after=wait, rule="peer_strangers")
 
     def credit_stranger(self, peer: str, cost: float) -> None:
-        """Give back what was charged: the account turned out to be no stranger."""
+        """Refund what `charge_stranger` took, because the account has something stored here after all."""
         if self._enabled:
             self._strangers.spend(peer, -cost, self._clock.monotonic())
 
     def check_peer(self, address: str) -> None:
-        """Refuse a peer that failed too often.
+        """Refuse a peer that has failed too often.
 
         Raises:
             HttpProblem: ``rate_limited``.
@@ -164,7 +176,7 @@ class Limits:
             raise HttpProblem("rate_limited", retry_after=wait, rule=PEER_FAILURES)
 
     def note_failure(self, address: str) -> None:
-        """Charge a request that was not accepted to its peer."""
+        """Charge a refused request to its peer."""
         if self._enabled:
             self._failures.spend(peer_name(address), 1.0, self._clock.monotonic())
 
@@ -177,18 +189,20 @@ _NO_LINGERING = struct.pack("ii", 1, 0)
 
 
 _SLICE = 60
-# A signature lives at most 120 s and is accepted 60 s around that: five slices, some 100 bytes for each read.
+# A signature is valid for at most 120 s and accepted with 60 s of tolerance, so at most five slices exist. A read takes some
+# 100 bytes.
 _MOST_SEEN = 1_000_000
 
 
 class SeenReads:
-    """Remembers the reads that this process answered until their signatures have run out, in slices of a minute.
+    """Remembers the reads that this process answered until their signatures expire, in slices of one minute.
 
-    A slice that was forgotten stays closed: if the clock is set back, signatures that ran out are good once more, and nothing tells a
-    new one from a repetition. They are refused until the clock is past them; a step of less than four minutes closes nothing.
+    A slice that has been dropped stays closed. If the clock is set back, expired signatures become valid again, and nothing
+    distinguishes a new one from a repetition. So they are refused until the clock has passed them again. A step back of less
+    than four minutes closes no slice.
 
     Args:
-        most: reads that are remembered at a time.
+        most: the maximum number of reads that are remembered.
     """
 
     def __init__(self, *, most: int = _MOST_SEEN) -> None:
@@ -198,11 +212,11 @@ class SeenReads:
         self._forgotten = 0
 
     def note(self, agent_key: bytes, nonce: bytes, *, expires: int, now: int) -> None:
-        """Remember a read; times in seconds since the epoch.
+        """Record a read; times are in seconds since the epoch. A read that cannot be recorded is not served.
 
         Raises:
-            HttpProblem: ``replayed``, or ``queue_full`` when there is no room, or the clock was set back: what cannot be remembered
-                is not served.
+            HttpProblem: ``replayed`` if it was recorded before, or ``queue_full`` if there is no capacity left or the clock was
+                set back.
         """
         if expires // _SLICE <= self._forgotten:
             wait = float((self._forgotten + 1) * _SLICE - expires)
@@ -212,7 +226,7 @@ class SeenReads:
             self._drop(now)
             seen = self._slices[expires // _SLICE] = set()
         read = agent_key[:16] + nonce
-        # In all of them: what is sent again may be said to run out later than it was at first.
+        # All slices are searched, because a repetition may state a later expiry than the first request.
         if any(read in some for some in self._slices.values()):
             raise HttpProblem("replayed")
         if self._count >= self._most:
@@ -232,7 +246,7 @@ class SeenReads:
 
 
 def break_off(transport: asyncio.Transport | None) -> None:
-    """Reset a connection; the kernel, too, lets go of what its peer has not taken."""
+    """Reset a connection; the kernel also discards what the peer has not received."""
     if transport is not None:
         line = transport.get_extra_info("socket")
         if line is not None:
@@ -241,23 +255,27 @@ def break_off(transport: asyncio.Transport | None) -> None:
 
 
 _MIB = 1024 * 1024
-# What a peer has to take in the time that it has: less is as good as nothing (a byte a second holds an answer for days).
+# Minimum number of bytes that a peer has to receive per interval. At a byte a second, a response would be held for days.
 _LEAST_BYTES = 16 * 1024
 _RETRY_SECONDS = 1.0
 
 
 class NotTaken(ConnectionError):
-    """Raised when a peer does not take its answer: the connection is broken off."""
+    """Raised if a client does not read its response in time; the connection is broken off."""
 
 
 _UNCOUNTED = nullcontext()
 
 
 class UnreadAnswers:
-    """Bytes of answers that are being sent, by account.
+    """Counts the bytes of responses that are being sent, by account, and limits them.
 
-    An account that has none under way may always send one, so that nobody is kept out by what others leave unread. Answers
-    of up to 64 KiB are neither counted nor refused: the bound on connections bounds them.
+    An account with no response under way may always send one, so that unread responses of others never lock it out. Responses
+    of up to 64 KiB are neither counted nor refused, because the limit on connections also limits these.
+
+    Args:
+        most: maximum bytes of all accounts.
+        per_account: maximum bytes of one account.
     """
 
     SMALL = 64 * 1024
@@ -269,21 +287,21 @@ class UnreadAnswers:
 
     @property
     def nbytes(self) -> int:
-        """What waits now."""
+        """The number of bytes that are being sent now."""
         return self._bytes.total()
 
     def check(self, account: str, size: int = 0) -> None:
-        """Refuse an answer of so many bytes where too much waits already.
+        """Refuse a response of ``size`` bytes if too much is unread already.
 
         Raises:
-            QueueFull: come back in a second.
+            QueueFull: the client is to come back in a second.
         """
         held = self._bytes[account]
         if held and (held + size >= self._per_account or self.nbytes + size >= self._most):
             raise QueueFull("too many answers of this account are not read", retry_after=_RETRY_SECONDS)
 
     def counted(self, account: str, size: int) -> AbstractContextManager[None]:
-        """Count an answer while it is sent."""
+        """Return a context that counts a response while it is sent."""
         return _UNCOUNTED if size <= self.SMALL else self._counted(account, size)
 
     @contextmanager
@@ -298,17 +316,23 @@ class UnreadAnswers:
 
 
 async def taken(request: BaseRequest, writing: Awaitable[None], size: int, seconds: float) -> None:
-    """Wait until so many bytes are written, and the kernel has taken all of them.
+    """Wait until a response is written and the kernel has accepted all of it.
+
+    Args:
+        request: the request that is answered.
+        writing: writes the response.
+        size: its size in bytes.
+        seconds: the interval in which the peer has to receive at least 16 KiB.
 
     Raises:
-        NotTaken: the peer took less than 16 KiB in so many seconds; the connection is broken off.
-        ConnectionError: it is gone.
+        NotTaken: the peer received less than that; the connection is broken off.
+        ConnectionError: the connection is gone.
     """
     watch = _Watch(request, size, seconds)
     try:
         await writing
         while _waiting(request):
-            # uvloop writes, and says that it is full, only at the end of a turn.
+            # uvloop writes, and reports a full buffer, only at the end of an iteration of the loop.
             await asyncio.sleep(0)
             await request.writer.drain()
     finally:
@@ -318,7 +342,7 @@ async def taken(request: BaseRequest, writing: Awaitable[None], size: int, secon
 
 
 class _Watch:
-    """Looks now and then at how much of an answer is left."""
+    """Checks at intervals that a response makes progress, and breaks its connection off if not."""
 
     def __init__(self, request: BaseRequest, size: int, seconds: float) -> None:
         self.stalled = False
@@ -331,12 +355,12 @@ class _Watch:
         before, self._left = self._left, _waiting(self._request)
         if self._left and before - self._left < _LEAST_BYTES:
             self.stalled = True
-            # Whoever waits for room is woken by that.
+            # This also wakes the task that waits for space in the buffer.
             break_off(self._request.transport)
         else:
             self.timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
 
 
 def _waiting(request: BaseRequest) -> int:
-    """Return how many bytes of a connection the kernel has not taken yet."""
+    """Return how many bytes of a connection the kernel has not accepted yet."""
     return request.transport.get_write_buffer_size() if request.transport is not None else 0

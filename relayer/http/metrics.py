@@ -1,4 +1,9 @@
-"""The metrics of this process: what is counted, the store and the embedder that are watched for it, and the page."""
+"""Prometheus metrics of this process.
+
+`Metrics` owns the registry and counts requests, calls of the store and calls of the embedding model; `MeteredStore` and
+`MeteredEmbedder` wrap the two ports to measure them. Counts that other parts keep are read when the page is rendered.
+`MetricsPage` renders it for clients that may read it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """One registry per relayer process, never the library's global one."""
+    """The metrics of one relayer process, in a registry of their own instead of the library's global one."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -80,63 +85,63 @@ class Metrics:
             registry=self.registry,
         )
         for cause in RATE_CAUSES:
-            # From nothing to one is an increase only where there was a nothing.
+            # Prometheus sees the first 429 as an increase only if the series exists with 0 before it.
             self._rate_limited.labels(cause)
         self._checks = Gauge(
             "memrelay_ready_check", "1 while a check of /ready is ok.", ("check",), registry=self.registry
         )
-        # Finding a child by its labels takes a lock and a sort; requests are few kinds.
+        # Finding a child by its labels takes a lock and a sort, and there are few combinations of labels.
         self._requests_of = cache(self._requests.labels)
         self._seconds_of = cache(self._seconds.labels)
         self._store_requests_of = cache(self._store_requests.labels)
         self._store_seconds_of = cache(self._store_seconds.labels)
 
     def observe(self, route: str, method: str, status: int, code: str, seconds: float) -> None:
-        """Count one answered request; ``route`` is a template, ``code`` is ``ok`` or a problem's."""
+        """Count a request; ``route`` is a path template, ``code`` is ``ok`` or the code of a problem."""
         self._requests_of(route, method, str(status), code).inc()
         self._seconds_of(route).observe(seconds)
 
     def observe_limited(self, cause: str) -> None:
-        """Count a 429; ``cause`` names a bucket of `relayer.http.limits`, or a layer of MemWal's."""
+        """Count a 429; ``cause`` names a bucket of `relayer.http.limits`, or a layer of MemWal's rate limits."""
         self._rate_limited.labels(cause).inc()
 
     def observe_embedding(self, of: str, seconds: float) -> None:
-        """Count a call of the embedding model; see `MeteredEmbedder`."""
+        """Record a call of the embedding model; see `MeteredEmbedder`."""
         self._embedding_seconds.labels(of).observe(seconds)
 
     def observe_store(self, call: str, end: str, seconds: float) -> None:
-        """Count one call of the object store; see `Observe`."""
+        """Record a call of the object store; see `Observe`."""
         self._store_requests_of(call, end).inc()
         self._store_seconds_of(call).observe(seconds)
 
     def observe_checks(self, checks: Mapping[str, str]) -> None:
-        """Publish what ``GET /ready`` says: the checks by name, each ``ok`` or why not."""
+        """Publish the checks of ``GET /ready`` by name, each ``ok`` or the reason why it is not."""
         for check, state in checks.items():
             self._checks.labels(check).set(state == "ok")
 
     def build(self, **facts: str) -> None:
-        """Publish what runs, as the labels of a number that is always 1."""
+        """Publish facts about this process, as labels of a metric that is always 1."""
         Info("memrelay_build", "What this process runs.", registry=self.registry).info(facts)
 
     def counter(self, name: str, help_text: str, read: Callable[[], int]) -> None:
-        """Publish a count that something else keeps; it is read when somebody asks."""
+        """Publish a counter that another part keeps; ``read`` is called when metrics are rendered."""
         self.registry.register(_CountedElsewhere(f"memrelay_{name}", help_text, read))
 
     def counters(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
-        """Publish counts that something else keeps, by a label; they are read when somebody asks."""
+        """Publish counters that another part keeps, by the value of a label; ``read`` is called when metrics are rendered."""
         self.registry.register(_KeptByLabel(f"memrelay_{name}", help_text, label, read))
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Publish a number that is read when somebody asks."""
+        """Publish a gauge; ``read`` is called when metrics are rendered."""
         Gauge(f"memrelay_{name}", help_text, registry=self.registry).set_function(read)
 
     def render(self) -> bytes:
-        """Encode everything in the text format."""
+        """Encode all metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
 
 class _CountedElsewhere(Collector):
-    """A counter whose number is kept elsewhere."""
+    """A counter whose value another part keeps."""
 
     def __init__(self, name: str, help_text: str, read: Callable[[], int]) -> None:
         self._name = name
@@ -148,7 +153,7 @@ class _CountedElsewhere(Collector):
 
 
 class _KeptByLabel(Collector):
-    """A counter whose numbers are kept elsewhere, one for each value of a label."""
+    """A counter whose values another part keeps, one for each value of a label."""
 
     def __init__(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
         self._name = name
@@ -166,19 +171,19 @@ class _KeptByLabel(Collector):
 Observe = Callable[[str, str, float], None]
 
 
-"""Takes a method of the port, how it ended, and seconds. The end is the outcome's or the error's name in lower case:
-``found``, ``unknown``, ``unavailable``; ``done`` for what has no outcome."""
+"""Receives the method of the port, the result and the seconds of a call. The result is the lower-case name of the outcome or of
+the error, such as ``found``, ``unknown`` or ``unavailable``; ``done`` for methods without an outcome."""
 
 
 class MeteredStore(WrappedStore):
-    """Tells ``observe`` about each call."""
+    """Wraps an object store and calls ``observe`` after each request."""
 
     def __init__(self, inner: ObjectStore, observe: Observe) -> None:
         super().__init__(inner)
         self._observe = observe
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """As the port says; the time counted includes what the caller does between rows."""
+        """List objects, as the port defines; the recorded time includes what the caller does between rows."""
         began, end = perf_counter(), "done"
         try:
             async for info in self._inner.list(prefix):
@@ -189,8 +194,8 @@ class MeteredStore(WrappedStore):
         finally:
             self._observe("list", end, perf_counter() - began)
 
-    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - no name is told
-        """Make the request, and tell how it ended and what time it took."""
+    async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - metrics have no keys
+        """Make the request, and record its result and duration."""
         began, end = perf_counter(), "failed"
         try:
             outcome = await ask()
@@ -208,7 +213,7 @@ class MeteredStore(WrappedStore):
 
 
 class MeteredEmbedder:
-    """Tells ``observe`` about each call that succeeds: what was embedded, ``query`` or ``memory``, and the seconds it took."""
+    """Wraps an embedder; calls ``observe`` after each successful call with ``query`` or ``memory`` and the seconds it took."""
 
     def __init__(self, inner: Embedder, observe: Callable[[str, float], None]) -> None:
         self._inner = inner
@@ -216,11 +221,11 @@ class MeteredEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """Identity of the model in use."""
+        """The model in use."""
         return self._inner.model
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """As the port says; time in an account's queue is not counted, the model's own is."""
+        """Embed texts, as the port defines; the recorded time is the model's own, without the time in an account's queue."""
         began = perf_counter()
         vectors = await self._inner.embed(texts, query=query)
         self._observe("query" if query else "memory", perf_counter() - began)
@@ -235,12 +240,12 @@ def _end_of(error: StoreError) -> str:
     return type(error).__name__.removeprefix("Store").lower()
 
 
-# Asked about as often as a scraper comes, and only while one does.
+# Minimum seconds between two requests: about as often as a scraper comes. Without a scraper, none are made.
 _LOOK_SECONDS = 10.0
 
 
 class _LastBackup:
-    """When the store was last backed up, as it was known when it was last asked."""
+    """The time of the last backup of the store, cached."""
 
     def __init__(self, clock: Clock, ask: Callable[[], Awaitable[int]]) -> None:
         self._clock = clock
@@ -249,11 +254,11 @@ class _LastBackup:
         self._asked_at = float("-inf")
 
     def seconds(self) -> float:
-        """Return it in seconds since the epoch; 0 for never."""
+        """Return the cached time in seconds since the epoch; 0 if there is no backup."""
         return self._known_ms / 1000
 
     async def look(self) -> None:
-        """Ask the store unless that was done a moment ago; a store that does not answer leaves what was known."""
+        """Read the time from the store, unless it was read recently. If the store does not respond, the cached time stays."""
         if self._clock.monotonic() - self._asked_at < _LOOK_SECONDS:
             return
         with suppress(StoreError, TimeoutError):
@@ -262,14 +267,15 @@ class _LastBackup:
             self._asked_at = self._clock.monotonic()
 
 
-# Rendering takes about 15 ms, and scrapes are seconds apart.
+# Seconds for which a rendered page is reused. Rendering takes about 15 ms, and scrapes are seconds apart.
 _METRICS_SECONDS = 1.0
 
 
 class MetricsPage:
-    """The metrics for who may read them: whoever shows the token; without one, programs of this machine, unless ``proxied``.
+    """The metrics page. Clients have to send the token to read it.
 
-    Behind a proxy everybody comes from the proxy's address.
+    If no token is configured, programs on the same machine may read it, unless ``proxied``: behind a proxy, every
+    request comes from the proxy's address.
     """
 
     def __init__(
@@ -297,7 +303,11 @@ class MetricsPage:
         self._rendered_at = float("-inf")
 
     async def read(self, peer: str, authorization: str) -> bytes:
-        """Return the page to who asks from an address with that header, at most a second old.
+        """Return the page, at most one second old.
+
+        Args:
+            peer: address of the client.
+            authorization: its ``Authorization`` header.
 
         Raises:
             HttpProblem: ``unauthorized``.
@@ -315,7 +325,7 @@ class MetricsPage:
                 rule="metrics_reader",
             )
         if self._clock.monotonic() - self._rendered_at >= _METRICS_SECONDS:
-            # Before the checks are waited for: whoever asks meanwhile gets what there was.
+            # Set before the checks are awaited, so that requests in the meantime get the previous page.
             self._rendered_at = self._clock.monotonic() if self._rendered else self._rendered_at
             self._rendered = await self._own()
             self._rendered_at = self._clock.monotonic()

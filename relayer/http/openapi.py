@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from routes and schemas."""
+"""Build the OpenAPI 3.1 document from the route table and the schemas of requests and responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _in_header(name: str, description: str) -> dict[str, str]:
 
 
 _DIGEST = "sha-256=:base64: of the body; needed with a body"
-# Who signs shows all of these; the key only where the namespace's secret is its own.
+# A signed request has certificate and signature, and the key as well if the agent holds the namespace's secret.
 _SCHEMES: dict[str, dict[str, str]] = {
     "certificate": _in_header(
         signing.CERTIFICATE_HEADER, "base64url of the certificate that the account issued to the agent"
@@ -59,13 +59,13 @@ _COMMON_HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "x-request-id": ("echoed; one of another form is replaced", _NAME),
     "x-correlation-id": ("taken for the x-request-id where that is left out", _NAME),
 }
-# Statuses of problems by what a route takes; what each means is the table of problems.
+# Statuses of problems, by properties of the route. The table of problems has their meaning.
 _ALWAYS = (400, 408, 414, 431, 500, 503)
 _WHEN_SIGNED = (401, 409, 422, 429, 504)
 _WITH_BODY = (413, 415)
 _WHEN_WRITTEN = (507,)
 _WITH_MODEL = (502,)
-# What a state or a budget refuses, whose detail says more.
+# Codes of requests that state or a quota does not allow; the detail of the response says more.
 _REFUSED = (
     *(f"`{refusal}`" for refusal in Refusal if refusal not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED}),
     *(
@@ -77,7 +77,7 @@ _REFUSED = (
         "`wrong_confirmation`",
     ),
 )
-# Codes that another status than the table's may have.
+# Codes that may come with a status other than that of the table.
 _ALSO = {
     409: ", ".join(_REFUSED),
     414: "header_too_large",
@@ -86,11 +86,11 @@ _ALSO = {
 
 
 def document(routes: Sequence[Route], version: str) -> bytes:
-    """Describe routes; returns the document, encoded.
+    """Return the OpenAPI document of the routes, encoded as JSON.
 
     Args:
-        routes: all that are served.
-        version: of the relayer.
+        routes: all routes that are served.
+        version: version of the relayer.
     """
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -155,7 +155,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _name_of(route: Route) -> str:
-    """Return what generated clients call it: the method and the words of the path, as in ``post_memories_id_supersede``."""
+    """Return the operation id for generated clients: the method and words of the path, as in ``post_memories_id_supersede``."""
     return "_".join([route.method.lower(), *re.findall(r"[a-z]+", route.path.removeprefix("/v1"))])
 
 
@@ -186,7 +186,7 @@ def _problem_statuses(route: Route) -> set[int]:
 
 
 def _rules(model: type[BaseModel]) -> list[str]:
-    """Return what a body's fields have to be to each other, which no schema says: the sentences of its own checks."""
+    """Return rules between fields of a body, which its schema cannot express: the messages of its model validators."""
     checks = model.__pydantic_decorators__.model_validators.values()
     constants = [
         constant for check in checks for constant in getattr(check.func, "__code__", _NO_CODE).co_consts
@@ -218,7 +218,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a query's field as it stands in a target: no null, and of a list the names joined by commas."""
+    """Return the schema of a query field as it appears in a URL: without null, and a list as names joined by commas."""
     written = {name: value for name, value in schema.items() if name not in {"default", "anyOf"}}
     for choice in schema.get("anyOf", ()):
         written |= choice if choice.get("type") != "null" else {}
@@ -233,7 +233,7 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
 
 
 def _problems() -> dict[str, Any]:
-    """Describe every status that a request may fail with, by the codes that have it."""
+    """Return the problem responses by status, each described by the codes that have it."""
     by_status: dict[int, list[str]] = {}
     for code, row in CODES.items():
         by_status.setdefault(row.status, []).append(f"`{code}`: {row.detail}")

@@ -1,7 +1,8 @@
-"""Every way in which a request can fail, as RFC 9457 problems: one table, stable codes.
+"""The errors that a request can fail with, as RFC 9457 problems with stable codes.
 
-What a stranger may learn is decided here. The detail of an error that comes from inside is this table's, never the
-error's own text: that may name paths and is for the operator.
+`CODES` maps each code to its status and detail; `problem_of` translates the exceptions of the services. This module decides
+how much an unauthenticated client may learn: the detail of an internal error comes from the table and never from the
+error's own text, which may name paths and is for the operator.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _Row:
 
 _TOO_BUSY = "The relayer has more to do than it can hold. Come back after the time in Retry-After."
 
-# Codes that requests earn by themselves, and codes for what happens inside.
+# The codes of faulty requests, followed by those of conditions inside the relayer.
 CODES: dict[str, _Row] = {
     "malformed": _Row(400, "The request is not in form."),
     "missing_header": _Row(400, "A header that this route needs is missing."),
@@ -89,7 +90,7 @@ CODES: dict[str, _Row] = {
     "position_unknown": _Row(409, "This position is not one of this namespace's log."),
 }
 
-# What services refuse with `Refused(code, sentence)`; the sentence is the detail.
+# The status of each code that services raise in `Refused(code, message)`; the message is the detail.
 _REFUSED_STATUS: dict[str, int] = {
     "not_found": 404,
     "too_large": 413,
@@ -119,14 +120,18 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
 
 
 class HttpProblem(Exception):
-    """Raised when a request ends here.
+    """Raised to refuse a request.
 
     Attributes:
-        code: stable, a key of `CODES` or a code of the services.
-        status: of the answer.
-        detail: what to do, without any value of the request.
+        code: stable; a key of `CODES` or a code of the services.
+        status: of the response.
+        detail: tells the client what to do, and quotes no value of the request.
         rule: the true reason, for the log only.
-        allow: for 405.
+        retry_after: seconds until the request may be repeated; None sends no ``Retry-After``.
+        server_time: the relayer's time in seconds since the epoch, if the client's clock is off.
+        accepted: the names that this relayer accepts, if the request was addressed to another.
+        errors: the fields that violate a rule.
+        allow: methods for the ``Allow`` header of a 405.
     """
 
     def __init__(
@@ -156,7 +161,7 @@ class HttpProblem(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that belong to the problem."""
+        """The response headers of the problem."""
         headers = {}
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
@@ -165,7 +170,7 @@ class HttpProblem(Exception):
         return headers
 
     def body(self, request_id: str) -> bytes:
-        """Encode as ``application/problem+json``."""
+        """Encode the problem as ``application/problem+json``."""
         problem = Problem(
             type=_TYPE + self.code,
             title=HTTPStatus(self.status).phrase,
@@ -182,12 +187,12 @@ class HttpProblem(Exception):
 
 
 def unauthorized(rule: str) -> HttpProblem:
-    """Return the one 401 for everything that depends on keys or on what the relayer knows."""
+    """Return the same 401 for every failure that depends on keys or on state of the relayer."""
     return HttpProblem("unauthorized", rule=rule)
 
 
 def problem_of(error: Exception) -> HttpProblem:
-    """Translate what a service raised; what is not in the table is ``internal_error``."""
+    """Translate an exception of a service; one that is not in the table becomes ``internal_error``."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, errors.Refused):
@@ -200,7 +205,7 @@ def problem_of(error: Exception) -> HttpProblem:
     return HttpProblem("internal_error", rule=type(error).__name__)
 
 
-# What a request that was too slow was waiting for, by the step that it was in.
+# The reason of an exceeded deadline, by the step that was under way.
 _WAITS_FOR_THE_STORE = {
     "append": "the store did not take it, and sending it again is safe",
     **dict.fromkeys(("admit", "open", "read", "report"), "the store did not answer in it"),

@@ -1,6 +1,9 @@
-"""Every route in one table, what a handler works with, and the handlers: each calls one use case.
+"""The table of all routes, and their handlers, each of which calls one use case.
 
-A target is compared as sent: nothing is decoded, joined or cleaned, so ``%2F``, ``..`` and ``//`` reach no route.
+`table` declares for each route its method, path, right, cost, schemas and handler, and `Routes` finds the route of a
+request. A handler gets the `Services` and an `AcceptedCall`, which `relayer.http.accept` has checked completely, and
+returns a `Reply`. A target is compared as it was sent: nothing is decoded or normalized, so paths with ``%2F``, ``..`` or
+``//`` match no route.
 """
 
 from __future__ import annotations
@@ -48,9 +51,9 @@ EVENTS = "text/event-stream"
 
 RECALL_SECONDS = 14.0
 ANALYZE_SECONDS = 55.0
-# A model thinks for as long as its reader waits: the gateway's deadline decides, up to its longest setting.
+# Callers wait while a model generates, so the deadline of the gateway decides, up to the longest that can be configured there.
 MODEL_SECONDS = 120.0
-# A whole namespace, read by whoever is slow.
+# An export reads a whole namespace, and the client may be slow.
 EXPORT_SECONDS = 600.0
 
 M = TypeVar("M", bound=BaseModel)
@@ -63,20 +66,20 @@ class Route:
     Attributes:
         method: upper case.
         path: with at most one ``{id}``.
-        right: what the certificate must grant, on the request's namespace if it is about one; None: the route is open.
+        right: the right that the certificate must grant, on the request's namespace if it is about one; None for an open route.
         cost: in tokens of the rate limits.
-        takes: schema of a POST's or PUT's body, of any other method's query; None when the route takes none.
-        answer: schema of the answer, or of its lines; None for what is no JSON of ours.
-        handle: answers an accepted call.
+        takes: schema of the body for POST and PUT, of the query for all other methods; None if the route takes neither.
+        answer: schema of the response, or of each of its lines; None if the response is not JSON of this API.
+        handle: the handler of accepted calls.
         summary: one line for the OpenAPI document.
-        namespaced: whether it is about one namespace.
-        bytes_a_token: of a body, which costs as long as it is: read, parsed, looked for.
-        rows_a_token: of a page that costs as much as it may hold: each row is opened.
-        seconds: the longest a request may take.
-        media_type: of the answer.
-        statuses: of good answers.
-        ends_with_caller: whether the work is cancelled when the connection is gone; never for what writes.
-        writes: whether it changes anything: its repetition is answered by the log and never refused as a replay.
+        namespaced: whether the route is about one namespace.
+        bytes_a_token: bytes of the body for one more token, because reading, parsing and searching take longer for long bodies.
+        rows_a_token: rows of the requested page size for one more token, because each row is decrypted; None charges none.
+        seconds: the maximum duration of a request.
+        media_type: of the response.
+        statuses: of successful responses.
+        ends_with_caller: whether the work is cancelled when the client disconnects; never for routes that write.
+        writes: whether the route changes anything. The log detects repeated writes, so they are never refused as replays.
     """
 
     method: str
@@ -102,22 +105,22 @@ class Route:
 
     @property
     def body(self) -> type[BaseModel] | None:
-        """Schema of the body."""
+        """The schema of the body."""
         return self.takes if self.method in {"POST", "PUT"} else None
 
     @property
     def query(self) -> type[BaseModel] | None:
-        """Schema of the query."""
+        """The schema of the query."""
         return None if self.method in {"POST", "PUT"} else self.takes
 
 
 def table() -> tuple[Route, ...]:
-    """Return the routes: method, path, right, cost, what it takes, what it answers, handler, summary.
+    """Return the routes: method, path, right, cost, schemas of request and response, handler, summary.
 
-    Costs follow the work: an extraction is about five searches, and nothing that is signed is free.
+    Costs are proportional to the work: an extraction costs about five searches, and no signed request is free.
     """
     read, write, admin = Right.READ, Right.WRITE, Right.ADMIN
-    # A row is a line or two, so that the table can be read as one.
+    # Each route takes one or two lines, so that this can be read as a table.
     # fmt: off
     return (
         Route("POST", "/v1/memories", write, 2, memories.RememberRequest, memories.RememberResponse, _given(remember),
@@ -136,7 +139,7 @@ def table() -> tuple[Route, ...]:
               "For the gateway's model: take its last answer, and return the next question of a promised job.", seconds=ANALYZE_SECONDS),
         Route("GET", "/v1/jobs/{id}", read, 1, JobQuery, memories.JobResponse, _given(get_job),
               "The truth about a job, waiting for its end up to wait_ms."),
-        # Each page opens up to a hundred pointers.
+        # Each page decrypts up to a hundred pointers.
         Route("GET", "/v1/namespaces", read, 5, NamespacesQuery, service.NamespacesResponse, _given(list_namespaces),
               "The account's namespaces that the certificate covers.", namespaced=False, rows_a_token=2),
         Route("GET", "/v1/account", read, 5, None, service.AccountResponse, _account,
@@ -187,7 +190,7 @@ def table() -> tuple[Route, ...]:
     # fmt: on
 
 
-# What an id in a path may look like; which ids exist is the use cases' to say.
+# The form of an id in a path. The use cases know which ids exist.
 SEGMENT = r"([A-Za-z0-9_-]{1,128})"
 
 
@@ -233,11 +236,20 @@ class Routes:
 
 
 class AcceptedCall(msgspec.Struct, frozen=True):
-    """A request after everything was checked: what a handler works with.
+    """A request that has passed all checks: the input of a handler.
 
-    ``signer`` and ``namespace_access`` are there where the route has them. ``events`` says that a stream of server-sent events is
-    asked for, ``last_event`` the id of the last one that was heard. ``peer`` is the address that an open route is asked from, and
-    ``authorization`` that header.
+    Attributes:
+        route: the matched route.
+        deadline: when the response is due.
+        parameter: the ``{id}`` in the path; empty if the route has none.
+        query: the validated query; None if the route takes none.
+        body: the validated body; None if the route takes none.
+        signer: the principal that signed the request; None on open routes.
+        namespace_access: the access to the request's namespace; None unless the route is namespaced.
+        events: whether a stream of server-sent events is requested.
+        last_event: the id of the last event that the client received; may be empty.
+        peer: the address of the client; set on open routes only.
+        authorization: the ``Authorization`` header; set on open routes only.
     """
 
     route: Route
@@ -254,31 +266,31 @@ class AcceptedCall(msgspec.Struct, frozen=True):
 
     @property
     def access(self) -> Access:
-        """The way into the request's namespace; for namespaced routes."""
+        """The access to the request's namespace; for namespaced routes."""
         if self.namespace_access is None:
             raise unauthorized("no_namespace")
         return self.namespace_access
 
     @property
     def principal(self) -> Principal:
-        """Who signed the request; for signed routes."""
+        """The principal that signed the request; for signed routes."""
         if self.signer is None:
             raise TypeError("the route is declared as open")
         return self.signer
 
     @property
     def account(self) -> str:
-        """Whose answer it will be; the open routes' are nobody's."""
+        """The account that the response is for; empty on open routes."""
         return self.signer.account if self.signer is not None else ""
 
     def body_as(self, schema: type[M]) -> M:
-        """Return the body as the type that the route declares."""
+        """Return the body as the schema that the route declares."""
         if not isinstance(self.body, schema):
             raise TypeError(f"the route declares no body of {schema.__name__}")
         return self.body
 
     def query_as(self, schema: type[M]) -> M:
-        """Return the query as the type that the route declares."""
+        """Return the query as the schema that the route declares."""
         if not isinstance(self.query, schema):
             raise TypeError(f"the route declares no query of {schema.__name__}")
         return self.query
@@ -286,9 +298,14 @@ class AcceptedCall(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, encoded; with ``chunks`` it is sent piece by piece, and breaks off where those do.
+    """An encoded response.
 
-    ``endless`` says that the chunks come for as long as somebody listens: when the relayer stops, they just end.
+    Attributes:
+        body: the whole body; empty with ``chunks``.
+        status: the HTTP status.
+        media_type: the content type.
+        chunks: the parts of a streamed body. If the iterator raises, the connection is broken off.
+        endless: whether the chunks go on for as long as the client listens. When the relayer stops, the stream just ends.
     """
 
     body: bytes
@@ -299,25 +316,25 @@ class Reply:
 
     @classmethod
     def of(cls, answer: BaseModel, status: int = 200) -> Reply:
-        """Encode an answer of the API."""
-        # The serialiser's own bytes: `model_dump_json` would decode them into a string first.
+        """Encode a response of the API."""
+        # This calls the serializer itself, because `model_dump_json` would decode its bytes into a string first.
         return cls(answer.__pydantic_serializer__.to_json(answer), status)
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What handlers work on; made by the composition root.
+    """The services that handlers use; created by the composition root.
 
     Attributes:
         context: for the use cases.
-        accounts: keeps revocations.
-        quotas: what accounts may keep.
-        streams: of changes.
-        fleet: the keys to seal for.
-        readiness: whether it can serve.
-        metrics: the page of them.
-        version: what a client needs to know.
-        document: makes the OpenAPI document, encoded; about 0.1 s of work for the first time.
+        accounts: stores revocations.
+        quotas: the limits of what accounts may store.
+        streams: the event streams of changes.
+        fleet: the public keys that clients seal for.
+        readiness: the checks of ``GET /ready``.
+        metrics: the metrics page.
+        version: the response of ``GET /version``.
+        document: returns the encoded OpenAPI document; the first call takes about 0.1 s.
     """
 
     context: Context
@@ -335,9 +352,10 @@ Handler: TypeAlias = Callable[[Services, AcceptedCall], Awaitable[Reply]]
 
 
 def _given(use_case: Callable[..., Awaitable[BaseModel]]) -> Handler:
-    """Return the handler that answers with what a use case makes of a call.
+    """Return a handler that calls a use case and encodes its result.
 
-    It gets who asks, then the id in the path and the body where the route has them, and the fields of the query by name.
+    The use case gets the access or, on routes without a namespace, the principal; then the id in the path and the body, if the
+    route has them; and the fields of the query by name.
     """
 
     async def handle(to: Services, call: AcceptedCall) -> Reply:
@@ -418,7 +436,7 @@ async def _forget(to: Services, call: AcceptedCall) -> Reply:
 
 
 def _check_may_erase(call: AcceptedCall) -> None:
-    """Refuse what only a person may do; raises `HttpProblem`."""
+    """Refuse an erasure unless the certificate grants admin rights; raises `HttpProblem`."""
     if not call.access.principal.may(call.access.namespace, Right.ADMIN):
         raise unauthorized("admin_not_granted")
 
@@ -546,7 +564,7 @@ async def _metrics(to: Services, call: AcceptedCall) -> Reply:
 
 
 async def _openapi(to: Services, _: AcceptedCall) -> Reply:
-    # Beside the event loop: requests go on meanwhile.
+    # Creating the document takes a while, so it runs in a thread and does not block the event loop.
     return Reply(await asyncio.to_thread(to.document))
 
 

@@ -1,6 +1,8 @@
-"""The way of a request: acceptance, handler, answer, and one line about it in the log; below it the connections that bring it.
+"""The HTTP server on top of aiohttp: connections, requests and responses.
 
-Connections are taken in and timed here, and aiohttp's own errors become problems.
+`RequestHandler` takes a request through acceptance and its handler, sends the response and writes one line to the log; it
+also turns aiohttp's own errors into problem responses. `RelayerServer` creates a `_Protocol` for each connection. `Door`
+accepts connections as far as capacity allows, and ends those that exceed a time limit.
 """
 
 from __future__ import annotations
@@ -32,24 +34,24 @@ T = TypeVar("T")
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
-# Steps have the deadline themselves and know their names; this only catches work that is no step.
+# Steps enforce the deadline themselves and name themselves in the error. This only catches work outside of any step.
 _GRACE_SECONDS = 0.25
 _SERVER_ERROR = 500
 _TOO_MANY = 429
-# How soon it is noticed that a caller is gone, where that matters.
+# Interval at which it is checked whether the client has disconnected, on routes where that cancels the work.
 _GONE_LOOK_SECONDS = 0.2
 
 
 class RequestHandler:
-    """Answers requests; give it to a `RelayerServer`.
+    """Answers requests; pass it to a `RelayerServer`.
 
     Args:
-        acceptance: decides on them.
+        acceptance: accepts or refuses requests.
         services: for the handlers.
-        metrics: counts.
+        metrics: counts requests.
         randomness: for request ids.
-        traces: where spans go, if they go anywhere.
-        compat: a second front, asked first; None when there is only this one.
+        traces: the exporter of spans; None exports none.
+        compat: a second front that is asked first whether a path is its own; None if there is none.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class RequestHandler:
         self._metrics = metrics
         self._traces = traces
         self._compat = compat
-        # Bound once: the lazy proxy would look its configuration up again for every line.
+        # Bound once, because the lazy proxy would look its configuration up for every line.
         self._log = log.bind()
         self._under_way: set[web.RequestHandler] = set()
         self._draining = False
@@ -78,7 +80,7 @@ class RequestHandler:
         self._new_id: Callable[[], str] = lambda: randomness.bytes(10).hex()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; never raises but for cancellation."""
+        """Answer one request; raises nothing except on cancellation."""
         self._under_way.add(request.protocol)
         self.connections.asked(request.protocol)
         try:
@@ -94,15 +96,15 @@ class RequestHandler:
 
     @property
     def under_way(self) -> int:
-        """How many connections have a request that is being answered."""
+        """The number of connections with a request that is being answered."""
         return len(self._under_way)
 
     def busy(self, connection: web.RequestHandler) -> bool:
-        """Whether a request of this connection is being answered."""
+        """Return whether a request of this connection is being answered."""
         return connection in self._under_way
 
     async def drain(self, seconds: float) -> None:
-        """Wait for the requests under way, at most so long; connections close after their answers from now on."""
+        """Wait up to ``seconds`` for the requests under way; from now on, connections close after their response."""
         self._draining = True
         self._stopping.set()
         if self._under_way:
@@ -120,16 +122,16 @@ class RequestHandler:
         try:
             call = await self._acceptance.accept(request, trail)
             reply = await self._handle(request, call)
-        except Exception as error:  # noqa: BLE001 - the border: every failure becomes a problem
+        except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a problem
             response = self.refuse(request, error, request_id, trail, started)
             await self._send(request, response)
             return response
-        # In the next turn of the loop: at the end of this one the answer leaves.
+        # This runs in the next iteration of the event loop, because the response leaves at the end of this one.
         asyncio.get_running_loop().call_soon(self._note, request, trail, reply.status, None, started)
         headers = {"Content-Type": reply.media_type, **_common(request_id)}
         prover = trail.prover
         if reply.chunks is not None:
-            assert prover is not None  # streams are answers to signed requests
+            assert prover is not None  # only signed routes stream
             return await self._send_chunks(request, (call, reply, reply.chunks), headers, prover)
         if call.signer is not None and prover is not None:
             headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
@@ -168,7 +170,7 @@ class RequestHandler:
                 work = route.handle(self._services, call)
                 reply = await (_while_there(request, work) if route.ends_with_caller else work)
                 if call.signer is not None and not route.writes:
-                    # What was taken back while the answer was made counts for it, and most of all for one that waited.
+                    # A revocation that came while the response was computed applies to it, above all if the request waited long.
                     await self._acceptance.still_admits(call)
                     self.unread.check(call.account, len(reply.body))
         except TimeoutError as error:
@@ -176,7 +178,7 @@ class RequestHandler:
         return reply
 
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
-        """Send an answer, and wait until its reader has it."""
+        """Send a response and wait until the kernel has accepted all of it."""
         if self._draining:
             response.force_close()
         try:
@@ -186,7 +188,7 @@ class RequestHandler:
         except NotTaken as error:
             self._log.warning("answer_broken_off", **describe(error))
         except ConnectionError:
-            # Whoever is gone has no use for it; aiohttp finds the connection closed and ends it.
+            # The client is gone and needs no response; aiohttp notices the closed connection and cleans up.
             return
 
     async def _send_chunks(
@@ -196,15 +198,15 @@ class RequestHandler:
         headers: dict[str, str],
         prover: Prover,
     ) -> web.StreamResponse:
-        """Send an answer piece by piece; when that fails, the connection breaks: its reader must not take it for whole.
+        """Send a response in chunks. If that fails, break the connection off, so that the client notices that it is incomplete.
 
-        All has to come within the route's time. An endless one goes on until it ends, the caller is gone or not let in any
-        more, or the relayer stops, and ends as a whole answer.
+        All chunks have to come within the route's time. An endless response goes on until its chunks end, the client
+        disconnects or is no longer admitted, or the relayer stops; then it ends like a complete response.
         """
         call, reply, chunks = answer
         proven = prover.comment if reply.endless else prover.line
         seconds = self.connections.limits.answer_seconds
-        # A proxy must not wait for more before it passes events on.
+        # This header tells proxies to forward events at once instead of buffering them.
         more = {"X-Accel-Buffering": "no"} if reply.endless else {}
         response = web.StreamResponse(headers=headers | more)
         stopping = asyncio.create_task(self._stopping.wait())
@@ -216,7 +218,7 @@ class RequestHandler:
                     with self.unread.counted(call.account, len(chunk)):
                         await taken(request, response.write(chunk), len(chunk), seconds)
                 await taken(request, response.write_eof(), 0, seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+        except Exception as error:  # noqa: BLE001 - the status has been sent already
             if isinstance(error, NotTaken) or not (reply.endless and isinstance(error, ConnectionError)):
                 self._log.warning("answer_broken_off", route=call.route.path, **describe(error))
             if request.transport is not None:
@@ -234,7 +236,7 @@ class RequestHandler:
         *,
         endless: bool,
     ) -> web.StreamResponse:
-        """Send events as they come, until there are no more, the caller is gone or, if endless, the relayer stops."""
+        """Send events as they come, until there are no more, the client disconnects or, if endless, the relayer stops."""
         seconds = self.connections.limits.answer_seconds
         response = web.StreamResponse(headers=headers)
         stopping = asyncio.create_task(self._stopping.wait())
@@ -245,7 +247,7 @@ class RequestHandler:
             ) is not None:
                 await taken(request, response.write(event), len(event), seconds)
             await taken(request, response.write_eof(), 0, seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the status is sent already
+        except Exception as error:  # noqa: BLE001 - the status has been sent already
             if isinstance(error, NotTaken) or not isinstance(error, ConnectionError):
                 self._log.warning("answer_broken_off", **describe(error))
             if request.transport is not None:
@@ -258,7 +260,7 @@ class RequestHandler:
     async def _next(
         self, call: AcceptedCall, reply: Reply, chunks: AsyncIterator[bytes], stopping: asyncio.Task[bool]
     ) -> bytes | None:
-        """Return what is to be sent next, None at the end; it is held against what was taken back since the last one."""
+        """Return the next chunk, after checking the call against new revocations; None at the end."""
         if not reply.endless:
             chunk = await anext(chunks, None)
         elif (chunk := await _before(stopping, chunks)) is None:
@@ -272,7 +274,7 @@ class RequestHandler:
         return chunk
 
     def request_id(self, request: web.BaseRequest) -> str:
-        """Return the client's request id, or what it calls its correlation id, if it is a plain one, else a new one."""
+        """Return the client's request id, or its correlation id, if that has the required form; otherwise a new id."""
         given = request.headers.get("x-request-id") or request.headers.get("x-correlation-id")
         return given if given is not None and _CLIENT_ID.fullmatch(given) else self._new_id()
 
@@ -284,7 +286,7 @@ class RequestHandler:
         trail: Trail,
         started: float,
     ) -> web.Response:
-        """Turn a failure into its problem, prove it where that can be done, and log the true reason."""
+        """Turn an error into a problem response with a proof, if it can be proven, and log the true reason."""
         problem = problem_of(error)
         if problem.status == _SERVER_ERROR:
             self._log.error("request_failed", **describe(error))
@@ -292,10 +294,10 @@ class RequestHandler:
         headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
         body = problem.body(request_id)
         prover = trail.prover
-        # Who fails too often is refused without arithmetic, and a signature is some.
+        # Peers that fail too often are refused without spending CPU on a signature.
         if prover is not None and problem.rule != PEER_FAILURES:
             if problem.code == "unauthorized":
-                # Signed however far the request got: the kind of proof must not tell what the one 401 hides.
+                # Signed regardless of how far the request got: the kind of proof must not reveal what the one 401 hides.
                 prover.refused()
             headers[PROOF_HEADER] = prover.whole(problem.status, body)
         return web.Response(body=body, status=problem.status, headers=headers)
@@ -324,7 +326,7 @@ class RequestHandler:
         started: float,
     ) -> None:
         seconds = perf_counter() - started
-        # Whoever calls may invent methods.
+        # Clients may send made-up methods, which must not become labels of metrics.
         method = request.method if request.method in _METHODS else "other"
         self._metrics.observe(template, method, status, code, seconds)
         if status == _TOO_MANY:
@@ -348,7 +350,7 @@ class RequestHandler:
 
 
 async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Reply:
-    """Wait for work, and cancel it when the connection of its request is gone: nobody would read the answer."""
+    """Wait for work, and cancel it when the client disconnects, because the response could not be delivered."""
     async with _running(work) as task:
         while not (await asyncio.wait([task], timeout=_GONE_LOOK_SECONDS))[0]:
             if request.transport is None or request.transport.is_closing():
@@ -357,7 +359,7 @@ async def _while_there(request: web.BaseRequest, work: Awaitable[Reply]) -> Repl
 
 
 async def _before(stopping: asyncio.Task[bool], chunks: AsyncIterator[bytes]) -> bytes | None:
-    """Return the next chunk; None when there is none, or the relayer stops."""
+    """Return the next chunk; None if there are no more or the relayer stops."""
     async with _running(anext(chunks, None)) as task:
         await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
@@ -365,7 +367,7 @@ async def _before(stopping: asyncio.Task[bool], chunks: AsyncIterator[bytes]) ->
 
 @asynccontextmanager
 async def _running(work: Awaitable[T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Work as a task that is over when the block is, cancelled if need be."""
+    """Run work as a task that has ended, by cancellation if necessary, when the block is left."""
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -384,13 +386,13 @@ def _common(request_id: str) -> dict[str, str]:
     return {"x-request-id": request_id, "Cache-Control": "no-store", "Server": "memrelay"}
 
 
-# A connection on which nothing is asked any more ends after this. Proxies commonly keep theirs for 60 s.
+# Seconds after which an idle connection is closed. Proxies commonly keep theirs open for 60 s.
 KEEPALIVE_SECONDS = 75.0
-# How long a refused request's body is still taken in, so that the client gets to read the answer.
+# Seconds for which the body of a refused request is still read, so that the client gets to read the response.
 LINGERING_SECONDS = 2.0
 _HANDSHAKE_SECONDS = 10.0
 _BACKLOG = 1024
-# What the kernel may hold of an answer that nobody reads; it would take several megabytes by itself.
+# Maximum bytes of an unread response in the kernel's buffer, which would otherwise grow to several megabytes.
 _SEND_BUFFER = 128 * 1024
 _LOOK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
@@ -408,9 +410,10 @@ class _Protocol(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self.transport is not None:
-            # Whatever the kernel did not take yet is waited for.
+            # The limit of 0 makes drain() wait until the kernel has accepted everything.
             self.transport.set_write_buffer_limits(high=0)
-        # Kept apart: aiohttp forgets a transport that it closes, and it closes when all is sent, which may be never.
+        # A reference of its own, because aiohttp drops a transport when it closes it, and closing waits until all is sent,
+        # which may be never.
         self._line = self.transport
 
     def data_received(self, data: bytes) -> None:
@@ -418,7 +421,7 @@ class _Protocol(web.RequestHandler):
         self._handler.connections.heard(self, self._loop.time())
 
     def resume_reading(self, *options: Any, **named: Any) -> None:
-        # aiohttp asks for it with every body that was read, and would parse nothing once more.
+        # aiohttp calls this for every body that was read, and would run its parser again for nothing.
         if self._reading_paused:
             super().resume_reading(*options, **named)
 
@@ -428,7 +431,7 @@ class _Protocol(web.RequestHandler):
         super().connection_lost(exc)
 
     def end(self) -> None:
-        """Break the connection off, also while it is only being made."""
+        """Break the connection off, even if it is still being established."""
         if self._line is not None:
             break_off(self._line)
         elif self.coming is not None:
@@ -441,7 +444,7 @@ class _Protocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what the parser could not read; ``message`` quotes the request and goes nowhere."""
+        """Answer a request that the parser rejected; ``message`` quotes the request and is discarded."""
         del message
         if request.writer.output_size > 0:
             raise ConnectionError("an answer is under way already")
@@ -459,20 +462,20 @@ class _Protocol(web.RequestHandler):
 
 
 class RelayerServer(web.Server):
-    """Makes a `_Protocol` for each connection; run it with `aiohttp.web.ServerRunner` and a `Door`."""
+    """Creates a `_Protocol` for each connection; run it with `aiohttp.web.ServerRunner` and a `Door`."""
 
     def __init__(self, handler: RequestHandler) -> None:
         super().__init__(handler)
         self.handler = handler
 
     def pre_shutdown(self) -> None:
-        """Close idle connections. A closing one takes no more bytes, so those with a body on its way stay open."""
+        """Close idle connections. Those that are still receiving a body stay open, because a closing one reads nothing more."""
         for connection in self.connections:
             if not self.handler.busy(connection):
                 connection.close()
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
-        """Finish what is under way within ``timeout`` seconds, then close everything."""
+        """Finish requests under way within ``timeout`` seconds, then close all connections."""
         await self.handler.drain(timeout if timeout is not None else LINGERING_SECONDS)
         await super().shutdown(LINGERING_SECONDS)
 
@@ -484,19 +487,19 @@ class RelayerServer(web.Server):
             keepalive_timeout=KEEPALIVE_SECONDS,
             lingering_time=LINGERING_SECONDS,
             access_log=None,
-            # A compressed body is refused; it must not be unpacked first.
+            # Compressed bodies are refused, so they must not be decompressed first.
             auto_decompress=False,
         )
 
 
 class Door(web.SockSite):
-    """Takes connections in, as far as there is room for them: a TLS handshake takes a place as well.
+    """Accepts connections, as far as capacity allows. A connection counts from before its TLS handshake.
 
     Args:
-        runner: of the server.
-        listening: bound.
-        server: the runner's.
-        tls: with what the connections are encrypted; None leaves them plain.
+        runner: the runner of the server.
+        listening: a bound socket.
+        server: the server of the runner.
+        tls: the context that encrypts connections; None for plain HTTP.
     """
 
     def __init__(
@@ -514,7 +517,7 @@ class Door(web.SockSite):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin to take connections in."""
+        """Start to accept connections."""
         await web.BaseSite.start(self)
         self._listening.listen(_BACKLOG)
         self._listening.setblocking(False)
@@ -522,7 +525,7 @@ class Door(web.SockSite):
         self._run(self._watch())
 
     async def stop(self) -> None:
-        """Take no more in; those that are there stay."""
+        """Stop accepting connections; open ones stay."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -549,7 +552,8 @@ class Door(web.SockSite):
                 protocol.coming = self._run(self._welcome(protocol, taken))
             else:
                 taken.close()
-            # What was ended for it is closed now, and requests get their turn however many come.
+            # Lets the connections that were ended to make room close, and gives requests their turn however many
+            # connections come in.
             await asyncio.sleep(0)
 
     async def _welcome(self, protocol: _Protocol, taken: socket.socket) -> None:
@@ -563,7 +567,7 @@ class Door(web.SockSite):
                 ssl_handshake_timeout=None if self._tls is None else _HANDSHAKE_SECONDS,
             )
         except (OSError, asyncio.CancelledError):
-            # The peer went away, or never came to the end of its handshake.
+            # The peer went away or did not complete its handshake.
             self._connections.leave(protocol)
             taken.close()
 

@@ -1,4 +1,5 @@
-"""What an operator tells a relayer: values of settings and their file, where the store is, and where keys come from.
+"""Configuration of a relayer: its settings, their file, the location of the store, and the sources of keys.
 
-`relayer.settings.config` is the settings as a whole. Imports no adapter; what composes a relayer and its commands import it.
+`relayer.settings.config` defines and loads all settings; `relayer.settings.keys` finds or creates the keys they refer to. This
+package imports no adapters. It is imported by the modules that assemble a relayer and by its commands.
 """

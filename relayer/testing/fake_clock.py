@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock for tests, which moves only when the test says so."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["FakeClock"]
 
 T = TypeVar("T")
 
-# How often everybody else may run before nothing more is expected of the tasks that do not sleep.
+# Iterations of the event loop after which tasks that do not sleep are assumed to have made all the progress they can.
 _TURNS = 50
 _IDLE_TURNS = 20_000
 
 
 class FakeClock:
-    """The `Clock` port under a test's control.
+    """A `Clock` that is controlled by a test.
 
-    Tasks that sleep wake in the order of their deadlines, and each sees the clock at its own deadline. What runs in
-    threads or waits for a socket is not the clock's to know: `run` gives such work turns of the event loop, no more.
+    Sleeping tasks wake in the order of their deadlines, and each sees the clock at its own deadline. The clock does not know of
+    work in threads or on sockets: `run` gives it iterations of the event loop, and does not wait for it otherwise.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
@@ -30,20 +30,20 @@ class FakeClock:
         self._order = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, as set."""
+        """Return milliseconds since the epoch, as set."""
         return int(self._now_ms)
 
     def monotonic(self) -> float:
-        """Seconds since this clock was made."""
+        """Return seconds since this clock was created."""
         return self._monotonic
 
     @property
     def sleeping(self) -> int:
-        """How many tasks sleep now."""
+        """The number of tasks that are sleeping."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was moved by ``seconds``; zero or less only yields."""
+        """Wait until the clock has moved by ``seconds``; zero or less only yields to other tasks."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -53,11 +53,11 @@ class FakeClock:
         await future
 
     def jump(self, seconds: float) -> None:
-        """Set the time of day forwards or back, as an operator or NTP does; nobody wakes."""
+        """Move the time of day forwards or back, as an operator or NTP does; no sleeping task wakes."""
         self._now_ms += seconds * 1000
 
     async def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass and wake who sleeps until then, whoever falls asleep meanwhile included."""
+        """Move the clock by ``seconds``, waking every task whose sleep ends by then, including sleeps that begin meanwhile."""
         end = self._monotonic + seconds
         await self._settle()
         while (deadline := self._next_deadline()) is not None and deadline <= end:
@@ -66,9 +66,10 @@ class FakeClock:
         self._move_to(end)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` to its end, jumping to the next deadline whenever everybody sleeps.
+        """Run ``work`` to completion, moving the clock to the next deadline whenever all tasks sleep.
 
-        Raises `RuntimeError` when nobody sleeps and the work still does not get on.
+        Raises:
+            RuntimeError: no task sleeps, and the work makes no progress.
         """
         task = asyncio.ensure_future(work)
         idle = 0

@@ -1,4 +1,7 @@
-"""An embedder without a model: texts that share words point the same way. Repeatable, instant, and it can be down."""
+"""An embedder without a model, for tests.
+
+Texts that share words have similar vectors. It is deterministic and fast, and can simulate an outage.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,21 @@ from relayer.ports import EmbeddingModel
 
 __all__ = ["HashingEmbedder"]
 
-# What is hashed so fast that no thread is worth it, which would be as random as threads are.
+# Texts up to this size are hashed on the event loop: a thread would take longer and make the order of events random.
 _INLINE_CHARACTERS, _INLINE_TEXTS = 1024, 8
 _WORD = re.compile(r"\w+")
 
 
 class HashingEmbedder:
-    """The `Embedder` port for tests: a bag of words hashed onto a unit vector.
+    """An `Embedder` for tests: hashes a bag of words to a unit vector.
 
     Args:
         dimension: of the vectors.
-        name: of the model; models of different names are different models.
+        name: name of the model; different names are different models.
 
     Attributes:
-        down: while true, every call raises `EmbedderUnavailable`.
-        calls: the texts of every call that was answered.
+        down: if true, every call raises `EmbedderUnavailable`.
+        calls: the texts of every successful call.
     """
 
     def __init__(self, dimension: int = 64, name: str = "hashing") -> None:
@@ -39,16 +42,16 @@ class HashingEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """Identity of the hashing."""
+        """The identity of this hashing as a model."""
         return self._model
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - read alike
-        """Embed texts; shape (len(texts), dimension), rows of length 1."""
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - not needed here
+        """Embed texts; returns rows of length 1, shape (len(texts), dimension)."""
         if self.down:
             raise EmbedderUnavailable("the embedder is down")
         self.calls.append(list(texts))
         if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
-            # A model would not hold the event loop either, however many ask one after the other.
+            # A real model yields to the event loop as well, however many calls follow each other.
             await asyncio.sleep(0)
             return self._rows(texts)
         return await asyncio.to_thread(self._rows, texts)
@@ -66,4 +69,4 @@ class HashingEmbedder:
         return unit
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

@@ -1,10 +1,10 @@
-"""A relayer inside the caller's own process: the whole application behind a real socket, and a gateway that calls it.
+"""A relayer inside the caller's own process, for tests: the whole application on a real socket, and a gateway that calls it.
 
     async with local_relayer() as relayer:
         await relayer.call("POST", "/v1/memories", {"items": [{"text": "The ferry leaves at nine."}]})
         found = await relayer.call("POST", "/v1/recall", {"query": "when does the ferry leave?"})
 
-What blocks, such as a command or a `MemoryPlugin`, calls one on another thread: `threaded_relayer`.
+Blocking code, such as a command or a `MemoryPlugin`, needs the relayer on another thread: `threaded_relayer`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RELAYER_KEY = b"k" * 32
 
 @dataclass
 class LocalRelayer:
-    """A relayer that answers at ``url``: its parts, its store with all that was asked of it, and who calls it."""
+    """A running relayer at ``url``, with its parts, its recording store, a client and a gateway."""
 
     relayer: Relayer
     store: RecordingStore
@@ -54,16 +54,16 @@ class LocalRelayer:
 
     @property
     def authority(self) -> str:
-        """Host and port, as requests are signed for."""
+        """Host and port, as requests sign them."""
         return self.url.removeprefix("http://")
 
     @property
     def fleet_key(self) -> bytes:
-        """The public key that memory keys are sealed to."""
+        """The public key that memory keys are sealed for."""
         return self.relayer.fleet.current().keys[0].public_key
 
     def memory_key(self, **changes: Any) -> str:
-        """Return a sealed key for this relayer; ``changes`` are fields of `SealedKey`."""
+        """Return a sealed key for this relayer as a header value; ``changes`` are fields of `SealedKey`."""
         return self.gateway.memory_key(self.fleet_key, **changes)
 
     async def call(
@@ -77,7 +77,17 @@ class LocalRelayer:
         gateway: SigningGateway | None = None,
         **broken: Any,
     ) -> httpx.Response:
-        """Send a signed request; ``broken`` goes to `SigningGateway.headers`."""
+        """Send a signed request.
+
+        Args:
+            method: the HTTP method.
+            target: path and query.
+            body: encoded as JSON, unless it is bytes.
+            key: whether to send a memory-key, or the one to send.
+            extra: further headers.
+            gateway: the gateway that signs; by default `LocalRelayer.gateway`.
+            broken: further arguments of `SigningGateway.headers`.
+        """
         raw = encode(body)
         memory_key = key if isinstance(key, str) else (self.memory_key() if key else "")
         headers = (gateway or self.gateway).headers(
@@ -87,7 +97,7 @@ class LocalRelayer:
         return await self.http.request(method, self.url + target, content=raw, headers=headers)
 
     async def raw(self, request: bytes, *, most: int = 65536) -> bytes:
-        """Send bytes and return what comes back until the relayer closes or pauses."""
+        """Send bytes and return the response, up to the end of its head or until the relayer closes the connection."""
         host, _, port = self.authority.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
@@ -102,7 +112,7 @@ class LocalRelayer:
                     answer += chunk
             return answer
         finally:
-            # What the relayer did not want to read must not keep the socket open any longer.
+            # Request data that the relayer does not read must not keep the socket open.
             writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
@@ -122,13 +132,13 @@ async def local_relayer(
     """Run a relayer on this machine's loopback address.
 
     Args:
-        store: closed by the caller; a `MemoryStore`, if none is given.
-        clock: the relayer's; the machine's, if none is given. Requests are signed by `LocalRelayer.gateway`'s.
-        embedder: closed by the caller; a `HashingEmbedder`, if none is given.
-        real_model: embed as the settings say, if no embedder is given; the local model takes a second to load.
-        port: 0 for a free one.
+        store: closed by the caller; by default a new `MemoryStore`.
+        clock: the relayer's clock; by default the machine's. Requests are signed by the clock of `LocalRelayer.gateway`.
+        embedder: closed by the caller; by default a new `HashingEmbedder`.
+        real_model: create the embedder from the settings, if none is given; the local model takes a second to load.
+        port: 0 takes any free port.
         bucket: the setting ``store``.
-        settings: more of `RelayerSettings`.
+        settings: further settings, see `RelayerSettings`.
     """
     recording = RecordingStore(store or MemoryStore(SystemClock()))
     chosen = RelayerSettings(port=port, store=bucket, **settings)
@@ -151,7 +161,7 @@ async def local_relayer(
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await Door(runner, listening, server).start()
-        # Plain http: without certificates to load, a client is made in no time.
+        # Only plain HTTP is used; without certificates to load, creating a client takes no time.
         http = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30, verify=False))  # noqa: S501
         yield LocalRelayer(relayer, recording, f"http://127.0.0.1:{taken}", http)
 
@@ -160,7 +170,7 @@ async def local_relayer(
 def threaded_relayer(
     start: Callable[[], AbstractAsyncContextManager[LocalRelayer]] = local_relayer,
 ) -> Iterator[LocalRelayer]:
-    """Run a relayer on a thread of its own; only its ``url`` and ``store`` are for other threads to use."""
+    """Run a relayer on its own thread; other threads may only use its ``url`` and ``store``."""
     ready: Future[tuple[LocalRelayer, Callable[[], object]]] = Future()
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""A store that remembers what was asked of it: for claims on how many requests something costs."""
+"""An object store that records its requests, for tests of how many requests an operation makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Call", "RecordingStore"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: the port's method, its key or prefix, and how many bytes it wanted to write."""
+    """One request: the method of the port, its key or prefix, and the number of bytes to write."""
 
     operation: str
     key: str
@@ -20,21 +20,21 @@ class Call:
 
 
 class RecordingStore(WrappedStore):
-    """Keeps the calls, in the order in which they were made."""
+    """Wraps an object store and records its requests in order."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.calls: list[Call] = []
 
     def count(self, operation: str | None = None, prefix: str = "") -> int:
-        """Count the calls of ``operation`` (None: all) on keys that start with ``prefix``."""
+        """Return the number of requests of ``operation`` (None counts all) for keys that start with ``prefix``."""
         return sum(operation in {None, call.operation} and call.key.startswith(prefix) for call in self.calls)
 
     def clear(self) -> None:
-        """Forget the calls so far."""
+        """Delete the recorded requests."""
         self.calls.clear()
 
     async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
-        """Note the call and make it."""
+        """Record the request and make it."""
         self.calls.append(Call(operation, key, len(data)))
         return await ask()

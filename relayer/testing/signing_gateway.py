@@ -1,4 +1,4 @@
-"""A gateway in a few lines: signs requests for real, and can be told to do it wrong."""
+"""A minimal gateway for tests. It signs requests like a real one, and can break each rule on request."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ AGENT = "researcher"
 
 @dataclass(frozen=True)
 class SigningGateway:
-    """One agent of one account, and how it signs.
+    """One agent of an account, with the keys to sign its requests.
 
     Args:
-        root: the account's keys; fresh ones, if none are given.
-        agent: whose key signs.
-        namespaces: what its certificate names.
-        rights: what its certificate allows.
-        clock: tells the time of signing.
-        made: when the certificate began, in seconds since the epoch; now, if it is 0.
-        serial: the certificate's.
+        root: the account's keys; new ones by default.
+        agent: the name of the agent whose key signs.
+        namespaces: the namespaces in its certificate.
+        rights: the rights in its certificate.
+        clock: gives the time of signing.
+        made: start of the certificate's validity, in seconds since the epoch; 0 takes the current time.
+        serial: serial number of the certificate.
     """
 
     root: RootKeys = field(default_factory=lambda: RootKeys(secrets.token_bytes(32)))
@@ -47,12 +47,12 @@ class SigningGateway:
     serial: bytes = bytes(16)
 
     def __post_init__(self) -> None:
-        # One certificate for all requests, so that a relayer can know it again.
+        # All requests use the same certificate, so that the relayer can cache it.
         object.__setattr__(self, "made", self.made or self.now)
 
     @property
     def now(self) -> int:
-        """The time of signing, in seconds: a gateway may grow older than any signature may be."""
+        """The time of signing, in seconds since the epoch; read again for each request, because signatures expire."""
         return self.clock.now_ms() // 1000
 
     @property
@@ -61,7 +61,7 @@ class SigningGateway:
         return self.root.agent(self.agent).identity
 
     def certificate(self, **changes: Any) -> str:
-        """Return the certificate as a header holds it; ``changes`` are fields of `Certificate`."""
+        """Return the certificate as a header value; ``changes`` are fields of `Certificate`."""
         certificate = Certificate(
             account_key=bytes(self.root.account_identity.verify_key),
             agent=self.agent,
@@ -75,7 +75,7 @@ class SigningGateway:
         return base64url.encode(replace(certificate, **changes).issue(self.root.account_identity))
 
     def memory_key(self, fleet_key: bytes, **changes: Any) -> str:
-        """Return a sealed key as a header holds it; ``changes`` are fields of `SealedKey`."""
+        """Return a sealed key as a header value; ``changes`` are fields of `SealedKey`."""
         namespace = changes.get("namespace", self.agent)
         sealed = SealedKey(
             account=self.root.account,
@@ -102,7 +102,7 @@ class SigningGateway:
         identity: SigningKey | None = None,
         digest_of: bytes | None = None,
     ) -> dict[str, str]:
-        """Return the headers of a signed request; every argument after ``memory_key`` can be used to break a rule."""
+        """Return the headers of a signed request. Every argument after ``memory_key`` can be used to break a rule."""
         certificate = self.certificate() if certificate is None else certificate
         digest = hashlib.sha256(body if digest_of is None else digest_of).digest()
         signature = signing.sign(
@@ -130,7 +130,7 @@ class SigningGateway:
 
 
 def encode(body: Mapping[str, Any] | bytes | None) -> bytes:
-    """Return a body as it is signed and sent."""
+    """Return a body as the bytes that are signed and sent."""
     if body is None:
         return b""
     return body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -1,15 +1,18 @@
-"""A second front for clients of MemWal (Walrus Memory): its wire contract over the same use cases, custody ``relayer`` alone.
+"""A second HTTP front for clients of MemWal (Walrus Memory).
 
-names      what its accounts, namespaces, job and blob ids are here
-contract   what it sends, and how it is told that something is wrong
-accept     who asks: its headers and signature, windows, nonces, points
-front      the table of routes, and the way of a request
-public     what needs no signature: versions, configuration, the one question that its clients ask of Sui
-storing    remember, bulk, analyze, and what became of them
+It implements MemWal's API with memrelay's use cases, for namespaces of custody ``relayer`` only.
+
+names      maps MemWal's accounts, namespaces, job ids and blob ids to memrelay's
+contract   schemas of request bodies, and errors
+accept     authentication: headers, signatures, time windows, nonces, rate limits (points)
+front      request handling: finds the route, authenticates, calls the handler, maps errors
+table      the table of routes
+public     routes without a signature: versions, configuration, and the one Sui request that clients make
+storing    remember, bulk, analyze, and the status of their jobs
 finding    recall, ask, embed
-opaque     what its clients sealed themselves: bytes and a vector
+opaque     data that clients sealed themselves: bytes and a vector
 listings   namespaces, memories, counts; and deletion
-sessions   of MCP clients: how many, and whose
-tools      what MCP clients are offered, by the handlers above
-mcp        their protocol: Streamable HTTP and a stream of events
+sessions   sessions of MCP clients: their number, owners and pending messages
+tools      the tools for MCP clients, implemented with the handlers above
+mcp        the Model Context Protocol: Streamable HTTP and server-sent events
 """

@@ -1,8 +1,10 @@
-"""Who asks: the headers, the signature and its window, the nonce, the account, the points; in the order of the contract.
+"""Authenticate requests of MemWal's clients, and charge them.
 
-What is signed is what was received: the raw target and the raw bytes of the body. Nothing of a header is ever logged or quoted;
-two of them, ``x-seal-session`` and ``x-delegate-key``, hold private keys, and are not even read. MCP clients sign nothing: they show
-the private key itself, of which the public half is kept.
+`CompatAcceptance` checks, in the order of the contract, the headers, the signature and its time window, the account, the
+rate limits (`Points`) and the nonce, and returns a `Caller`. A signature covers the raw target and the raw bytes of the
+body, exactly as received. MCP clients sign nothing: they send the private key itself, of which only the public half is
+kept. No header's value is ever logged or quoted; ``x-seal-session`` and ``x-delegate-key`` hold private keys and are not
+even read.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
 
 CLIENT_DRIFT = 300
-"""Seconds that the clock of a MemWal client may be off: as far as MemWal's own relayer lets it be."""
-# How long the log knows a request by its nonce: longer than any window that its stamp could lie in is open.
+"""Seconds that the clock of a MemWal client may be off; MemWal's own relayer allows the same."""
+# Seconds for which the log remembers a request's nonce: longer than the window of any valid timestamp.
 NONCE_SECONDS = 660
 CHALLENGE = 'Bearer realm="memwal", error="invalid_token"'
-# What a refusal that depends on secrets or state waits, so that its time tells nothing.
+# Delay of a refusal that depends on secrets or state, so that its duration reveals nothing.
 STEADY_SECONDS = 0.1
 _HELD_MS = 15 * 60 * 1000
 _ADMITTED_SECONDS = 3600.0
@@ -45,14 +47,14 @@ _KEY_DIGITS, _SIGNATURE_DIGITS = 64, 128
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A request that was let in: whose it is, and how its memories are reached.
+    """The authenticated sender of a request, with access to its namespaces.
 
     Attributes:
-        shown: the account's id as the client knows it, which is also what it is shown as the owner.
+        shown: the account's id as the client knows it; responses name it as the owner.
         principal: for the use cases.
-        legacy: whether it is a client of before nonces, which wants its answers whole.
-        keys: the relayer's.
-        until: in ms, how long what is opened for it may be held.
+        legacy: whether the client predates nonces. Such clients expect complete responses instead of jobs.
+        keys: the relayer's keys.
+        until: how long keys derived for this caller may be held, in ms since the epoch.
     """
 
     shown: str
@@ -63,26 +65,26 @@ class Caller:
 
     @property
     def account(self) -> str:
-        """The account's id as it is kept."""
+        """The account's id as memrelay stores it."""
         return self.principal.account
 
     def access(self, namespace: str) -> Access:
-        """Return the way into a namespace by its name; raises `CompatError` for one that is none."""
+        """Return the access to a namespace by its name; raises `CompatError` for an invalid name."""
         return self.inner_access(names.inner_namespace(check_namespace(namespace)))
 
     def numbered(self, access: Access, place: int) -> Access:
-        """Return a way of its own for each of several things that one request does: the log knows them by their nonces."""
+        """Return an access with a nonce for operation number ``place`` of a request: the log identifies operations by nonce."""
         nonce = hashlib.sha256(self.principal.nonce + place.to_bytes(4, "big")).digest()[:16]
         return replace(access, principal=replace(self.principal, nonce=nonce))
 
     def inner_access(self, inner: str) -> Access:
-        """Return the way into a namespace by the name under which it is kept."""
+        """Return the access to a namespace by the name under which it is stored."""
         return names.way_into(self.keys, self.principal, inner, self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Points that may be spent: of a key in a minute, of an account in a minute, of an account in an hour."""
+    """Maximum points: of a key in a minute, of an account in a minute, of an account in an hour."""
 
     key: int
     burst: int
@@ -90,7 +92,7 @@ class Rates:
 
 
 class Points:
-    """Counts points in three layers at once: a request is charged to all of them, or to none."""
+    """A rate limit with three layers of token buckets. A request is charged to all of them, or to none."""
 
     def __init__(self, rates: Rates, clock: Clock, *, enabled: bool) -> None:
         def layer(name: str, points: int, seconds: int, unit: str) -> tuple[str, str, Buckets]:
@@ -105,7 +107,7 @@ class Points:
         )
 
     def charge(self, key: str, account: str, points: float) -> None:
-        """Charge a request; raises `CompatError` 429 with the layer that takes longest, and how long that is."""
+        """Charge a request; raises `CompatError` 429 with the layer that has the longest wait, and that wait."""
         if not self.enabled or not points:
             return
         now = self._clock.monotonic()
@@ -118,7 +120,7 @@ class Points:
         raise too_many(layer, limit, waits[longest])
 
     def spend(self, key: str, account: str, points: float) -> None:
-        """Charge what a request turned out to cost; it is the next one that may have to wait."""
+        """Charge points that are known only after the request. The next request may have to wait for them."""
         if self.enabled:
             for layer, _, table in self._layers:
                 table.spend(key if layer == "delegate_key" else account, points, self._clock.monotonic())
@@ -129,7 +131,7 @@ def _per(points: int, seconds: int) -> Limit:
 
 
 def too_many(layer: str, limit: str, wait: float) -> CompatError:
-    """Return the answer to one request too many; ``wait`` in seconds is the true one."""
+    """Return the 429 response; ``wait`` is the exact time to wait, in seconds."""
     seconds = max(1, -int(-wait // 1))
     return CompatError(
         429,
@@ -141,7 +143,7 @@ def too_many(layer: str, limit: str, wait: float) -> CompatError:
 
 
 def points_of(method: str, path: str) -> float:
-    """Return what a route costs; asking what became of a write is free."""
+    """Return the points that a route costs; requests for the status of a write are free."""
     plain = unquote(path).rstrip("/")
     if plain == "/api/remember/bulk/status" or (method == "GET" and plain.startswith("/api/remember/")):
         return 0.0
@@ -160,7 +162,7 @@ _POINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How clients may sign: seconds that their clock may be off, and whether without a nonce."""
+    """The rules for signatures: seconds that a client's clock may be off, and whether requests without a nonce are accepted."""
 
     drift: int = CLIENT_DRIFT
     legacy: bool = False
@@ -168,7 +170,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """The headers of a request, parsed: what they say is not proved yet."""
+    """The parsed headers of a request, which are not verified yet."""
 
     key: bytes
     signature: bytes
@@ -182,7 +184,7 @@ class _Signed:
         return not self.nonce_text
 
     def message(self, method: str, target: str, body_digest: bytes) -> bytes:
-        """Return what must be signed."""
+        """Return the bytes that must be signed."""
         fields = [self.stamp, method, target, body_digest.hex()]
         if not self.legacy:
             fields += [self.nonce_text, self.account]
@@ -190,16 +192,16 @@ class _Signed:
 
 
 class CompatAcceptance:
-    """Lets requests in, or not; one per relayer process.
+    """Accepts or refuses requests; there is one per relayer process.
 
     Args:
-        accounts: who is registered, and who is served.
-        keys: the relayer's.
-        limits: what protects this process; `Points` are the contract's.
-        bodies: receives what requests bring.
-        authorities: names of this relayer.
-        points: of keys and accounts.
-        window: how clients may sign.
+        accounts: the registered accounts, and those that are served.
+        keys: the relayer's keys.
+        limits: the rate limits of this process; `Points` are those of MemWal's contract.
+        bodies: receives request bodies.
+        authorities: the names of this relayer.
+        points: the rate limits of keys and accounts.
+        window: the rules for signatures.
         clock: local time.
     """
 
@@ -224,22 +226,22 @@ class CompatAcceptance:
         self._window = window
         self._clock = clock
         self._nonces = SeenReads()
-        # When a key was let in last: what it is known by is its public half, or a digest of the header that shows it.
+        # Time at which each key was last accepted, by its public half, or by the digest of the header for bearer keys.
         self._admitted: LRUCache[str, float] = LRUCache(_MOST_ADMITTED)
 
     @property
     def serves_legacy(self) -> bool:
-        """Whether clients of before nonces are let in."""
+        """Return whether clients that predate nonces are accepted."""
         return self._window.legacy
 
     async def accept(self, request: BaseRequest, peer: str) -> tuple[Caller, bytes]:
-        """Decide on a request; returns whose it is, and its body.
+        """Authenticate a request; returns the caller and the body.
 
         Raises:
-            CompatError: the request ends here.
-            HttpProblem: it is addressed to another relayer, its body does not come, its peer failed too often, or its account
-                asks too much.
-            StoreError: what is known of its account is too old, and the store does not answer.
+            CompatError: the request is refused.
+            HttpProblem: it is addressed to another relayer, its body does not arrive, its peer failed too often, or its account
+                sends too many requests.
+            StoreError: the cached state of its account is too old, and the store does not respond.
         """
         self.authorities.check(_one(request, "host"))
         now = self._clock.now_ms() // 1000
@@ -261,10 +263,15 @@ class CompatAcceptance:
         return caller, body
 
     async def accept_bearer(self, request: BaseRequest, peer: str, nonce: bytes) -> Caller:
-        """Decide on a request of an MCP client, which shows its private key; ``nonce`` is what the request is known by.
+        """Authenticate a request of an MCP client, which sends its private key.
+
+        Args:
+            request: the request.
+            peer: address of the client.
+            nonce: the nonce to identify the request by.
 
         Raises:
-            CompatError: the request ends here.
+            CompatError: the request is refused.
             HttpProblem: it is addressed to another relayer, or its peer failed too often.
         """
         self.authorities.check(_one(request, "host"))
@@ -286,20 +293,20 @@ class CompatAcceptance:
         return self._caller(key, account, nonce, peer)
 
     def _check_peer(self, peer: str, name: str) -> None:
-        """Refuse a peer that failed too often; keys that were let in lately are served behind the same address."""
+        """Refuse a peer that failed too often. Keys that were accepted lately are still served behind the same address."""
         if self._clock.monotonic() - self._admitted.get(name, -math.inf) > _ADMITTED_SECONDS:
             self._limits.check_peer(peer)
 
     def _charge(self, request: BaseRequest, signed: _Signed, caller: Caller, now: int) -> None:
-        """Charge a request, then note its nonce: what is refused for its rate may be sent again, and takes no room.
+        """Charge a request, then record its nonce, so that one that is refused for its rate may be sent again and uses no memory.
 
         Raises:
-            CompatError: it costs too much, or is a repetition, which is given back what it cost.
+            CompatError: it costs too much, or is a replay, whose cost is refunded.
         """
         key, account = caller.principal.author, caller.account
         points = points_of(request.method, request.raw_path.partition("?")[0])
         self.points.charge(key.hex(), account, points)
-        # Asking what became of a write costs no points, and is no way to keep a relayer busy either.
+        # Status requests cost no points, but must not be a way to keep a relayer busy.
         self._limits.charge(account, key, max(points, 1.0))
         try:
             self._note(signed, now)
@@ -309,12 +316,12 @@ class CompatAcceptance:
             raise
 
     async def readmit(self, key: bytes, account: str, peer: str, nonce: bytes) -> Caller:
-        """Decide anew on a key that was let in before; raises as `accept_bearer`."""
+        """Check again a key that was accepted before; raises as `accept_bearer`."""
         await self._admit(key, account, peer)
         return self._caller(key, account, nonce, peer)
 
     async def open_body(self, request: BaseRequest, peer: str) -> bytes:
-        """Return the body of a request that needs no signature."""
+        """Receive the body of a request that needs no signature."""
         return (await self._body(request, peer))[0]
 
     def _parsed(self, request: BaseRequest, now: int) -> _Signed:
@@ -338,10 +345,10 @@ class CompatAcceptance:
             raise _refused("key or signature")
         account = _one(request, "x-account-id")
         if not nonce_text:
-            # Such a client signs no account: it is its key's own, whatever the header says.
+            # Legacy clients do not sign the account, so it must be the one derived from the key, whatever the header says.
             if account not in {"", names.address_of(raw_key)}:
                 raise _refused("account not signed")
-            # The same request signed in the same second has the same signature: that is what a replay is known by.
+            # The same request, signed in the same second, has the same signature, which serves as its nonce.
             nonce = hashlib.sha256(raw_signature).digest()[:16]
         return _Signed(raw_key, raw_signature, stamp, nonce_text, nonce, account)
 
@@ -363,7 +370,7 @@ class CompatAcceptance:
 
     def _note(self, signed: _Signed, now: int) -> None:
         try:
-            # By what is signed, so that whenever the same request comes, it runs out at the same time, and is looked for there.
+            # The expiry follows from the signed timestamp, so that every replay is looked up in the slice of the first request.
             expires = int(signed.stamp) + self._window.drift
             self._nonces.note(signed.key, signed.nonce, expires=expires, now=now)
         except HttpProblem as error:
@@ -377,14 +384,14 @@ class CompatAcceptance:
         inner = names.inner_account(shown)
         stranger = not self._accounts.knows(inner)
         if stranger:
-            # There are as many accounts as somebody cares to make up, and looking for one takes a request of the store.
+            # A client can make up any number of accounts, and each lookup takes a request of the store.
             self._limits.charge_stranger(peer_name(peer), 1.0)
         try:
             registered = await self._accounts.registration(inner)
         except AccountLost as error:
             raise _refused("account lost", steady=True) from error
         except StoreError as error:
-            # Clients report it as passing, and not as a key that is wrong.
+            # This header makes clients report a temporary failure instead of a wrong key.
             raise CompatError(
                 503, UNAVAILABLE, rule="auth", headers={"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}
             ) from error
@@ -404,7 +411,7 @@ class CompatAcceptance:
 
 
 def _one(request: BaseRequest, name: str) -> str:
-    """Return a header that is there once; none where it is missing, and a refusal where nobody could say which one counts."""
+    """Return a header, empty if it is missing; refuse one that is given twice, because it is unclear which value counts."""
     values = request.headers.getall(name, [])
     if len(values) > 1:
         raise _refused(f"second {name}")
@@ -419,7 +426,7 @@ def _nonce(text: str) -> bytes | None:
 
 
 def _shown_key(header: str) -> bytes | None:
-    """Return the public half of the private key that a bearer shows; None for anything else."""
+    """Return the public half of the private key in a bearer header; None if there is no such key."""
     kind, _, token = header.partition(" ")
     seed = _hex(token.strip(), _KEY_DIGITS) if kind.lower() == "bearer" else None
     return None if seed is None else bytes(SigningKey(seed).verify_key)

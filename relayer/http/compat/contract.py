@@ -1,7 +1,7 @@
-"""What MemWal's clients send, and how they are told that something is wrong.
+"""Request schemas of MemWal's API, and its errors.
 
-Shapes are checked as its relayer does: a missing field or a wrong type is a 422, a value that breaks a rule a 400 that names it.
-Unknown fields are let be, and null is as good as absent.
+Bodies are checked as MemWal's relayer does: a missing field or a wrong type is a 422, a value that violates a rule is a 400
+that names the rule. Unknown fields are ignored, and null means the same as a missing field.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ UNAVAILABLE = "Upstream temporarily unavailable"
 
 
 class CompatError(Exception):
-    """Raised when a request ends here; ``message`` goes into ``{"error": ...}``, an empty one into an empty body.
+    """Raised to refuse a request; ``message`` goes into ``{"error": ...}``, an empty one gives an empty body.
 
     Attributes:
-        status: of the answer.
+        status: of the response.
         message: names the field and the rule, and quotes nothing that was sent.
         rule: the true reason, for the log and the metrics.
-        headers: of the answer.
-        more: further members of the body.
-        steady: whether the answer waits as long as every refusal that depends on secrets or state.
+        headers: of the response.
+        more: further fields of the body.
+        steady: whether the response is delayed by the fixed time of all refusals that depend on secrets or state.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CompatError(Exception):
 
 
 def bad(message: str) -> CompatError:
-    """Return the answer to a value that breaks a rule."""
+    """Return the error for a value that violates a rule."""
     return CompatError(400, message, rule="invalid")
 
 
@@ -95,11 +95,11 @@ class Weights(_Body):
 
     @property
     def rank(self) -> bool:
-        """Whether they put results into another order than meaning does."""
+        """Return whether these weights can order results differently than similarity alone."""
         return bool(self.recency or self.importance)
 
     def check(self) -> None:
-        """Raise `CompatError` naming the first one that is out of its bounds."""
+        """Raise `CompatError` if a weight is out of its bounds, naming the first such weight."""
         for name in ("semantic", "recency", "importance"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and 0 <= value <= _MOST_WEIGHT):
@@ -111,7 +111,7 @@ class Weights(_Body):
             raise bad("scoring_weights.recency_half_life_days must be a finite number of at least 0.000001")
 
     def score(self, distance: float, age_days: float, importance: float) -> float:
-        """Return what a result ranks by."""
+        """Return the score that results are ordered by."""
         half_life = 30.0 if self.recency_half_life_days is None else self.recency_half_life_days
         newness = 2.0 ** (-max(0.0, age_days) / half_life) if self.recency else 0.0
         semantic = 1.0 if self.semantic is None else self.semantic
@@ -170,7 +170,7 @@ def _bytes_of(value: object) -> object:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        # A value of the right type that breaks a rule is a 400, which its handler answers.
+        # A value of the right type that violates a rule is a 400, which the handler raises for the empty value.
         return b""
 
 
@@ -247,12 +247,12 @@ class ForgetBody(_Body):
 
     @property
     def wanted(self) -> list[str]:
-        """All that are named."""
+        """All ids that the request names."""
         return [*([self.blob_id] if self.blob_id else []), *(self.blob_ids or ())]
 
 
 def check_namespace(name: str) -> str:
-    """Return a namespace's name; raises `CompatError` for an empty or an overlong one."""
+    """Return the name of a namespace; raises `CompatError` if it is empty or too long."""
     if not name:
         raise bad("namespace must not be empty")
     if len(name.encode()) > LONGEST_NAMESPACE:
@@ -261,7 +261,7 @@ def check_namespace(name: str) -> str:
 
 
 def check_text(text: str, field: str, most: int) -> str:
-    """Return a text; raises `CompatError` for a blank or an overlong one."""
+    """Return a text; raises `CompatError` if it is blank or has more than ``most`` bytes."""
     if not text.strip():
         raise bad(f"{field} must not be empty")
     if len(text.encode()) > most:

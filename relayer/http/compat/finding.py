@@ -1,7 +1,8 @@
-"""Recall, ask, embed: what is known, best first, in the terms of MemWal's clients.
+"""Handlers of recall, ask and embed.
 
-``distance`` is one less the calibrated relevance, so that what its clients make of it, a threshold of relevance, means what they
-think. Nothing is left out for being far: they ask for so many results, and judge for themselves.
+Clients get a ``distance``, which is 1 minus the calibrated relevance, so that a client that computes a threshold of relevance
+from it gets what it expects. No result is left out for its distance: clients ask for a number of results and apply their
+own threshold.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from relayer.wire.memories import MOST_SHOWN, AskRequest, RecallHit, RecallReque
 MOST_SECONDS = 13.5
 LONGEST_QUERY = 64 * 1024
 _DAY_MS = 86_400_000
-# Of a query; a model reads 256 tokens of it.
+# Maximum length of a query that is searched for; a model reads 256 tokens of it.
 _QUERY_CHARACTERS = 2048
-# What its middleware keeps: relevance of at least 0.3.
+# Maximum distance of a memory that counts as relevant: MemWal's middleware keeps a relevance of at least 0.3.
 _RELEVANT = 0.7
 _QUOTED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A memory found; ``score`` where weights put it in its place."""
+    """A hit; ``score`` is set if weights decide the order of the results."""
 
     hit: RecallHit
     blob: str
     score: float | None = None
 
     def shown(self) -> dict[str, Any]:
-        """Return it as clients read it."""
+        """Return the hit as it is sent to clients."""
         shown: dict[str, Any] = {"blob_id": self.blob, "text": self.hit.text, "distance": self.hit.distance}
         if self.score is not None:
             shown["score"] = round(self.score, 6)
@@ -49,7 +50,7 @@ class Result:
 
 
 async def recall(call: CompatCall) -> Reply:
-    """``POST /api/recall``."""
+    """Handle ``POST /api/recall``."""
     body = call.body(contract.RecallBody)
     check_text(body.query, "query", LONGEST_QUERY)
     seconds = MOST_SECONDS if body.deadline_ms is None else min(MOST_SECONDS, body.deadline_ms / 1000 * 0.95)
@@ -78,7 +79,7 @@ async def recall(call: CompatCall) -> Reply:
 async def _found(
     call: CompatCall, namespace: str, query: str, limit: int, *, weights: Weights | None, deadline: Deadline
 ) -> tuple[list[Result], int]:
-    """Return the nearest memories of a namespace, and how many had no room in the answer."""
+    """Return the nearest memories of a namespace, and the number of those that did not fit into the response."""
     if weights is not None:
         weights.check()
     access = call.caller.access(namespace)
@@ -102,7 +103,7 @@ async def _found(
 
 
 async def ask(call: CompatCall) -> Reply:
-    """``POST /api/ask``: by the relayer's model; without one, what is known is quoted word for word."""
+    """Handle ``POST /api/ask``: answered by the relayer's model; without a model, relevant memories are quoted literally."""
     body = call.body(contract.AskBody)
     check_text(body.question, "question", LONGEST_QUERY)
     limit = min(body.limit, contract.MAX_RESULTS)
@@ -134,7 +135,7 @@ async def _answered(call: CompatCall, body: contract.AskBody, relevant: Sequence
 
 
 async def embed(call: CompatCall) -> Reply:
-    """``POST /api/embed``: a vector of the relayer's own model."""
+    """Handle ``POST /api/embed``: a vector of the relayer's own model."""
     body = call.body(contract.EmbedBody)
     check_text(body.text, "text", contract.MAX_ANALYZED)
     async with call.deadline.step("embed"):

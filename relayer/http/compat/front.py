@@ -1,4 +1,8 @@
-"""The way of a request of MemWal's clients: its route, who asks, its answer or what is wrong with it, and one count."""
+"""Request handling for MemWal's clients.
+
+`CompatFront.respond` finds the route, authenticates the request, calls the handler with a `CompatCall`, maps errors to
+MemWal's responses and counts the result in `CompatMetrics`. Handlers return a `Reply`; the server sends it as an `Answered`.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +50,15 @@ B = TypeVar("B", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: ``body`` is what JSON makes of it, unless it is bytes already.
+    """The response of a handler.
 
-    ``events`` are sent in place of a body, as they come; ``endless`` ones end when the relayer stops.
+    Attributes:
+        body: a value that is encoded as JSON, or bytes that are sent as they are.
+        status: the HTTP status.
+        media_type: the content type.
+        headers: further headers.
+        events: sent one by one in place of a body.
+        endless: whether the events go on until the relayer stops.
     """
 
     body: Any = b""
@@ -60,7 +70,7 @@ class Reply:
 
     @property
     def encoded(self) -> bytes:
-        """The bytes that are sent."""
+        """The bytes of the body."""
         if isinstance(self.body, bytes):
             return self.body
         return json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
@@ -68,22 +78,22 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the handlers work on; made by the composition root.
+    """The services that handlers use; created by the composition root.
 
     Attributes:
         context: for the use cases.
-        accounts: what is registered.
-        quotas: what accounts may keep.
-        tokens: ids of jobs and blobs.
-        acceptance: who is let in, and what that costs.
-        limits: what protects this process.
-        connections: told which of them are worth keeping.
-        readiness: whether the store takes writes.
-        version: what every client is told of this relayer.
-        public_url: by which clients reach it; None takes what they asked for.
-        trusted: proxies that are believed whom they forward.
-        jobs: of idempotency keys, by account: the log knows a key within its namespace alone.
-        sessions: of MCP clients.
+        accounts: the registered accounts.
+        quotas: the limits of what accounts may store.
+        tokens: encodes and decodes the ids of jobs and blobs.
+        acceptance: authenticates requests and charges points.
+        limits: the rate limits of this process.
+        connections: gets every accepted request, to know which connections are worth keeping.
+        readiness: reports whether the store takes writes.
+        version: version information for all clients.
+        public_url: the URL by which clients reach this relayer; None takes the one of each request.
+        trusted: networks of proxies that are trusted to name the client in ``X-Forwarded-For``.
+        jobs: the jobs of idempotency keys, by account and key. The log knows such a key only within its namespace.
+        sessions: sessions of MCP clients.
     """
 
     context: Context
@@ -105,7 +115,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class CompatCall:
-    """A request that was let in, or needs nobody's leave: then it has no caller."""
+    """A request for a handler. On routes that need no signature it has no signer."""
 
     to: Services
     deadline: Deadline
@@ -117,13 +127,13 @@ class CompatCall:
 
     @property
     def caller(self) -> Caller:
-        """Who signed it; for signed routes."""
+        """The authenticated sender; for signed routes."""
         if self.signer is None:
             raise TypeError("the route is declared as open")
         return self.signer
 
     def body(self, schema: type[B]) -> B:
-        """Parse the body; raises `CompatError` 400 for what is no JSON, 422 for another shape, naming field and rule."""
+        """Parse the body; raises `CompatError` 400 if it is not JSON, 422 with field and rule if it violates the schema."""
         try:
             value = parse_json(self.raw)
         except HttpProblem as error:
@@ -143,7 +153,14 @@ Handler: TypeAlias = Callable[[CompatCall], Awaitable[Reply]]
 class CompatRoute:
     """One method of one path with at most one ``{id}``.
 
-    ``seconds`` is the longest that it may take; with ``bearer`` it is an MCP client's, which shows a key and signs nothing.
+    Attributes:
+        method: upper case.
+        path: as a template.
+        handle: the handler.
+        seconds: the maximum duration of a request.
+        signed: whether the request must be signed.
+        bearer: whether it is a route of MCP clients, which send a key and sign nothing.
+        urgent: whether a user is waiting for the response.
     """
 
     method: str
@@ -157,7 +174,7 @@ class CompatRoute:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer as the server sends it, and what its log says of it."""
+    """A response as the server sends it, with what is logged about it."""
 
     status: int
     body: bytes
@@ -171,7 +188,7 @@ class Answered:
 
 
 class CompatMetrics:
-    """Counts under the names that MemWal's own relayer has for them."""
+    """Metrics under the names that MemWal's own relayer uses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("method", "route", "status")
@@ -188,7 +205,7 @@ class CompatMetrics:
         )
 
     def observe(self, method: str, answered: Answered, seconds: float) -> None:
-        """Count an answer."""
+        """Count a response."""
         labels = (method, answered.route, str(answered.status))
         self.requests.labels(*labels).inc()
         self.seconds.labels(*labels).observe(seconds)
@@ -199,7 +216,7 @@ class CompatMetrics:
 
 
 class CompatFront:
-    """Answers what MemWal's clients ask; everything else is the native front's."""
+    """Answers requests of MemWal's clients; all other requests are for the native front."""
 
     def __init__(
         self, routes: tuple[CompatRoute, ...], services: Services, registry: CollectorRegistry
@@ -217,12 +234,12 @@ class CompatFront:
                 self._exact.setdefault(route.path, {})[route.method] = route
 
     def answers(self, target: str) -> bool:
-        """Whether a target is this front's."""
+        """Return whether a target belongs to this front."""
         path = target.partition("?")[0]
         return path in self._exact or path.startswith(("/api/", "/v1/owners/", "/v1/blobs/"))
 
     def request_id(self, request: BaseRequest) -> str:
-        """Return the client's id of a request, if it is a plain one, else a new one."""
+        """Return the client's request id, if it has the required form; otherwise a new one."""
         for name in ("x-request-id", "x-correlation-id"):
             given = request.headers.get(name)
             if given is not None and _CLIENT_ID.fullmatch(given):
@@ -230,7 +247,7 @@ class CompatFront:
         return str(uuid.UUID(bytes=self._services.context.randomness.bytes(16), version=4))
 
     async def respond(self, request: BaseRequest, request_id: str, protocol: RequestHandler) -> Answered:
-        """Answer a request; never raises but for cancellation."""
+        """Answer a request; raises nothing except on cancellation."""
         started = perf_counter()
         self._metrics.in_flight.inc()
         template = "-"
@@ -238,7 +255,7 @@ class CompatFront:
             route, parameter, query = self._find(request)
             template = route.path
             answered = await self._answer(request, route, parameter, query, protocol)
-        except Exception as error:  # noqa: BLE001 - the border: every failure becomes an answer
+        except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a response
             answered = await self._refuse(error, template, request_id)
         finally:
             self._metrics.in_flight.dec()
@@ -255,7 +272,7 @@ class CompatFront:
         peer = peer_of(request, to.trusted)
         if route.bearer:
             signer = await to.acceptance.accept_bearer(request, peer, to.context.randomness.bytes(16))
-            # What a tool costs is charged where it is called.
+            # The cost of a tool is charged where the tool is called.
             to.limits.charge(signer.account, signer.principal.author, 1.0)
         elif route.signed:
             signer, raw = await to.acceptance.accept(request, peer)
@@ -289,7 +306,7 @@ class CompatFront:
             method: (route, "") for method, route in self._exact.get(path, {}).items()
         }
         for pattern, route in self._patterns:
-            # What stands in the table by itself is no id.
+            # A path that is in the table literally is not matched against patterns.
             if not methods and (match := pattern.fullmatch(path)) is not None:
                 methods = {route.method: (route, match[1])}
         if not methods:
@@ -318,12 +335,12 @@ class CompatFront:
         return Answered(problem.status, body, headers, template, f"http_{problem.status}", code)
 
 
-# What a deadline's step is called where a recall is late.
+# Names that MemWal's clients know for the step during which a recall exceeded its deadline.
 _STEPS = {"admit": "auth", "open": "vector_search", "read": "vector_search", "model": "llm"}
 
 
 def translated(error: Exception, template: str) -> CompatError:
-    """Return the answer to what a use case raised; nothing of its own text but what it says to its caller."""
+    """Return the response for an exception of a use case; it quotes the exception's text only if that is meant for the caller."""
     if isinstance(error, errors.DeadlineExceeded):
         return _late(error.step, template)
     if isinstance(error, errors.Refused):
@@ -347,6 +364,6 @@ def _late(during: str, template: str) -> CompatError:
     return CompatError(504, f"Recall timed out during {step}", rule="RECALL_TIMEOUT", more=more)
 
 
-# What may be over when it is tried again: a store, a model or an embedder away, a namespace being erased.
+# Statuses of conditions that may pass: the store, a model or the embedder is down, or a namespace is being erased.
 _PASSING = frozenset({409, 502, 503, 507})
 _REFUSED = {"not_found": 404, "quota_exceeded": 402, "too_large": 413, "over_budget": 503, "no_model": 503}

@@ -1,7 +1,7 @@
-"""Namespaces, memories and counts of an account, and their deletion, which destroys.
+"""Handlers that list, count and delete the namespaces and memories of an account. Deletion is an erasure.
 
-Only namespaces that were made through this front are seen, counted or deleted, whatever else there may be. A walk over pages sees what
-was there when it began; its last cursor is where a later one goes on from.
+Only namespaces that were created through this front are listed, counted or deleted. Pages show what existed at the request of
+the first page; the last cursor is where a later listing continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A live record: its id, when it was stored and last touched (ms), its bytes."""
+    """A live record: its id, when it was stored and last changed (ms since the epoch), and its size in bytes."""
 
     record: bytes
     created_at: int
@@ -49,7 +49,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Namespace:
-    """A namespace with something live in it; ``name`` is the one that its client gave it, ``updated_at`` in ms."""
+    """A namespace with a live record; ``name`` is the one its client gave it, ``updated_at`` is in ms since the epoch."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class _Namespace:
 
 
 async def _namespaces(call: CompatCall) -> list[_Namespace]:
-    """Return the account's namespaces in which something is live."""
+    """Return the account's namespaces that have a live record."""
     context, account = call.to.context, call.caller.account
     async with call.deadline.step("list"):
         pointers = await creation.list_pointers(context.ports, account)
@@ -90,7 +90,7 @@ async def _opened(call: CompatCall, pointer: Pointer) -> _Namespace | None:
             name = _name_of(opened, kept[0].record)
             return _Namespace(ulid.render(pointer.incarnation), name, access, kept, opened.last_time)
     except (CorruptNamespace, NamespaceClosed):
-        return None  # erased meanwhile, or for an operator to look at
+        return None  # erased in the meantime, or corrupt, which an operator has to repair
 
 
 def _kept(opened: OpenNamespace, now: int) -> list[_Kept]:
@@ -107,7 +107,7 @@ def _name_of(opened: OpenNamespace, record: bytes) -> str:
 
 
 async def list_namespaces(call: CompatCall) -> Reply:
-    """``GET /v1/owners/{owner}/namespaces``."""
+    """Handle ``GET /v1/owners/{owner}/namespaces``."""
     _check_owner(call)
     rows = await _namespaces(call)
     page = _page(call, rows, "namespace", lambda one: one.updated_at, lambda one: one.name)
@@ -125,7 +125,7 @@ async def list_namespaces(call: CompatCall) -> Reply:
 
 
 async def list_owned(call: CompatCall) -> Reply:
-    """``GET /v1/owners/{owner}/memories``: what there is, without what it says."""
+    """Handle ``GET /v1/owners/{owner}/memories``: the memories, without their texts."""
     _check_owner(call)
     make = call.to.tokens.make
     rows = [
@@ -149,7 +149,7 @@ async def list_owned(call: CompatCall) -> Reply:
 
 
 async def list_agents(call: CompatCall) -> Reply:
-    """``GET /v1/owners/{owner}/agents``: the keys that sign for the account."""
+    """Handle ``GET /v1/owners/{owner}/agents``: the keys that may sign for the account."""
     _check_owner(call)
     registered = await call.to.accounts.registration(call.caller.account)
     keys = (
@@ -175,7 +175,7 @@ class _Page:
 def _page(
     call: CompatCall, rows: Iterable[T], key: str, time_of: Callable[[T], int], name_of: Callable[[T], str]
 ) -> _Page:
-    """Return the rows after the request's cursor, by time and name, and the members of the answer that go on from there."""
+    """Return the rows after the request's cursor, by time and name, and the fields of the response for the next page."""
     after, name, pinned = _cursor(call.query.get("updated_after"), key)
     limit = _limit(call.query.get("limit"))
     until = call.to.context.clock.now_ms() if pinned is None else pinned
@@ -185,7 +185,7 @@ def _page(
     at = (time_of(page[-1]), name_of(page[-1])) if page else (after, name)
     mark = {"updated_at": render_time(at[0]), key: at[1], "snapshot_at": render_time(until) if more else None}
     cursor = base64url.encode(json.dumps(mark, separators=(",", ":")).encode())
-    # Nothing yet, and no walk to go on with: there is no place to go on from either.
+    # Without rows and without a cursor in the request, there is no position to continue from.
     known = bool(page) or "updated_after" in call.query
     rest = {"next_cursor": cursor if known else None, "has_more": more, "snapshot_version": SNAPSHOT_VERSION}
     return _Page(page, rest)
@@ -214,7 +214,7 @@ def _limit(text: str | None) -> int:
 
 
 async def stats(call: CompatCall) -> Reply:
-    """``POST /api/stats``."""
+    """Handle ``POST /api/stats``."""
     body = call.body(contract.NamespaceBody)
     kept = await _live_in(call, call.caller.access(body.namespace))
     counts = {"memory_count": len(kept), "storage_bytes": sum(one.size for one in kept)}
@@ -233,9 +233,10 @@ async def _live_in(call: CompatCall, access: Access) -> list[_Kept]:
 
 
 async def restore(call: CompatCall) -> Reply:
-    """``POST /api/restore``: an index is made from the log whenever a namespace is opened, so that nothing is ever missing.
+    """Handle ``POST /api/restore``: indexes are built from the log when a namespace is opened, so nothing is ever missing.
 
-    What has no vector yet, because the embedder was away, gets one by itself: it counts as not restored, and more remains.
+    Memories without a vector, because the embedder was unavailable, get one later by themselves. Until then they do not count
+    as skipped, and the response is marked as truncated.
     """
     body = call.body(contract.RestoreBody)
     access = call.caller.access(body.namespace)
@@ -258,13 +259,13 @@ async def restore(call: CompatCall) -> Reply:
 
 
 async def forget(call: CompatCall) -> Reply:
-    """``POST /api/forget`` and ``/api/clear-namespace``: the namespace is erased, and its name is free."""
+    """Handle ``POST /api/forget`` and ``/api/clear-namespace``: erase the namespace, after which its name is free."""
     body = call.body(contract.NamespaceBody)
     access, context = call.caller.access(body.namespace), call.to.context
-    # What is claimed is kept for the account, which counts as one from then on.
+    # The claim below is stored for the account, which counts as an account from then on.
     if await call.to.accounts.make(access.account, access.principal.peer):
         call.to.quotas.begin(access.account)
-    # A repetition at another process, which has not seen the nonce, must not erase what was stored since.
+    # A replay at another process, which has not seen the nonce, must not erase what was stored in the meantime.
     request = hashlib.sha256(access.principal.author + access.principal.nonce).digest()[:16]
     async with call.deadline.step("report"):
         is_new = await ErasureReports(context.ports).claim(access.account, access.namespace, request)
@@ -282,13 +283,13 @@ async def _erased(call: CompatCall, access: Access) -> None:
         request = EraseNamespaceRequest(dry_run=False, confirm=asked.confirm)
         await erase_namespace(context, access, request, call.deadline)
     except Refused as error:
-        # There is none, or somebody else erased it between the two.
+        # The namespace does not exist, or another request erased it between these two calls.
         if error.code not in {"not_found", "wrong_confirmation"}:
             raise
 
 
 async def list_texts(call: CompatCall) -> Reply:
-    """``POST /api/list``: memories of a namespace with their texts, newest first."""
+    """Handle ``POST /api/list``: memories of a namespace with their texts, newest first."""
     body = call.body(contract.ListBody)
     access = call.caller.access(body.namespace)
     limit = min(max(body.limit, 1), contract.MAX_RESULTS)
@@ -309,7 +310,7 @@ async def list_texts(call: CompatCall) -> Reply:
 
 
 async def forget_memories(call: CompatCall) -> Reply:
-    """``POST /api/memories/forget``: memories are erased, with every copy of the same text in their namespace."""
+    """Handle ``POST /api/memories/forget``: erase memories, with every copy of the same text in their namespace."""
     body = call.body(contract.ForgetBody)
     if not body.wanted:
         raise bad("blob_id or blob_ids must name at least one memory")
@@ -324,7 +325,7 @@ async def forget_memories(call: CompatCall) -> Reply:
 
 
 async def _erase_one(call: CompatCall, access: Access, record: bytes, place: int) -> bool:
-    """Erase a record; returns whether it was there."""
+    """Erase a record; returns whether it existed."""
     context = call.to.context
     async with context.namespaces.use_if_exists(access, call.deadline) as opened:
         if opened is None:
@@ -332,6 +333,6 @@ async def _erase_one(call: CompatCall, access: Access, record: bytes, place: int
         await opened.refresh(call.deadline)
         if opened.state(record) is None:
             return False
-    # One request may erase several, and the log knows each of its operations by a nonce.
+    # One request may erase several records, and the log identifies each operation by a nonce.
     await erase_memory(context, call.caller.numbered(access, place), ulid.render(record), call.deadline)
     return True

@@ -1,8 +1,8 @@
-"""The Model Context Protocol for MemWal's clients: Streamable HTTP at ``/api/mcp``, and the stream of events that came before it.
+"""The Model Context Protocol for MemWal's clients: Streamable HTTP at ``/api/mcp``, and the older stream of events.
 
-It is small enough to be spoken without a library: a handshake, a list of tools, and calls, which are answered at once or as events
-of the response when they take longer than a beat. Every request shows its key again, which is looked up again: the id of a stream of
-events is part of a URL, and URLs are logged.
+The protocol is small enough to be implemented without a library: a handshake, a list of tools, and calls. A call that
+takes longer than a beat (`BEAT_SECONDS`) is answered as server-sent events, others as JSON. Every request sends its key
+again and is authenticated again, because the id of a stream of events is part of a URL, and URLs are logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relayer.http.limits import peer_name
 from relayer.http.problems import HttpProblem
 
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Of the protocol, oldest first: those that begin with a handshake."""
+"""Supported versions of the protocol, oldest first: those that begin with a handshake."""
 BEAT_SECONDS: Final = 3.0
 SESSION_MS: Final = 24 * 3600 * 1000
 SESSION_HEADER: Final = "mcp-session-id"
@@ -42,7 +42,7 @@ _INSTRUCTIONS = (
 
 
 async def post(call: CompatCall) -> Reply:
-    """``POST /api/mcp``: one message; ``initialize`` opens a session."""
+    """Handle ``POST /api/mcp``: one message; ``initialize`` opens a session."""
     _check_origin(call)
     message = _message(call)
     if isinstance(message, Reply):
@@ -66,7 +66,7 @@ async def post(call: CompatCall) -> Reply:
 
 
 async def listen(call: CompatCall) -> Reply:
-    """``GET /api/mcp``: what the relayer would say by itself, which is nothing: it is told when the session ends."""
+    """Handle ``GET /api/mcp``: a stream of messages from the server. The relayer sends none; the stream ends with the session."""
     _check_origin(call)
     name = call.request.headers.get(SESSION_HEADER)
     if name is None:
@@ -76,7 +76,7 @@ async def listen(call: CompatCall) -> Reply:
 
 
 async def end(call: CompatCall) -> Reply:
-    """``DELETE /api/mcp``: the client is done with its session."""
+    """Handle ``DELETE /api/mcp``: end the client's session."""
     name = call.request.headers.get(SESSION_HEADER)
     if name is None:
         raise CompatError(400, "Mcp-Session-Id is missing", rule="no session")
@@ -85,7 +85,7 @@ async def end(call: CompatCall) -> Reply:
 
 
 async def stream(call: CompatCall) -> Reply:
-    """``GET /api/mcp/sse``: a session, as long as the stream lasts; its first event says where messages go."""
+    """Handle ``GET /api/mcp/sse``: open a session, which ends with the stream. Its first event names the URL for messages."""
     _check_origin(call)
     session = replace(_new_session(call), streams=True, gone=partial(_is_gone, call))
     call.to.sessions.begin(session, call.to.context.clock.monotonic())
@@ -98,7 +98,7 @@ def _is_gone(call: CompatCall) -> bool:
 
 
 async def messages(call: CompatCall) -> Reply:
-    """``POST /api/mcp/messages?sessionId=``: one message, whose answer is an event of the stream."""
+    """Handle ``POST /api/mcp/messages?sessionId=``: one message, which is answered by an event of the stream."""
     _check_origin(call)
     session = call.to.sessions.find(call.query.get("sessionId", ""))
     if session is None or not session.streams:
@@ -121,7 +121,7 @@ async def messages(call: CompatCall) -> Reply:
 
 
 def _check_origin(call: CompatCall) -> None:
-    """Refuse a page of another site, which a browser lets talk to a machine's own servers."""
+    """Refuse requests of pages of other sites, because a browser lets those send requests to servers on its own machine."""
     origin = call.request.headers.get("origin")
     if origin is None:
         return
@@ -132,7 +132,7 @@ def _check_origin(call: CompatCall) -> None:
 
 
 def _message(call: CompatCall) -> Json | Reply:
-    """Return the one message of a body, or what is answered to something else."""
+    """Return the message in the body, or the error response if it is not a valid one."""
     try:
         message = parse_json(call.raw)
     except HttpProblem:
@@ -179,7 +179,7 @@ def _opened(call: CompatCall, name: str, owner: bytes) -> Session:
 
 
 def _named(call: CompatCall) -> str:
-    """Return the namespace of a request's header; raises `CompatError` for what is no UTF-8."""
+    """Return the namespace in the request's header; raises `CompatError` if it is not UTF-8."""
     name = call.request.headers.get("x-memwal-namespace", "").strip()
     try:
         name.encode()
@@ -189,7 +189,7 @@ def _named(call: CompatCall) -> str:
 
 
 def _session(call: CompatCall, name: str) -> Session:
-    """Return a caller's session; raises `CompatError` 403 for somebody else's, 404 for one that is over or never was."""
+    """Return the caller's session; raises `CompatError` 403 for one of another owner, 404 if it has ended or never existed."""
     to, now = call.to, call.to.context.clock
     read = to.tokens.read_session(name)
     if read is None or to.sessions.has_ended(name) or now.now_ms() - read[1] > SESSION_MS:
@@ -198,7 +198,7 @@ def _session(call: CompatCall, name: str) -> Session:
         raise CompatError(403, "The session was opened with another key", rule="session of another")
     session = to.sessions.find(name)
     if session is None:
-        # Another relayer of this store opened it, or this one before it began anew.
+        # Another relayer of this store opened it, or this one did before it was restarted.
         session = _opened(call, name, read[0])
         to.sessions.keep(session, now.monotonic())
     session.used = now.monotonic()
@@ -206,7 +206,7 @@ def _session(call: CompatCall, name: str) -> Session:
 
 
 def _noted(session: Session, message: Json) -> None:
-    """Take a notification in; of those that clients send, one has a meaning here."""
+    """Handle a notification; only that of a cancellation has an effect."""
     if message.get("method") == "notifications/cancelled":
         session.cancel(_params(message).get("requestId"))
 
@@ -227,7 +227,7 @@ def _result(message: Json, result: Json) -> Json:
 
 
 def _plain(call: CompatCall, message: Json) -> Json:
-    """Return the answer to a request that takes no work."""
+    """Return the response to a request that needs no work."""
     match message["method"]:
         case "initialize":
             return _initialized(call, message)
@@ -240,7 +240,7 @@ def _plain(call: CompatCall, message: Json) -> Json:
 
 
 def _busy(session: Session, message: Json) -> Json | None:
-    """Return why a call cannot be begun."""
+    """Return the error if a call cannot be started, or None."""
     params = _params(message)
     name, arguments = params.get("name"), params.get("arguments")
     if name not in TOOLS:
@@ -255,7 +255,7 @@ def _busy(session: Session, message: Json) -> Json | None:
 
 
 def _begun(call: CompatCall, session: Session, message: Json) -> asyncio.Task[Json]:
-    """Begin a call of a tool; its task returns the answer, also when it is cancelled."""
+    """Start a call of a tool; its task returns the response even if it is cancelled."""
     params = _params(message)
     tool, arguments = TOOLS[params["name"]], params.get("arguments") or {}
     namespace = _named(call) or session.namespace or "default"
@@ -272,7 +272,7 @@ def _begun(call: CompatCall, session: Session, message: Json) -> asyncio.Task[Js
 
 
 async def _answered(call: CompatCall, session: Session, message: Json) -> Reply:
-    """Answer a request on its own connection: whole, or as events where it takes longer than a beat."""
+    """Answer a request on its own connection: as JSON, or as events if it takes longer than a beat."""
     if message["method"] != "tools/call":
         return Reply(_plain(call, message))
     refused = _busy(session, message)
@@ -291,7 +291,7 @@ async def _answered(call: CompatCall, session: Session, message: Json) -> Reply:
 
 
 async def _late(task: asyncio.Task[Json], message: Json) -> AsyncIterator[bytes]:
-    """Yield the events of an answer that takes its time; whoever goes away cancels the call."""
+    """Yield the events of a slow response; if the client disconnects, the call is cancelled."""
     try:
         async for told in _progress(task, message):
             yield _BEAT if told is None else _event(told)
@@ -300,7 +300,7 @@ async def _late(task: asyncio.Task[Json], message: Json) -> AsyncIterator[bytes]
 
 
 async def _progress(task: asyncio.Task[Json], message: Json) -> AsyncIterator[Json | None]:
-    """Yield how a call goes on, beat by beat, and its answer; None where its client did not ask how it goes on."""
+    """Yield a progress message for every beat of a call, and then its response; None instead if the client wants no progress."""
     meta = _params(message).get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     count = 0
@@ -316,7 +316,7 @@ async def _progress(task: asyncio.Task[Json], message: Json) -> AsyncIterator[Js
 
 
 async def _followed(session: Session, task: asyncio.Task[Json], message: Json) -> None:
-    """Send a call's progress and answer as events of its session's stream; a cancelled one has no answer there."""
+    """Send the progress and response of a call as events of its session's stream. A cancelled call gets no response there."""
     try:
         await asyncio.wait([task], timeout=BEAT_SECONDS)
         async for told in _progress(task, message):
@@ -333,7 +333,7 @@ def _stream(call: CompatCall, events: AsyncIterator[bytes]) -> Reply:
 
 
 async def _events(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
-    """Yield where messages go, then the answers to them."""
+    """Yield the event that names the URL for messages, then the responses to them."""
     mount = urlsplit(call.to.public_url or "").path.rstrip("/")
     try:
         yield f"event: endpoint\ndata: {mount}{MCP_PATH}/messages?sessionId={session.id}\n\n".encode()
@@ -344,7 +344,7 @@ async def _events(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
 
 
 async def _listened(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
-    """Yield what waits in a session, and a comment with every beat, as long as its key is let in."""
+    """Yield the pending messages of a session, and a comment for every beat without one, as long as its key is accepted."""
     to = call.to
     while not session.over:
         session.used = to.context.clock.monotonic()
@@ -368,7 +368,7 @@ async def _is_admitted(call: CompatCall, session: Session) -> bool:
             session.key, session.account, peer_of(call.request, call.to.trusted), nonce
         )
     except CompatError as error:
-        # A store that does not answer takes nobody's leave back.
+        # If the store does not respond, the key still counts as accepted: only a 401 says that it no longer is.
         return error.status != 401
     return True
 

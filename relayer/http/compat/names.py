@@ -1,9 +1,9 @@
-"""What MemWal's names are here: accounts, namespaces, and the ids of jobs and blobs.
+"""Map MemWal's accounts, namespaces and ids to memrelay's.
 
-An account of its clients is another one than an account of gateways, whoever holds which key: its id here is a hash of
-the id that they know, and nobody can sign a certificate for it. A namespace of theirs is any text; here it is a name below
-``memwal``, and the text stands in its records. Ids of jobs and blobs are tokens: they name account, namespace and record, and
-only a relayer of this store can make or read one.
+The account of a MemWal client is never the account of a gateway, even if both hold the same key: its id is a hash of the
+id that the client knows, for which no certificate can be signed. MemWal's namespaces have arbitrary names; they are stored
+under a name below ``memwal/``, and the original name is in their records. Ids of jobs and blobs are encrypted tokens that
+contain account, namespace and record; only a relayer of this store can create or read them.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ _SERIAL, _NO_DIGEST = bytes(16), bytes(32)
 
 
 def address_of(public_key: bytes) -> str:
-    """Return the id that a key has by itself: ``0x`` + BLAKE2b-256(0x00 || key), as its clients print it."""
+    """Return the account id that is derived from a key: ``0x`` + BLAKE2b-256(0x00 || key), as MemWal's clients print it."""
     return account_id(public_key)
 
 
 def account_key(shown: str) -> bytes:
-    """Return what stands for an account's key here: a hash, to which nobody has a private half."""
+    """Return the account key for an id that clients know: a hash, which has no private half."""
     return hashlib.blake2b(_LABEL + shown.encode(), digest_size=32).digest()
 
 
 def inner_account(shown: str) -> str:
-    """Return the id under which the account of an id is kept."""
+    """Return the id under which an account is stored, from the id that clients know."""
     return account_id(account_key(shown))
 
 
 def is_shown_account(text: str) -> bool:
-    """Whether a text is an id as its clients know it."""
+    """Return whether a text has the form of an account id as clients know it."""
     return is_account_id(text)
 
 
 def inner_namespace(name: str) -> str:
-    """Return the name under which a namespace is kept; every text has one of its own."""
+    """Return the name under which a namespace is stored; different names are stored under different ones."""
     plain = names.is_normal(name) and not names.is_hashed(name)
     return f"{ROOT}/{name if plain else names.hashed(name)}"
 
 
 def is_ours(inner: str) -> bool:
-    """Whether a namespace was made through this front."""
+    """Return whether a namespace was created through this front."""
     return inner.startswith(f"{ROOT}/")
 
 
 class What(StrEnum):
-    """What a token is for; one kind never opens as the other."""
+    """The kind of a token; a token of one kind cannot be decrypted as another."""
 
     JOB = "job"
     BLOB = "blob"
@@ -73,7 +73,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record is: what stands for its account's key, the tag of its namespace's name, its id."""
+    """The location of a record: its account's key (`account_key`), the tag of its namespace's name, and its id."""
 
     account_key: bytes
     tag: str
@@ -81,42 +81,42 @@ class Place:
 
     @property
     def account(self) -> str:
-        """The account's id as it is kept."""
+        """The account's id as memrelay stores it."""
         return account_id(self.account_key)
 
 
 class Tokens:
-    """Makes and reads the ids that clients are shown; the same record has the same ones on every relayer of a store."""
+    """Creates and reads the ids that clients get. A record has the same ids on every relayer of a store."""
 
     def __init__(self, keys: RelayerKeys) -> None:
         self._keys = keys
         self._siv = AESSIV(keys.tokens)
 
     def make(self, what: What, access: Access, record: bytes) -> str:
-        """Return the token of a record of a namespace."""
+        """Return the token of a record in a namespace."""
         tag = self._keys.tag("namespace", access.account, access.namespace)
         return self.token(what, Place(access.principal.certificate.account_key, tag, record))
 
     def token(self, what: What, place: Place) -> str:
-        """Return the token of what is at a place."""
+        """Return the token of a location."""
         plain = place.account_key + bytes.fromhex(place.tag) + place.record
         return base64url.encode(self._siv.encrypt(plain, [what.encode()]))
 
     def read(self, what: What, token: str) -> Place | None:
-        """Return what a token names; None for what this store's relayers did not make."""
+        """Return the location that a token refers to; None if no relayer of this store created it."""
         raw = self._opened(what, token)
         if raw is None:
             return None
         return Place(raw[:_ACCOUNT], raw[_ACCOUNT : _ACCOUNT + _TAG].hex(), raw[-_RECORD:])
 
     def session(self, owner: bytes, opened_at: int, random: bytes) -> str:
-        """Return the id of a session of an MCP client: every relayer of the store knows whose it is; ``opened_at`` in ms."""
+        """Return a session id for an MCP client, which every relayer of the store can read; ``opened_at`` is in ms."""
         return base64url.encode(
             self._siv.encrypt(owner + opened_at.to_bytes(8, "big") + random, [What.SESSION.encode()])
         )
 
     def read_session(self, token: str) -> tuple[bytes, int] | None:
-        """Return whose a session is, and when it was opened (ms); None for what this store's relayers did not make."""
+        """Return the owner of a session, and when it was opened (ms); None if no relayer of this store created the id."""
         raw = self._opened(What.SESSION, token)
         return None if raw is None else (raw[:_ACCOUNT], int.from_bytes(raw[_ACCOUNT : _ACCOUNT + 8], "big"))
 
@@ -128,9 +128,16 @@ class Tokens:
 
 
 def principal_of(account_key: bytes, signer: bytes, nonce: bytes, until: int, peer: str) -> Principal:
-    """Return who asks: by no certificate that anybody signed, but by what stands for one here; ``until`` in seconds.
+    """Return the principal of a request, with an unsigned stand-in for a certificate.
 
-    An idempotency key means the same write whatever comes with it, so that the body is no part of what it is known by.
+    The body is not part of the principal, because here an idempotency key identifies a write, whatever the body.
+
+    Args:
+        account_key: see the function `account_key`.
+        signer: the public key that signed the request.
+        nonce: identifies the request.
+        until: end of its validity, in seconds since the epoch.
+        peer: name of the client's address, see `relayer.http.limits.peer_name`.
     """
     certificate = Certificate(
         account_key=account_key,
@@ -146,6 +153,6 @@ def principal_of(account_key: bytes, signer: bytes, nonce: bytes, until: int, pe
 
 
 def way_into(keys: RelayerKeys, principal: Principal, inner: str, held_until: int) -> Access:
-    """Return the way into a namespace by the name under which it is kept; ``held_until`` in ms."""
+    """Return the access to a namespace by the name under which it is stored; ``held_until`` in ms since the epoch."""
     secret = keys.namespace_secret(principal.account, inner, FIRST_GENERATION)
     return Access(principal, inner, FIRST_GENERATION, Custody.RELAYER, held_until, secret)

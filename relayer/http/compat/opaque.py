@@ -1,7 +1,8 @@
-"""What a client sealed itself: bytes that nobody here can read, and the vector by which they are found.
+"""Data that clients encrypted themselves: bytes that the relayer cannot read, and the vector to find them by.
 
-They are kept as dialogues are: records that no search and no listing of memories ever sees, that count for quotas and go with their
-namespace. Vectors of several lengths may stand in one namespace; only equals are compared.
+They are stored like dialogues: as records that are excluded from searches and listings of memories, count towards quotas,
+and are erased with their namespace. A namespace may hold vectors of several lengths; only vectors of the same length are
+compared.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.fields import render_time
 from relayer.wire.sealing import SALT_SIZE
 
-# The chat session that no host's has the name of: what is sealed by clients is found by it.
+# Name of a chat session that no host uses; client-encrypted records are stored under it and found by it.
 SESSION = "memwal sealed"
 IMPORTANCE = 0.5
 _AT_ONCE = 50
@@ -54,7 +55,7 @@ _NOBODY, _NO_NONCE = bytes(32), bytes(16)
 
 
 async def remember(call: CompatCall) -> Reply:
-    """``POST /api/remember/manual``."""
+    """Handle ``POST /api/remember/manual``."""
     body = call.body(contract.ManualBody)
     if not body.encrypted_data and not body.blob_id:
         raise bad("encrypted_data must be standard base64 of at least one byte")
@@ -97,7 +98,7 @@ async def _append(
     )
     stored = Stored(
         record=record,
-        # Two of the same content are two: nobody here knows what is in them.
+        # Two records with the same content are stored separately, because the relayer does not know their content.
         content=keys.content_mac(f"{SESSION} {record.hex()}"),
         sealed=keys.seal_record(
             record, encode_record(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
@@ -120,7 +121,7 @@ def _packed(vector: Sequence[float]) -> bytes:
 
 
 async def recall(call: CompatCall) -> Reply:
-    """``POST /api/recall/manual``: the nearest by cosine; nothing is opened but what this relayer holds."""
+    """Handle ``POST /api/recall/manual``: the nearest by cosine similarity, without decrypting what clients encrypted."""
     body = call.body(contract.ManualRecallBody)
     if body.scoring_weights is not None:
         body.scoring_weights.check()
@@ -159,13 +160,13 @@ async def recall(call: CompatCall) -> Reply:
 
 
 def sealed_in(opened: OpenNamespace) -> Iterator[Memory]:
-    """Yield what clients sealed themselves in a namespace, oldest first."""
+    """Yield the client-encrypted records of a namespace, oldest first."""
     now = opened.last_time
     return (one for one in opened.turns(SESSION) if one.state.live_at(now))
 
 
 def vector_of(one: Memory) -> NDArray[np.float32] | None:
-    """Return the vector that something sealed is found by, of length 1."""
+    """Return the vector of a client-encrypted record, of length 1; None for other records."""
     record = one.record
     return _unit(base64.b64decode(record.lines[0].message_id)) if record.is_dialogue else None
 
@@ -176,7 +177,7 @@ def _unit(packed: bytes) -> NDArray[np.float32]:
 
 
 async def blob(call: CompatCall) -> Reply:
-    """``GET /v1/blobs/{blob_id}``: the bytes, for whoever has their id, which nobody can guess; never a memory's text."""
+    """Handle ``GET /v1/blobs/{blob_id}``: the bytes, for any client that has their unguessable id; never a memory's text."""
     place = call.to.tokens.read(What.BLOB, call.parameter)
     data = None if place is None else await _bytes_at(call, place)
     if data is None:

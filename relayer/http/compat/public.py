@@ -1,8 +1,8 @@
-"""What needs no signature: versions, health, configuration, and the one question that its clients ask of Sui.
+"""Handlers without a signature: versions, health, configuration, and the one Sui request that MemWal's clients make.
 
-Before its first call a client asks whether a package of Sui is at its first version, of the address that ``/config`` names. That
-address is this relayer, which answers for itself, so that nothing of a client's leaves for anywhere else. The network must
-not be one that clients know by name: they would ask that network's own servers.
+Before its first call, a client asks the server named by ``/config`` whether a Sui package is at its first version. Here
+that server is this relayer, which answers the question itself, so that no request of a client goes anywhere else. The
+network's name must not be one that clients know, because they would then ask that network's own servers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relayer.http.problems import HttpProblem
 
 API_VERSION = "1.1.0"
 PACKAGE_ID = "0x" + hashlib.blake2b(b"memrelay/v1/memwal-package", digest_size=32).hexdigest()
-# The oldest that are served; clients compare them with a baseline of their own, which newer ones keep.
+# The oldest supported versions. Clients compare these with a baseline of their own, which newer clients keep.
 _MINIMA = {"typescript": "0.0.4", "python": "0.1.0", "mcp": "0.0.1"}
 _FLAGS = {
     "auth.accountBoundNonce": True,
@@ -54,19 +54,19 @@ def _block(call: CompatCall) -> dict[str, Any]:
 
 
 async def version(call: CompatCall) -> Reply:
-    """``GET /version``: what both kinds of clients need to know before they talk."""
+    """Handle ``GET /version``: information that both kinds of clients need before they send requests."""
     return Reply(call.to.version.model_dump(mode="json") | _block(call))
 
 
 async def health(call: CompatCall) -> Reply:
-    """``GET /health``: the process answers, whatever the store does; ``write_ready`` is what ``/ready`` last said of that."""
+    """Handle ``GET /health``: ok as long as the process responds; ``write_ready`` is the store's state at the last ``/ready``."""
     state = {"status": "ok", "version": call.to.version.version, "mode": "production"}
     more = {"prompt_versions": {"extract": "1", "ask": "1"}, "write_ready": call.to.readiness.store_usable}
     return Reply(state | _block(call) | more)
 
 
 async def config(call: CompatCall) -> Reply:
-    """``GET /config``: where the package is asked about, which is here."""
+    """Handle ``GET /config``: names this relayer as the server for Sui requests."""
     return Reply(
         {
             "packageId": PACKAGE_ID,
@@ -78,7 +78,7 @@ async def config(call: CompatCall) -> Reply:
 
 
 def _base(call: CompatCall) -> str:
-    """Return by what URL this client reaches the relayer: as configured, else as it asked, a proxy's word for the scheme."""
+    """Return the URL by which this client reaches the relayer: as configured, or as in its request and the proxy's headers."""
     if call.to.public_url is not None:
         return call.to.public_url.rstrip("/")
     headers = call.request.headers
@@ -91,7 +91,7 @@ def _base(call: CompatCall) -> str:
 
 
 async def sui(call: CompatCall) -> Reply:
-    """``POST /sui``: JSON-RPC, of which clients use two methods."""
+    """Handle ``POST /sui``: JSON-RPC, of which clients use two methods."""
     try:
         asked = parse_json(call.raw)
     except HttpProblem:

@@ -1,7 +1,8 @@
-"""Sessions of MCP clients in one process: how many there may be, whose they are, what is being done in them, what waits to be sent.
+"""Sessions of MCP clients in one process: their number, their owners, their running calls and their pending messages.
 
-The id of a session of Streamable HTTP is sealed and says whose it is, so that every relayer of the store knows it, and one that is
-dropped here for a newer one of its peer comes back by itself. A stream of events is a session as long as it lasts.
+The id of a session of Streamable HTTP is encrypted and contains its owner, so every relayer of the store can read it. A
+session that was dropped here to make room for a newer one of its peer is restored when its client uses it again. A stream
+of server-sent events is a session that ends with the stream.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MOST_SESSIONS: Final = 1000
 MOST_OF_PEER: Final = 16
 MOST_NEW_A_MINUTE: Final = 30
 MOST_CALLS: Final = 16
-"""Calls at once in one session."""
+"""Maximum number of concurrent calls in one session."""
 _IDLE_SECONDS: Final = 30 * 60
 _MINUTE: Final = 60.0
 _MOST_WAITING: Final = 256
@@ -32,7 +33,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def rpc_error(number: Any, code: int, message: str, data: Json | None = None) -> Json:
-    """Return a JSON-RPC error; ``number`` is the request's id, None where there is none."""
+    """Return a JSON-RPC error; ``number`` is the id of the request, None if it has none."""
     error: Json = {"code": code, "message": message} | ({} if data is None else {"data": data})
     return {"jsonrpc": "2.0", "id": number, "error": error}
 
@@ -46,7 +47,7 @@ _CODES = {401: UNAUTHORISED, 403: UNAUTHORISED, 429: TOO_MANY}
 
 
 def refusal(status: int, message: str) -> Json:
-    """Return what a request of an MCP client is refused with."""
+    """Return the JSON-RPC error for a refused request of an MCP client."""
     return rpc_error(None, _CODES.get(status, FAILED), message or _TEXTS.get(status, "Request refused"))
 
 
@@ -56,21 +57,22 @@ def _is_there() -> bool:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A session.
+    """A session of an MCP client.
 
     Attributes:
-        id: by which its client names it.
+        id: the id by which its client names it.
         owner: a digest of account and key.
-        key: the public one of who opened it.
-        account: as its client knows it.
+        key: the public key of the client that opened it.
+        account: the account's id as the client knows it.
         peer: the address that opened it.
-        namespace: for calls that name none.
-        used: when something was last heard of it, on the monotonic clock.
-        streams: whether its answers are sent as events of the one stream that it is.
-        gone: whether the connection of its stream is closed.
-        calls: under way, by the type and value of their ids.
-        sending: what sends the answers of calls as events.
-        waiting: what is to be sent as events; None ends them.
+        namespace: the namespace of calls that name none.
+        used: time of the last activity, on the monotonic clock.
+        streams: whether the session is a stream of events, which its responses are sent on.
+        gone: returns whether the connection of its stream is closed.
+        calls: running calls, by type and value of their ids.
+        sending: tasks that send the responses of calls as events.
+        waiting: messages to send as events; None ends the stream.
+        over: whether the session has ended.
     """
 
     id: str
@@ -88,31 +90,31 @@ class Session:
     over: bool = False
 
     def put(self, message: Json | None) -> None:
-        """Have something sent; a client that takes nothing is done with."""
+        """Queue a message. If the queue is full, the client does not read, and its session ends."""
         if self.waiting.full():
             self.end()
         elif not self.over:
             self.waiting.put_nowait(message)
 
     def begin(self, number: Any, task: asyncio.Task[Json]) -> None:
-        """Note a call, so that it can be cancelled."""
+        """Register a call, so that it can be cancelled."""
         name = (type(number), number)
         self.calls[name] = task
         task.add_done_callback(lambda _: self.calls.pop(name, None))
 
     def send(self, sending: asyncio.Task[None]) -> None:
-        """Note what sends an answer, so that it ends with the session."""
+        """Register a task that sends a response, so that it ends with the session."""
         self.sending.add(sending)
         sending.add_done_callback(self.sending.discard)
 
     def cancel(self, number: Any) -> None:
-        """Cancel a call, if it is still being done."""
+        """Cancel a call if it is still running."""
         task = self.calls.get((type(number), number))
         if task is not None:
             task.cancel()
 
     def end(self) -> None:
-        """Cancel what is being done, and end the stream."""
+        """Cancel all running calls and end the stream."""
         if self.over:
             return
         self.over = True
@@ -135,7 +137,7 @@ class Sessions:
         return len(self._open)
 
     def begin(self, session: Session, now: float) -> None:
-        """Note a session that is new; raises `CompatError` 429 when there are too many, or came too fast."""
+        """Add a new session; raises `CompatError` 429 if there are too many, or the peer opened too many in the last minute."""
         begun = self._begun.setdefault(session.peer, deque(maxlen=MOST_NEW_A_MINUTE))
         if len(begun) == MOST_NEW_A_MINUTE and now - begun[0] < _MINUTE:
             raise _too_many("Too many sessions were opened from this address", _MINUTE - (now - begun[0]))
@@ -143,7 +145,7 @@ class Sessions:
         begun.append(now)
 
     def keep(self, session: Session, now: float) -> None:
-        """Note a session; one of the same peer in which nothing is done makes room. Raises as `begin`."""
+        """Add a session; if its peer has too many, the longest idle one is dropped. Raises `CompatError` 429 if none is idle."""
         self._sweep(now)
         if sum(one.peer == session.peer for one in self._open.values()) >= MOST_OF_PEER:
             self._make_room(lambda one: one.peer == session.peer)
@@ -153,15 +155,15 @@ class Sessions:
         self._open[session.id] = session
 
     def find(self, name: str) -> Session | None:
-        """Return an open session."""
+        """Return an open session by its id, or None."""
         return self._open.get(name)
 
     def has_ended(self, name: str) -> bool:
-        """Whether its client ended a session here."""
+        """Return whether a client has ended this session in this process."""
         return name in self._ended
 
     def end(self, session: Session) -> None:
-        """End a session for good."""
+        """End a session permanently."""
         self._ended[session.id] = True
         self._drop(session)
 
@@ -177,7 +179,7 @@ class Sessions:
 
     def _sweep(self, now: float) -> None:
         for one in list(self._open.values()):
-            # A stream is heard of with each of its beats, unless it never began.
+            # Each beat of a stream updates `used`, unless the stream was never started.
             if one.gone() or (now - one.used > (_MINUTE if one.streams else _IDLE_SECONDS) and not one.calls):
                 self._drop(one)
 

@@ -1,8 +1,8 @@
-"""Remember, bulk, analyze, and what became of them.
+"""Handlers of remember, bulk and analyze, and of the status of their jobs.
 
-A write is durable and recallable before its 202 goes out; a job is the name of what it stored, and is looked up there, so that
-every relayer of the store knows it, and none forgets it. A job is ``uploaded`` only while its text is found by words alone, because
-the embedder was away.
+A write is durable and recallable before its 202 is sent. The id of a job is an encrypted reference to the stored record,
+and its status is read from that record, so every relayer of the store knows the job and none can lose it. A job is
+``uploaded`` as long as its text can be found by words only, because the embedder was unavailable.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from relayer.wire.memories import AnalyzeRequest, MemoryItem, RememberRequest, T
 
 T = TypeVar("T")
 WAIT_SECONDS = 2.0
-# Facts that one analyze answers with; what it keeps beyond them is kept all the same.
+# Maximum number of facts in the response of an analyze; facts beyond that are stored, too.
 MOST_FACTS = 20
 _POLL_SECONDS = 0.5
 _LONGEST_KEY = 256
 _MEGABYTE = 1024 * 1024
 _RETRY_SECONDS = 0.1
-# A list as the OpenClaw plugin of MemWal sends a conversation: "1. ...", a blank line, "2. ...".
+# The OpenClaw plugin of MemWal sends a conversation as a numbered list: "1. ...", a blank line, "2. ...".
 _NUMBERED = re.compile(r"(?:\A|\n\n)(\d{1,3})\. ")
 
 
 async def remember(call: CompatCall) -> Reply:
-    """``POST /api/remember``."""
+    """Handle ``POST /api/remember``."""
     body = call.body(contract.RememberBody)
     check_text(body.text, "text", contract.MAX_REMEMBERED)
     [job] = await _stored(call, [(body.namespace, body.text)], body.idempotency_key)
@@ -57,7 +57,7 @@ async def remember(call: CompatCall) -> Reply:
 
 
 async def bulk(call: CompatCall) -> Reply:
-    """``POST /api/remember/bulk``: ``job_ids[i]`` is of ``items[i]``."""
+    """Handle ``POST /api/remember/bulk``: ``job_ids[i]`` belongs to ``items[i]``."""
     body = call.body(contract.BulkBody)
     if not 1 <= len(body.items) <= contract.MAX_BULK:
         raise bad(f"items must have 1..{contract.MAX_BULK} items")
@@ -69,7 +69,7 @@ async def bulk(call: CompatCall) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A stored record, as clients are told of it."""
+    """The ids of a stored record, as clients get them."""
 
     token: str
     blob: str
@@ -83,7 +83,7 @@ def _job(call: CompatCall, access: Access, record: bytes) -> _Job:
 async def _stored(
     call: CompatCall, items: Sequence[tuple[str, str]], idempotency_key: str | None
 ) -> list[_Job]:
-    """Store texts, each in its namespace; the same key again stores nothing and names the same jobs."""
+    """Store texts, each in its namespace. A repeated idempotency key stores nothing and returns the same jobs."""
     key = _checked(idempotency_key)
     accesses = {name: call.caller.access(name) for name, _ in items}
     known = call.to.jobs.get((call.caller.account, key), ()) if key else ()
@@ -122,8 +122,8 @@ def _checked(key: str | None) -> str | None:
 async def _remembered(
     call: CompatCall, access: Access, name: str, texts: Sequence[str], key: str | None
 ) -> list[bytes]:
-    # Not validated: these texts may be longer than the native ones, and were checked. The name that was given stands in the
-    # record, for what it is kept under may be a hash of it.
+    # The models are constructed without validation, because these texts were checked and may be longer than native ones. The
+    # record holds the name that the client gave, because the name that the namespace is stored under may be a hash of it.
     source = SourceInfo.model_construct(host=name)
     items = tuple(MemoryItem.model_construct(text=text, source=source) for text in texts)
     while True:
@@ -134,21 +134,22 @@ async def _remembered(
         gone = await _gone(call, access, ids)
         if gone is None or key is None:
             return ids
-        # What was said under this key was deleted since, and its client, whose keys follow from the text, says it once more.
+        # The memory stored under this key has been deleted since. The client stores it again, and derives its key from the
+        # text, so it gets the same key and needs a new one here.
         key = f"{key[:_LONGEST_KEY]} after {ulid.render(gone)}"
 
 
 async def _gone(call: CompatCall, access: Access, ids: Sequence[bytes]) -> bytes | None:
-    """Return the first record that is there no more, or hidden."""
+    """Return the first of the records that no longer exists or is hidden, or None."""
     async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
         return next((one for one in ids if opened is None or not opened.is_live(one)), None)
 
 
 async def once_free(deadline: Deadline, work: Callable[[], Awaitable[T]]) -> T:
-    """Do what writes to a namespace that may have been cleared a moment ago; its name is free when that is done.
+    """Run a write, and retry it while its namespace is being erased, after which the name is free again.
 
     Raises:
-        NamespaceClosed: it is not by then.
+        NamespaceClosed: the name is not free before the deadline.
     """
     while True:
         try:
@@ -161,7 +162,7 @@ async def once_free(deadline: Deadline, work: Callable[[], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def writing(call: CompatCall, access: Access) -> AsyncIterator[None]:
-    """Turn a quota that is full into the contract's 402."""
+    """Turn the error of a full quota into the contract's 402."""
     try:
         yield
     except Refused as error:
@@ -176,7 +177,7 @@ async def writing(call: CompatCall, access: Access) -> AsyncIterator[None]:
 
 
 async def job_status(call: CompatCall) -> Reply:
-    """``GET /api/remember/{job_id}``: held for at most two seconds while the job is not done."""
+    """Handle ``GET /api/remember/{job_id}``: waits for at most two seconds until the job is done."""
     found = await _state(call, call.parameter, wait=True)
     if found is None:
         raise CompatError(404, f"Job {call.parameter} not found", rule="no job")
@@ -184,7 +185,7 @@ async def job_status(call: CompatCall) -> Reply:
 
 
 async def bulk_status(call: CompatCall) -> Reply:
-    """``POST /api/remember/bulk/status``: in the order of the request."""
+    """Handle ``POST /api/remember/bulk/status``: results are in the order of the request."""
     body = call.body(contract.BulkStatusBody)
     if not 1 <= len(body.job_ids) <= contract.MAX_BULK:
         raise bad(f"job_ids must have 1..{contract.MAX_BULK} ids")
@@ -203,7 +204,7 @@ async def bulk_status(call: CompatCall) -> Reply:
 async def _state(
     call: CompatCall, job_id: str, *, wait: bool, patience: Deadline | None = None
 ) -> dict[str, Any] | None:
-    """Return what became of a job; None for one that is unknown or somebody else's, which look alike."""
+    """Return the status of a job; None if it is unknown or belongs to another account, which clients cannot tell apart."""
     found = await located(call, What.JOB, job_id)
     if found is None:
         return None
@@ -236,13 +237,13 @@ async def _state(
 
 
 def _is_done(opened: OpenNamespace, record: bytes) -> bool:
-    """Whether a record is found by its meaning, too; one that is there no more is nothing to wait for."""
+    """Return whether a record has a vector, so that it is found by its meaning too. One that no longer exists counts as done."""
     memory = opened.memory(record)
     return memory is None or memory.state.status is not Status.LIVE or memory.searchable
 
 
 async def located(call: CompatCall, what: What, token: str) -> tuple[Access, bytes] | None:
-    """Return the way to the record of a token; None for what is none of this caller's, decided without the store where it can be."""
+    """Return the record of a token, with access to it; None if it is not this caller's, if possible without reading the store."""
     place = call.to.tokens.read(what, token)
     if place is None or place.account != call.caller.account:
         return None
@@ -254,7 +255,7 @@ async def located(call: CompatCall, what: What, token: str) -> tuple[Access, byt
 
 
 async def analyze(call: CompatCall) -> Reply:
-    """``POST /api/analyze``: facts are found and stored when it answers; each is a job that is done."""
+    """Handle ``POST /api/analyze``: facts are extracted and stored before the response; each is a job that is done."""
     body = call.body(contract.AnalyzeBody)
     check_text(body.text, "text", contract.MAX_ANALYZED)
     access = call.caller.access(body.namespace)
@@ -267,7 +268,7 @@ async def analyze(call: CompatCall) -> Reply:
         work = partial(capture, call.to.context, access, request, call.deadline)
         answer = await once_free(call.deadline, work)
     kept = [one.id for one in answer.memories if one.status != "refused"]
-    # Where a model found facts, those are the facts; what they were found in is kept beside them.
+    # If a model extracted facts, those are the facts; the memories they were extracted from are stored as well.
     facts = await _facts(call, access, (list(answer.facts) or kept)[:MOST_FACTS])
     caller = call.caller
     call.to.acceptance.points.spend(caller.principal.author.hex(), caller.account, float(len(facts)))
@@ -288,7 +289,7 @@ async def analyze(call: CompatCall) -> Reply:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the messages of a numbered list, or the text as one."""
+    """Return the items of a numbered list, or the text as a single item."""
     marks = list(_NUMBERED.finditer(text))
     if [mark[1] for mark in marks] != [str(number) for number in range(1, len(marks) + 1)] or not marks:
         return [text]

@@ -1,4 +1,4 @@
-"""Every route of MemWal's clients."""
+"""The table of routes for MemWal's clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONG_SECONDS = 54.0
 
 
 def table() -> tuple[CompatRoute, ...]:
-    """Return the routes: method, path, handler, the longest that it may take."""
+    """Return the routes: method, path, handler, maximum duration in seconds."""
     # fmt: off
     return (
         CompatRoute("GET", "/health", public.health, signed=False),
