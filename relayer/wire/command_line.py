@@ -274,7 +274,7 @@ def run_program(load: Callable[[], typer.Typer]) -> None:
             _let_interrupts_end_the_process()
     except KeyboardInterrupt:
         sys.exit(STOPPED)
-    except Exception as error:  # noqa: BLE001 - a person is told where, and never what: it could be a secret
+    except Exception as error:  # noqa: BLE001 - the text of the error is not printed, because it may contain a secret
         _let_interrupts_end_the_process()
         _tell_of_a_defect(error)
         sys.exit(DEFECT)

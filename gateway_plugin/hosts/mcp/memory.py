@@ -265,7 +265,7 @@ async def _bounded(work: Callable[[], Awaitable[McpAnswer]], seconds: float) -> 
             return await work()
     except TimeoutError:
         why = f"it took longer than {seconds:.0f} seconds. {_FIXES['timeout']}"
-    except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
+    except Exception as error:  # noqa: BLE001 - an error in the plugin must not end the model's turn
         why = f"it failed inside the plugin ({type(error).__name__})"
     return McpAnswer(f"Memory error: {why}", failed=True)
 

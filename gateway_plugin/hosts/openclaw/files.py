@@ -169,7 +169,7 @@ class FileWatch:
         return places_of(config, self._environ, more=more)
 
     def of(self, context: Json) -> AgentPlaces | None:
-        """Return the places of the agent of a hook's or tool's context; None if its workspace is not known."""
+        """Return the places of the agent of a context; None if they are not known, or files are not indexed."""
         if not self._plugin.settings.files.enabled:
             return None
         agent = agent_of(context)
@@ -217,7 +217,7 @@ class FileWatch:
         except GatewayError as error:
             self._failed[places.agent] = (failures + 1, now + doubled(EVERY, failures, _SLOWEST))
             self._tell(f"files of agent {places.agent} wait: {error}")
-        except Exception as error:  # noqa: BLE001 - one agent's defect must not end the others' looks
+        except Exception as error:  # noqa: BLE001 - an error with one agent must not end the scans of the others
             self._failed[places.agent] = (failures + 1, now + _SLOWEST)
             self._tell(f"files of agent {places.agent} cannot be looked at ({type(error).__name__})")
         else:
