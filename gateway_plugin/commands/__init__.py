@@ -1,1 +1,1 @@
-"""What ``memrelay-gateway`` does, one module per group of commands. They may import all of the plugin; only `gateway_plugin.cli` imports them."""
+"""The commands of ``memrelay-gateway``, one module per group. They may import all of the plugin; only its `cli` imports them."""

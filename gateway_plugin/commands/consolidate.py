@@ -1,6 +1,6 @@
-"""``memrelay-gateway consolidate``: a difference to look at, and to take as a whole or in parts; and what the last run did.
+"""``memrelay-gateway consolidate``: show which memories repeat or replace each other, tidy them up, and show the last run.
 
-Nothing is taken unless somebody says ``--apply``, here or as ``consolidation.apply`` for the runs on a schedule.
+Memories change only with ``--apply`` on the command line, or with the setting ``consolidation.apply`` for scheduled runs.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _run(
 
 
 def _show_last(url: str | None, agent: str | None, output: Output) -> None:
-    """Print what the last run on the schedule did in an agent's namespace."""
+    """Print the result of the last scheduled run in an agent's namespace."""
     context = find_context(url, agent)
     with open_outbox(context) as kept:
         report = last_report(kept, context.identity.ref)
@@ -125,7 +125,7 @@ def _unknown(found: Difference, ids: Sequence[str]) -> list[str]:
 
 
 def _lines(found: Difference, taken: Sequence[TakenView], *, apply: bool) -> Iterator[str]:
-    """Yield the difference as people read it: - goes, + stays, ? both stay."""
+    """Yield the proposals as lines for people: ``-`` goes, ``+`` stays, ``?`` both stay."""
     for proposal in found.proposals:
         goes = "?" if proposal.reason == "conflict" else "-"
         stays = "?" if proposal.reason == "conflict" else "+"

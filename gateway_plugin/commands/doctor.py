@@ -1,4 +1,4 @@
-"""``memrelay-gateway doctor``, ``canary``, ``why`` and ``acknowledge``: find and mend defects."""
+"""``memrelay-gateway doctor``, ``canary``, ``why`` and ``acknowledge``: find and fix problems."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def doctor(
 
 
 def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> list[Check]:
-    """Check what `doctor` checks."""
+    """Run the checks of `doctor` and return their results."""
     config = guarded(lambda: read_config(os.environ)) if host is not None else None
     if config is not None:
         told = {CONFIG_VARIABLE: json.dumps(config.settings)}
@@ -90,7 +90,7 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
     context = find_context(url, agent)
     settings = context.settings
     if config is not None:
-        # What is wrong with them is said by the check of the bridge, which reads them as the gateway does.
+        # Invalid settings are reported by the check of the bridge, which reads them as the gateway does.
         settings = safe_load(core_config(config.settings, os.environ), os.environ).settings or settings
 
     async def run(client: RelayerClient, outbox: Outbox) -> list[Check]:
@@ -168,7 +168,7 @@ def why(
     output = Output(as_json=as_json)
     output.json(trace)
     detail = f": {trace['detail']}" if trace["detail"] else ""
-    # A turn that a gate stopped has searched for nothing.
+    # A turn that a gate stopped has no search times.
     spent = (
         f", {trace['milliseconds']} ms, query of {trace['query_chars']} characters"
         if trace["namespace"]
@@ -201,7 +201,7 @@ def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
 
 
 def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, Any]:
-    """Return what a gateway noted of an agent's last turn; ends the command where it noted nothing."""
+    """Return what a gateway recorded about an agent's last turn; exit with an error if it recorded nothing."""
     with open_outbox(context) as outbox:
         noted = outbox.get(context.identity.ref, mark).value
     if not noted:
@@ -228,7 +228,7 @@ def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json
 
 
 def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:
-    """Tell in which namespace the memories of the default agent are."""
+    """Report the namespace that contains the default agent's memories."""
     home = agent_identity(settings, holder, None)
     found = f"{DEFAULT_AGENT}'s memories are in namespace {home.namespace}"
     whose = "" if isinstance(holder, RootHolder) else ", whose keys alone are held here"
@@ -238,7 +238,7 @@ def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:
 def _host_agents(
     holder: KeyHolder, settings: PluginSettings, agents: Collection[str], found: list[Check]
 ) -> dict[str, Identity]:
-    """Return who the host's agents are to the relayer; of one that is nobody, a check says why."""
+    """Return the relayer identities of the host's agents; if one has none, add a check with the reason."""
     known = {}
     for name in agents:
         try:
@@ -256,7 +256,7 @@ def _print(checks: list[Check], *, as_json: bool) -> None:
 
 
 def tell_checks(checks: list[Check], output: Output) -> None:
-    """Say what was found, for people; a check that failed ends the command."""
+    """Print the results for people, and exit with an error if a check failed."""
     for check in checks:
         word = "FAIL" if not check.ok else "warn" if check.warning else "ok  "
         output.say(f"{word}  {check.name}: {check.found}")

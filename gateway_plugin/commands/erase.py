@@ -1,4 +1,4 @@
-"""``memrelay-gateway erase`` and ``erasure``: destroy a memory or a namespace, and see that it is destroyed."""
+"""``memrelay-gateway erase`` and ``erasure``: erase a memory or a namespace, and show the progress of an erasure."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from relayer.wire.schemas import TurnItem
 
 
 def erase_texts(outbox: Outbox, namespace: str, texts: Iterable[str]) -> int:
-    """Destroy the waiting turns of a namespace that hold one of these texts; return how many.
+    """Delete the waiting turns of a namespace that contain one of these texts, and return their number.
 
-    The other turns that were captured with them go on waiting, under a new key: what of them had arrived already is
-    recognised there by its text. They are not kept word for word any more: an answer may say what was erased.
+    Other turns of the same capture stay in the outbox under a new idempotency key. If some of them were delivered before, the
+    relayer recognises their texts. They are not kept as a transcript any more, because an answer may repeat an erased text.
 
     Raises:
-        OutboxUnavailable: the file cannot be changed.
+        OutboxUnavailable: the outbox cannot be changed.
     """
     wanted = [said for said in map(_said, texts) if said]
 
@@ -60,7 +60,7 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
             turn.model_copy(update={"calls": ()}) for turn in item.request.turns if not is_wanted(turn)
         )
         if kept:
-            # The relayer keeps no transcript of a turn of which a part was erased, and neither do we.
+            # Like the relayer, keep no transcript of a turn of which a part was erased.
             changes = {"turns": kept, "idempotency_key": secrets.token_hex(16), "store_transcript": False}
             request = item.request.model_copy(update=changes)
             outbox.put(OutboxItem(item.owner, request, item.queued_at))
@@ -68,10 +68,10 @@ def _erase(outbox: Outbox, namespace: str, is_wanted: Callable[[TurnItem], bool]
 
 
 def forget_namespace(outbox: Outbox, owner: NamespaceRef) -> int:
-    """Destroy what waits for a namespace, and what is remembered of its log; return how many turns there were.
+    """Delete the waiting items of a namespace and the recorded state of its log, and return the number of turns.
 
     Raises:
-        OutboxUnavailable: the file cannot be changed.
+        OutboxUnavailable: the outbox cannot be changed.
     """
     count = _erase(outbox, owner.namespace, lambda _: True)
     outbox.remove(lambda item: item.owner.namespace == owner.namespace)
@@ -129,7 +129,7 @@ def erasure(
     """
     context = find_context(url, agent)
     if isinstance(context.holder, RootHolder):
-        # The agent's own keys may have been taken back before its memories were erased.
+        # The agent's own keys may have been revoked before its memories were erased.
         context = _as_a_person(context)
     view = with_client(context.settings, lambda client: client.erasure(context.identity, erasure_id))
     output = Output(as_json=as_json)
@@ -173,7 +173,7 @@ async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, m
     except RelayerRefused as error:
         if error.code != "not_found" or must_exist:
             raise
-        return []  # erased before, and somebody wants to be sure
+        return []  # erased before; erasing it again is allowed
     return list(dict.fromkeys(one.text for one in (found.memory, *found.history)))
 
 

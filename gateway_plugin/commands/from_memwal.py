@@ -1,7 +1,7 @@
-"""Memories out of a MemWal service: which one and with whose key, what is read of it, and where that is kept here.
+"""Import memories from a MemWal service: find the service and the key, read its namespaces, and store the memories here.
 
-The key is the one that MemWal's own programs use: of the variables ``MEMWAL_PRIVATE_KEY``, ``MEMWAL_ACCOUNT_ID`` and
-``MEMWAL_SERVER_URL``, or of the file that its MCP package keeps. It is used to read, and saved nowhere.
+The key is the one that MemWal's own programs use. It comes from the variables ``MEMWAL_PRIVATE_KEY``, ``MEMWAL_ACCOUNT_ID`` and
+``MEMWAL_SERVER_URL``, or from the file of its MCP package. It is used for reading only, and is not stored.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _MOST_BYTES: Final = 64 * 1024
 
 
 def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> MemWalAccess:
-    """Return service and key; what is wrong ends the command, by the name that it is called by.
+    """Return service and key; exit with an error if a value is invalid.
 
     Args:
         given: private key, account id, URL.
-        called: their names where they come from.
-        fix: what to do.
+        called: their names at their source, for error messages.
+        fix: how to fix an invalid value.
     """
     key, account = _KEY.fullmatch(given[0]), _ACCOUNT.fullmatch(given[1])
     checked = safe_load({"url": given[2]}, {})
@@ -54,7 +54,7 @@ def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> Mem
 
 
 def find_access(environ: Mapping[str, str], home: Path) -> MemWalAccess:
-    """Return service and key of the variables, or of the file of MemWal's MCP package; ends the command without either."""
+    """Return service and key from the variables or the file of MemWal's MCP package; exit with an error if there are none."""
     if any(environ.get(name) for name in _VARIABLES):
         given = [environ.get(name, "") for name in _VARIABLES]
         return checked_access(given, _VARIABLES, "set it for this command")
@@ -84,10 +84,10 @@ def import_all(
     dry_run: bool,
     say: Callable[[str], None],
 ) -> tuple[Counter[str], list[str]]:
-    """Read namespaces, all if none is named, and keep them; what is kept already is not kept twice.
+    """Read namespaces, or all if none is named, and store their memories. Existing memories are not stored twice.
 
     Returns:
-        How many were found and what became of them; a sentence for each namespace of which not all was seen.
+        The number of memories found, the counts of outcomes, and a message for each namespace that was not read completely.
     """
     total: Counter[str] = Counter()
     problems: list[str] = []
@@ -109,7 +109,7 @@ def import_all(
 
 
 def _whose(agent: str | None, namespace: str) -> str | None:
-    """Return where a namespace's memories go: its default is the agent's own, every other a set below it."""
+    """Return the target of a namespace's memories: the agent's own namespace for the default one, else one below it."""
     if namespace == DEFAULT_NAME:
         return agent
     return f"{agent or DEFAULT_AGENT}/{names.normalise(namespace)}"
@@ -121,6 +121,6 @@ async def _listed(access: MemWalAccess, say: Callable[[str], None]) -> tuple[str
 
 
 async def read_namespace(access: MemWalAccess, namespace: str, say: Callable[[str], None]) -> Walked:
-    """Return what a namespace holds; raises as `import_memwal`."""
+    """Return the memories of a namespace. Raises as `import_memwal`."""
     async with httpx.AsyncClient() as http:
         return await import_memwal(access, namespace, clock=SystemClock(), http=http, say=say)

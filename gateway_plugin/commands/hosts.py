@@ -1,4 +1,4 @@
-"""``memrelay-gateway init``, ``bridge`` and ``openclaw``: what hosts need of this package, and how they are set up."""
+"""``memrelay-gateway init``, ``bridge`` and ``openclaw``: the commands that set up hosts, and the bridge that hosts start."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SidecarOption = Annotated[
 
 
 class BridgeHost(StrEnum):
-    """Hosts that speak to a bridge."""
+    """Hosts that use a bridge."""
 
     OPENCLAW = "openclaw"
 
@@ -58,12 +58,12 @@ def bridge(
 
     Example: memrelay-gateway bridge --host openclaw
     """
-    del host  # one so far: the option is in the plugin's command line for the sake of those to come
+    del host  # there is only one so far; the option is in the plugin's command line for future hosts
     run_bridge(OpenClawHost(relayer=LocalRelayer(os.environ)))
 
 
 def bridge_command() -> str:
-    """Return the program that is the bridge: this one, by its full path."""
+    """Return the bridge program: this program, by its full path."""
     beside = Path(sys.executable).with_name("memrelay-gateway")
     return str(beside) if beside.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
 
@@ -110,7 +110,7 @@ def pack(
         file = write_package(folder, sidecar=sidecar, command=bridge_command())
     except OSError as error:
         fail(FAILED, f"{folder}: cannot be written ({error.strerror})", "name a folder that exists")
-    # Whole, so that the host does not take it for the name of a package.
+    # With a full path, the host cannot mistake it for the name of a package.
     output, whole = Output(as_json=as_json), str(file.resolve())
     output.json({"file": whole})
     output.raw(whole)
@@ -140,7 +140,7 @@ def settings(
 
 
 HOSTS: Final = ("openclaw", "openclaw-active", "python")
-# Hosts that somebody may ask for in vain: better told so than given a block that does nothing.
+# Hosts that are not supported yet: an error message is better than a block without effect.
 _NOT_YET: Final = {"hermes": "Hermes", "nanobot": "nanobot"}
 _ACTIVE: Final[dict[str, Any]] = {
     "recall": {"mode": "active"},
@@ -206,7 +206,7 @@ def init(
     block = _block(host, named, consent=allow is not False)
     output.json({"host": host, "block": block})
     output.raw(json.dumps(block, indent=2))
-    # Beside the block, which is to be copied.
+    # On standard error, because standard output contains only the block to copy.
     notify(f"{CONSENT}\n{_NEXT}")
 
 
@@ -273,7 +273,7 @@ def _write(host: str, url: str | None, *, consent: bool, url_given: bool, output
     if not consent:
         entry["hooks"] = {"allowConversationAccess": False}
     if not url_given and _has_url(path.read_text("utf-8") if path.is_file() else ""):
-        # What somebody has set already is changed only when it is said.
+        # A URL that is set already is changed only if the option names another one.
         config.pop("url", None)
     written = guarded(lambda: write_block(path, block, now=int(SystemClock().now())))
     output.json({"host": host, **row_of(written)})
@@ -292,7 +292,7 @@ def _write(host: str, url: str | None, *, consent: bool, url_given: bool, output
 
 
 def row_of(written: Written) -> dict[str, object]:
-    """Return what became of a host's configuration as it stands in a document."""
+    """Return the outcome of writing a host's configuration, for a JSON document."""
     backup = None if written.backup is None else str(written.backup)
     return {"file": str(written.path), "changed": written.changed, "backup": backup}
 

@@ -1,4 +1,4 @@
-"""``memrelay-gateway index``, ``transcript`` and ``memory``: files of this machine as memories, in the words of OpenClaw's own command."""
+"""``memrelay-gateway index``, ``transcript`` and ``memory``: index files of this machine, with output like OpenClaw's command."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def index(
 
 
 def index_place(kind: RootKind, path: Path, agent: str, output: Output) -> bool:
-    """Do as `index` does, of one place more; return whether all of it was read."""
+    """Index one additional place as `index` does; return whether all of it could be read."""
     opened = _opened(None, agent)
     _add_places(opened, [(kind, path)])
     return not _indexed(opened, output).get("unreadable")
@@ -103,7 +103,7 @@ def index_place(kind: RootKind, path: Path, agent: str, output: Output) -> bool:
 def _add_places(
     opened: _Opened, places: Sequence[tuple[RootKind, Path]], *, forget_roots: bool = False
 ) -> None:
-    """Have an agent's index look there from now on; ends the command where there is nothing to look at."""
+    """Add places to an agent's index; exit with an error if one contains nothing to index."""
     found = opened.index
     if forget_roots:
         found.roots.clear()
@@ -171,7 +171,7 @@ def memory_status(
         rows.append(_status(opened, fix=fix))
     checks = examined(DoctorHost.OPENCLAW if in_host() else None, agent, url) if deep else []
     also = {"checks": [asdict(check) for check in checks]} if deep else {}
-    # The host's own command lists its agents; without a host there is the one that was asked about.
+    # The host's own command prints a list of its agents; outside a host there is only the requested one.
     output.json([_as_host(row) | also for row in rows] if in_host() else rows[0] | also)
     for row in rows:
         sources = "; ".join(row["sources"]) or "none yet: memrelay-gateway index"
@@ -204,7 +204,7 @@ def _status(opened: _Opened, *, fix: bool) -> dict[str, Any]:
 
 
 def _as_host(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as the host's own command shows it, with ours beside it."""
+    """Return a row in the format of the host's own command, with our fields added."""
     status = {
         "backend": "builtin",
         "provider": "memrelay",
@@ -277,17 +277,17 @@ def memory_search(
 
 
 def cited_files(context: CliContext) -> dict[str, str]:
-    """Return where the memories of an agent's files stand now, as far as this machine knows, by their ids."""
+    """Return the current places of memories of an agent's files, by memory id, as far as this machine knows."""
     return index_of(context).cited()
 
 
 def index_of(context: CliContext) -> Index:
-    """Return what this machine knows of an agent's files."""
+    """Return this machine's index of an agent's files."""
     return guarded(lambda: Index.load(os.environ, context.identity, context.origin))
 
 
 def told_with_sources(answer: RecallResponse, cited: Mapping[str, str]) -> dict[str, Any]:
-    """Return an answer as JSON, each hit with the date of what it tells, and the path and line of the file that it is from."""
+    """Return a response as JSON, and add to each hit its date and the path and line of its file."""
     told: dict[str, Any] = answer.model_dump(mode="json")
     for hit, shown in zip(answer.memories, told["memories"], strict=True):
         result = _result(hit, cited)
@@ -321,7 +321,7 @@ def add_to(app: typer.Typer) -> None:
 
 @dataclass(slots=True)
 class _Opened:
-    """An agent's files: what its host calls it, where the host has them, and what is known of them."""
+    """An agent's files: the host's name for the agent, the roots that the host configures, and the index."""
 
     name: str
     context: CliContext
@@ -330,7 +330,7 @@ class _Opened:
 
     @property
     def all_roots(self) -> set[IndexRoot]:
-        """Where is looked."""
+        """Return the roots of the index and of the host."""
         return {*self.index.roots, *self.roots}
 
 
@@ -341,7 +341,7 @@ def _opened(url: str | None, agent: str | None) -> _Opened:
 
 
 def in_host() -> bool:
-    """Whether the command was typed as one of the host's: its agents and their files are meant."""
+    """Return whether the command was run through the host, so that it applies to the host's agents and their files."""
     return bool(os.environ.get(HOST_VARIABLE))
 
 
@@ -352,7 +352,7 @@ def _agents(agent: str | None) -> list[str | None]:
 
 
 def _host_roots(agent: str | None) -> tuple[IndexRoot, ...]:
-    """Return what the host has an agent's files in; nothing outside a host."""
+    """Return the roots of an agent's files in the host's configuration; empty outside a host."""
     if not in_host():
         return ()
     wanted = agent or DEFAULT_AGENT
@@ -369,7 +369,7 @@ def _host_places() -> list[AgentPlaces]:
 
 
 def _look(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> Look:
-    """Look once; what cannot be read is said, counted and passed over."""
+    """Scan once. Files that cannot be read are reported, counted and skipped."""
 
     def told(file: IndexedFile, counts: Counter[str]) -> None:
         if verbose:
@@ -392,7 +392,7 @@ def _look(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> Loo
 def _indexed(
     opened: _Opened, output: Output, *, force: bool = False, verbose: bool = False
 ) -> dict[str, Any]:
-    """Look once and say what came of it; return it as it stands in a document."""
+    """Scan once, print a summary and return it for a JSON document."""
     look = _look(opened, output, force=force, verbose=verbose)
     output.say(_sentence(look.counts))
     roots = [str(root.path) for root in sorted(opened.all_roots)]
@@ -421,16 +421,16 @@ def watch_files(
     force: bool = False,
     told: Callable[[IndexedFile, Counter[str]], None] | None = None,
 ) -> None:
-    """Look again and again until interrupted; a relayer that is away is waited for.
+    """Scan repeatedly until interrupted; if the relayer is not reachable, wait for it.
 
     Args:
-        context: whose files, and the relayer.
-        index: what is known of them.
-        output: where is said what changed.
-        roots: where to look besides the index's own.
-        every: seconds between two looks.
-        force: at the first look, send also what did not change.
-        told: told of each file that changed, instead of a sentence for each look.
+        context: the agent and the relayer.
+        index: the index of the files.
+        output: prints the changes.
+        roots: places to scan in addition to those of the index.
+        every: seconds between two scans.
+        force: whether the first scan sends unchanged lines as well.
+        told: called for each changed file, instead of printing a summary of each scan.
     """
 
     async def forever(client: RelayerClient) -> None:

@@ -1,4 +1,4 @@
-"""``memrelay-gateway keys``: show, export, keep on paper, revoke and rotate what the gateway's secret gives."""
+"""``memrelay-gateway keys``: show, export, print, revoke and rotate the keys derived from the gateway's secret."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def keys_recover(
 
 
 def _typed_in() -> bytes:
-    """Ask for a sheet at the terminal; a line with a slip is asked for again, before the next."""
+    """Ask for the lines of a sheet at the terminal; a line with a typing error is asked for again before the next one."""
     typer.echo(
         "Type the sheet's lines without their numbers; what is not right is asked for again.", err=True
     )
@@ -183,7 +183,7 @@ def _asked(prompt: str, read: Callable[[str], list[str]]) -> list[str]:
     while True:
         text = typer.prompt(prompt, prompt_suffix="   ", err=True)
         try:
-            # With its number it is as good.
+            # The line's number may be typed as well.
             return read(text.strip().removeprefix(f"{prompt} "))
         except InvalidSecret as error:
             complain(str(error))
@@ -207,7 +207,7 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What became of the memories of one namespace."""
+    """The outcome of copying the memories of one namespace."""
 
     source: str
     target: str
@@ -216,10 +216,10 @@ class Moved:
 
 
 async def fetch(client: RelayerClient, holder: RootHolder, agent: str) -> Revocations:
-    """Return the account's revocations; an empty list when it has none.
+    """Return the account's revocations; an empty list if there are none.
 
     Raises:
-        GatewayError: the relayer does not answer, or gives a list that this account did not sign.
+        GatewayError: the relayer does not respond, or returns a list that this account did not sign.
     """
     key = bytes(holder.root.account_identity.verify_key)
     answer = await client.revocations(holder.person(agent))
@@ -242,17 +242,17 @@ async def revoke(
     agent_keys: Sequence[bytes] = (),
     serials: Sequence[bytes] = (),
 ) -> Revocations:
-    """Add to the list of revocations what is not in it, send it, and return the list that holds now.
+    """Add missing entries to the list of revocations, send the list, and return the list that is in force.
 
     Args:
-        client: the relayer.
+        client: client of the relayer.
         holder: the account's keys.
-        agent: whose keys it is about.
-        agent_keys: public keys of agents, good for nothing from now on.
-        serials: of single certificates.
+        agent: the agent that the revocation is about.
+        agent_keys: public keys of agents to revoke.
+        serials: serials of certificates to revoke.
 
     Raises:
-        GatewayError: as `fetch`; or the list would be longer than a thousand.
+        GatewayError: as `fetch`; or the list would have more than a thousand entries.
     """
     for attempt in range(_ATTEMPTS):
         known = await fetch(client, holder, agent)
@@ -263,7 +263,7 @@ async def revoke(
             serials=tuple(dict.fromkeys((*known.serials, *serials))),
         )
         if (wanted.agent_keys, wanted.serials) == (known.agent_keys, known.serials):
-            # Sent all the same: a relayer whose store lost the account's object has it made anew from this.
+            # An unchanged list is sent, too: a relayer whose store lost the account's object restores it from this list.
             wanted = known
         try:
             encoded = wanted.issue(holder.root.account_identity)
@@ -274,7 +274,7 @@ async def revoke(
                 holder.person(agent), RevocationsRequest(revocations=base64url.encode(encoded))
             )
         except RelayerRefused as error:
-            # Somebody else changed the list meanwhile: theirs has to be kept, too.
+            # The list was changed in between: fetch it again, so that the other entries are kept.
             if error.code != "stale_counter" or attempt == _ATTEMPTS - 1:
                 raise
             continue
@@ -283,7 +283,7 @@ async def revoke(
 
 
 async def namespaces_of(client: RelayerClient, holder: RootHolder, agent: str) -> list[str]:
-    """Return the names of an agent's namespaces; that of the canary holds nothing of anybody's."""
+    """Return the names of an agent's live namespaces, without that of the canary, which contains no memories of the agent."""
     found: list[str] = []
     cursor = None
     while True:
@@ -301,7 +301,7 @@ async def namespaces_of(client: RelayerClient, holder: RootHolder, agent: str) -
 async def copy_memories(
     client: RelayerClient, holder: RootHolder, agent: str, new: str
 ) -> AsyncIterator[Moved]:
-    """Copy every live memory of an agent to another one's namespaces; what is there already is not stored again.
+    """Copy every live memory of an agent to another one's namespaces; existing memories are not stored again.
 
     ``new`` is a namespace: another agent's own, or one below it.
     """
@@ -472,9 +472,9 @@ def _certificate(holder: RootHolder, given: str) -> Certificate:
         if Path(text).is_file():
             text = Path(text).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError, ValueError):
-        pass  # then it is no file but the certificate itself, or nothing at all
+        pass  # the text is no path of a readable file, so it should be the certificate itself
     try:
-        # The line of `keys export` is as good as what is in it.
+        # Accept the whole line that `keys export` prints, too.
         found = Certificate.verify(base64url.decode(text.removeprefix("MEMRELAY_AGENT_CERTIFICATE=")))
     except (Malformed, NotAccepted):
         fail(

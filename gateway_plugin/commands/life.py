@@ -1,4 +1,4 @@
-"""``memrelay-gateway``: what a person changes about memories that are stored already."""
+"""``memrelay-gateway``: commands that change stored memories."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 async def _in_rounds(client: RelayerClient, identity: Identity, request: DeleteRequest) -> DeleteResponse:
-    """Repeat a request until nothing is left, or until a round does nothing; return the sum."""
+    """Repeat a request until nothing remains, or a round changes nothing; return the sum."""
     first = answer = await client.delete(identity, request)
     forgotten = first.forgotten
     while not request.dry_run and answer.remaining and answer.forgotten:
@@ -166,7 +166,7 @@ def _change(
 
 
 def _seconds(option: str, span: str) -> int:
-    # A number alone could be meant as days as well as seconds.
+    # A number without a unit could mean days or seconds, so it is refused.
     try:
         seconds = 0 if span.strip().isdecimal() else int(parse_seconds(span))
     except ValueError:

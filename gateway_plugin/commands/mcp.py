@@ -1,7 +1,7 @@
 """``memrelay-gateway mcp``: memory for programs that speak the Model Context Protocol; their keys, tokens and configuration.
 
-Where several things say the same, the first counts: an argument of a call, an option, a variable (ours, then MemWal's), what was
-saved at login, the default.
+A value is taken from the first of these that sets it: an argument of a call, an option, a variable (ours, then MemWal's), the
+values saved at login, the default.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ DaysOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What options say of a server."""
+    """The options of a server."""
 
     relayer: str | None
     agent: str | None
@@ -184,7 +184,7 @@ def serve(
 
 
 def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
-    # These load the SDK, which is an extra.
+    # Imported here, because these modules load the SDK, which is in an extra.
     from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory  # noqa: PLC0415
     from gateway_plugin.hosts.mcp.server import MemoryServer, client_agent, serve_stdio  # noqa: PLC0415
 
@@ -210,7 +210,7 @@ def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
 
 
 def _serve_http(choice: _Choice, host: str, port: int) -> None:
-    # These load the SDK, which is an extra.
+    # Imported here, because these modules load the SDK, which is in an extra.
     from gateway_plugin.hosts.mcp import http  # noqa: PLC0415
     from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory  # noqa: PLC0415
     from gateway_plugin.hosts.mcp.server import MemoryServer  # noqa: PLC0415
@@ -232,7 +232,7 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            # The server raises again what ended it, and what waits is delivered after that.
+            # uvicorn raises the signal again when it has stopped. Ignore it then, so that pending turns are still delivered.
             loop.add_signal_handler(number, lambda: None)
         memory = ClientMemory(lambda: _plugin(choice), lambda: stamp(os.environ))
         await _opened(memory)
@@ -252,7 +252,7 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
 
 
 def _plugin(choice: _Choice) -> AsyncMemoryPlugin:
-    """Make the plugin of a server; raises `GatewayError`."""
+    """Create the plugin of a server. Raises `GatewayError`."""
     settings = settings_from(None, os.environ, url=_url(choice.relayer))
     if settings.disabled:
         return AsyncMemoryPlugin(settings=settings, agent=choice.agent)
@@ -263,13 +263,13 @@ def _plugin(choice: _Choice) -> AsyncMemoryPlugin:
 
 
 async def _opened(memory: ClientMemory) -> None:
-    """Open it; what is wrong is told to a person here, and to the model with every call."""
+    """Open the memory. A problem is printed here for people, and returned to the model with every call."""
     if problem := await memory.open():
         notify(f"memrelay: {problem}")
 
 
 def _url(chosen: str | None) -> str | None:
-    """Return the relayer that option or variable names; None where neither does."""
+    """Return the relayer's URL from option or variables; None if neither is set."""
     return chosen or _first(_URL_VARIABLES)
 
 
@@ -405,7 +405,7 @@ def _login(relayer: str | None, agent: str | None, *, label: str, days: float, o
 def _issued(
     relayer: str | None, agent: str | None, label: str, days: float, *, instead: str = ""
 ) -> tuple[Credentials, PluginSettings]:
-    """Make an agent's keys; return them with the settings of the relayer that they are for."""
+    """Create an agent's keys, and return them with the settings of their relayer."""
     context = find_context(_url(relayer), agent)
     holder = root_holder(context, "making an agent's keys", instead=instead)
     whose, url, now = context.identity.agent, context.settings.url, int(SystemClock().now())
@@ -415,7 +415,7 @@ def _issued(
 def _login_by_pairing(relayer: str | None, agent: str | None, output: Output) -> None:
     begun = Pairing.begin()
     approve = f"memrelay-gateway mcp approve --agent {agent or 'NAME'} {begun.code(int(time.time()))}"
-    # Two things are said, one before and one after the reply: as documents, a line each.
+    # There are two documents, one before and one after the reply, so each is printed on one line.
     answer_in_lines()
     output.tell(
         {"approve": approve},
@@ -433,7 +433,7 @@ def _login_by_pairing(relayer: str | None, agent: str | None, output: Output) ->
 
 
 def _keep(credentials: Credentials, settings: PluginSettings, output: Output) -> None:
-    """Save keys that the relayer accepts; whatever goes wrong before, those that were saved stay as they are."""
+    """Save keys if the relayer accepts them; if anything fails before, the saved keys are not changed."""
     holder = guarded(credentials.holder)
     settings = settings.model_copy(update={"url": credentials.relayer})
     try:
@@ -522,7 +522,7 @@ def logout(
 
 
 def _root_of(credentials: Credentials) -> RootHolder | None:
-    """Return the secret of the account that made them, if it is here; none is made for that."""
+    """Return the secret of the account that issued the keys, if it is on this machine; never create one."""
     settings = guarded(lambda: settings_from(None, os.environ, url=None))
     if not is_given(os.environ, settings) and not secret_path(os.environ).exists():
         return None

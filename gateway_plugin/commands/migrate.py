@@ -1,7 +1,7 @@
-"""``memrelay-gateway migrate``: from an earlier memory plugin of OpenClaw to this one, memories and settings.
+"""``memrelay-gateway migrate``: move OpenClaw from an earlier memory plugin to this one, with its memories and settings.
 
-In this order: show what would change, ask, import the memories, write the configuration. Where the import fails, the host is as it was, and the
-same command goes on from there: what is stored already is not stored twice.
+The command shows the changes, asks for confirmation, imports the memories, and writes the configuration last. If the import
+fails, the host is unchanged, and the same command continues the import: memories are not stored twice.
 """
 
 from __future__ import annotations
@@ -130,14 +130,14 @@ def _row(host: HostConfig, move: Migration) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _relayer_of(move: Migration) -> Iterator[None]:
-    """Take relayer and secret from the new settings, as every command of the host does; start the relayer if it is ours to start."""
+    """Use relayer and secret of the new settings, as every command of the host does; start the relayer if it is a local one."""
     config = move.document["plugins"]["entries"][PLUGIN_ID]["config"]
     os.environ.update(
         guarded(lambda: command_environment(os.environ | {CONFIG_VARIABLE: json.dumps(config)}))
     )
     relayer = LocalRelayer(os.environ)
     try:
-        # Settings alone: whether somebody named a relayer, before an address that was noted is filled in.
+        # Only the settings say whether a relayer was named; the environment may contain a recorded address.
         named = safe_load({"relayer": config.get("relayer")}, os.environ).settings
         if named is not None and is_wanted(named):
             os.environ["MEMRELAY_URL"] = guarded(lambda: asyncio.run(relayer.ensure()))
@@ -147,10 +147,10 @@ def _relayer_of(move: Migration) -> Iterator[None]:
 
 
 def _import_files(output: Output, move: Migration) -> bool:
-    """Import every place; whether all of it was read. A relayer that refuses or is away ends the command."""
+    """Import every place; return whether all was read. Exit with an error if the relayer refuses or is not reachable."""
     whole = True
     for place in move.places:
-        # What is refused here would be taken for a file that cannot be read below.
+        # Test the relayer first, because a refusal during the import would look like a file that cannot be read.
         ask(None, place.agent, lambda client, whose: client.list_memories(whose, limit=1))
         output.say(f"{place.agent}: {place.path}")
         kind = place.kind if place.kind is RootKind.WORKSPACE else RootKind.PATH
@@ -159,10 +159,10 @@ def _import_files(output: Output, move: Migration) -> bool:
 
 
 def _import_memwal(output: Output, host: HostConfig, former: Mapping[str, object]) -> bool:
-    """Import what a MemWal service has of every agent; whether all of it was seen."""
+    """Import the memories of every agent from a MemWal service; return whether all were found."""
     access = _access(former)
     default = str(former.get("defaultNamespace") or DEFAULT_NAME)
-    # An agent of the name that the default agent's memories have shared them there; here each has its own.
+    # In MemWal, an agent named like the default namespace shares its memories with the default agent; here each has its own.
     whose: dict[str, str] = {}
     for agent in sorted(host.agents, key=lambda name: name != DEFAULT_AGENT):
         for namespace in _namespaces(agent, default):
@@ -186,14 +186,14 @@ def _import_namespace(output: Output, access: MemWalAccess, agent: str, namespac
 
 
 def _namespaces(agent: str, default: str) -> tuple[str, ...]:
-    """Return what MemWal may call an agent's memories: as its first versions do, and as later ones (MW-36)."""
+    """Return the names that MemWal may use for an agent's memories, in its first and in later versions (MW-36)."""
     if agent == DEFAULT_AGENT:
         return (default,)
     return tuple(dict.fromkeys((agent, names.normalise(agent))))
 
 
 def _access(former: Mapping[str, object]) -> MemWalAccess:
-    """Return service and key of the old settings; what is missing is named with the fix."""
+    """Return service and key from the old settings; exit with an error that names a missing value and its fix."""
     found = {name: _filled(former.get(name), name) for name in ("privateKey", "accountId", "serverUrl")}
     fix = "set it in plugins.entries.memory-memwal.config, or move the settings alone: --no-import"
     return checked_access(tuple(found.values()), tuple(found), fix)

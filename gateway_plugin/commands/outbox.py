@@ -1,4 +1,4 @@
-"""``memrelay-gateway outbox``: what waits for the relayer, what it refused, and what to do about either."""
+"""``memrelay-gateway outbox``: list items that wait for the relayer or that it refused, and retry or delete them."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def outbox_status(
 
 
 def _seconds_waited(queued: Sequence[QueuedItem]) -> int:
-    """Return for how long the oldest item has waited; 0 where nothing waits, or nothing of it opens."""
+    """Return the age of the oldest waiting item in seconds; 0 if no item waits or none can be decrypted."""
     since = min((letter.item.queued_at for letter in queued if letter.item), default=None)
     return 0 if since is None else max(0, int(time.time() - since / 1000))
 
 
 def _metrics(waiting: int, dead: int, oldest: int) -> str:
-    """Return the numbers in Prometheus' text format."""
+    """Return the counts in Prometheus' text format."""
     rows = (
         ("outbox_waiting", "Captured turns that wait for the relayer.", waiting),
         ("outbox_oldest_seconds", "For how long the oldest of them has waited.", oldest),
@@ -134,7 +134,7 @@ def _tell(name: str, count: int, what: str, *, as_json: bool) -> None:
 
 
 def _row(letter: QueuedItem) -> dict[str, object]:
-    """Return what is known of an item without its texts; None for all of what does not open."""
+    """Return the facts about an item without its texts; all are None if it cannot be decrypted."""
     item = letter.item
     at = item and datetime.fromtimestamp(item.queued_at / 1000, UTC).isoformat(timespec="seconds")
     return {

@@ -1,4 +1,4 @@
-"""``memrelay-gateway profile``: what is known of the user, to read, or kept in a file that a host puts into its prompts."""
+"""``memrelay-gateway profile``: print the user's profile, or keep it in a file that a host puts into its prompts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def profile(
     trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
     named = _names("--section", section or [*SECTIONS], tuple(SECTIONS))
     context = find_context(url, agent)
-    # What others said in a group is nobody's profile.
+    # Memories of what other people said in a group do not belong in a profile.
     shown = Hearing.of_owner(context.settings.owners, "").lasting
     own = tuple(one for one in shown if not one.startswith("direct"))
     audiences = _names("--audience", audience, _AUDIENCES) if audience else own
@@ -112,5 +112,5 @@ def add_to(app: typer.Typer) -> None:
 def _names(option: str, given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     if not set(given) <= set(known):
         fail(USAGE, f"{option}: it is none of these", ", ".join(known))
-    # In one order and each once: the same question is the same request.
+    # In a fixed order and without duplicates, so that the same options always give the same request.
     return tuple(name for name in known if name in given)

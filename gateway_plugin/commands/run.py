@@ -1,6 +1,6 @@
-"""What every command of ``memrelay-gateway`` needs: whose memories, which relayer, and errors as sentences with a fix.
+"""Shared parts of all ``memrelay-gateway`` commands: output, choice of agent and relayer, and error messages with a fix.
 
-Exit codes: 0 done; 1 refused or failed; 2 wrong usage or settings; 3 no relayer answered in time.
+Exit codes: 0 success; 1 refused or failed; 2 wrong usage or settings; 3 the relayer did not respond in time.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ from relayer.wire.schemas import Memory, NamespaceView, RecallHit
 
 
 class Output:
-    """Standard output, in the form that was asked for: lines for people, or one document; what belongs to the other form is not printed."""
+    """Standard output in the requested form: lines for people, or one JSON document. Calls for the other form print nothing."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._console = Console(highlight=False, soft_wrap=True, quiet=as_json)
 
     def json(self, value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
-        """Print the document."""
+        """Print the JSON document."""
         if self.as_json:
             answer(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
 
     def tell(self, value: BaseModel | Mapping[str, Any] | Sequence[Any], *sentences: str) -> None:
-        """Print the document, or a line for each sentence."""
+        """Print the JSON document, or one line per sentence."""
         self.json(value)
         for sentence in sentences:
             self.say(sentence)
 
     def say(self, sentence: str) -> None:
-        """Print a line; nothing in it is interpreted."""
+        """Print a line without interpreting any markup in it."""
         self._console.print(Text(sentence))
 
     def raw(self, text: str) -> None:
-        """Print lines as they are."""
+        """Print lines unchanged."""
         self._console.out(text, highlight=False)
 
     def facts(self, document: Mapping[str, Any], **shown: str) -> None:
-        """Print the document, or its names and values; what is ``shown`` stands for people in a value's place."""
+        """Print the JSON document, or its names and values. For people, values in ``shown`` replace those of the document."""
         self.json(document)
         self.pairs((name.replace("_", " "), value) for name, value in {**document, **shown}.items())
 
     def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
-        """Print names and values; a value is never broken over lines, so that it can be copied."""
+        """Print names and values. Values are never wrapped, so that they can be copied."""
         known = list(rows)
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
@@ -91,13 +91,13 @@ class Output:
         cited: Mapping[str, str] | None = None,
         whole: bool = False,
     ) -> None:
-        """Print memories, one row each; hits with their relevance, their date and the file and line that they are from.
+        """Print memories, one per row; hits with their relevance, their date, and the file and line that they come from.
 
         Args:
-            memories: in the order in which they are shown.
+            memories: the memories in display order.
             now: seconds since the epoch.
-            cited: by id, where memories of files stand now; hits of others show where they were when they were stored.
-            whole: on a terminal, long texts are not clipped.
+            cited: current places of memories of files, by id; for other memories the place at the time of storing is shown.
+            whole: whether to show long texts completely on a terminal.
         """
         moment = datetime.fromtimestamp(now, UTC).astimezone()
         hits = any(isinstance(memory, RecallHit) for memory in memories)
@@ -121,7 +121,7 @@ class Output:
     def _rows(
         self, headings: Sequence[str], rows: Sequence[Sequence[str]], *, long: str = "", whole: bool = False
     ) -> None:
-        """Print a table: on a terminal what is ``long`` is clipped unless it is asked for whole; for a program a line is a row."""
+        """Print a table. On a terminal the column ``long`` is clipped unless ``whole``; otherwise each row is one line."""
         if not self._console.is_terminal:
             widths = [
                 0 if name == long else max(map(len, column))
@@ -140,12 +140,12 @@ class Output:
         self._console.print(table)
 
     def nothing_found(self, namespace: str, considered: int, *, show_all: str = "") -> None:
-        """Say that there is nothing, or nothing that is relevant enough.
+        """Report that there are no memories, or none that are relevant enough.
 
         Args:
-            namespace: whose memories were searched: whoever looks at the wrong agent sees the same as one who stored nothing.
-            considered: how many there are.
-            show_all: the option that shows the nearest ones all the same.
+            namespace: the searched namespace, shown because searching the wrong agent looks like having no memories.
+            considered: number of memories in the namespace.
+            show_all: the option that shows the nearest memories anyway.
         """
         if not considered:
             self.say(
@@ -156,7 +156,7 @@ class Output:
         self.say(f"Nothing relevant among {memories} of {namespace}. {show_all} shows the nearest ones.")
 
     def namespaces(self, views: Sequence[NamespaceView]) -> None:
-        """Print namespaces, one row each."""
+        """Print namespaces, one per row."""
         rows = []
         for view in views:
             memories = "?" if view.memories is None else str(view.memories)
@@ -170,7 +170,7 @@ class Output:
 
 
 def date_of(memory: Memory) -> date:
-    """Return the day of what a memory tells, by this machine's calendar."""
+    """Return the local date of what a memory is about."""
     return told_at(memory).astimezone().date()
 
 
@@ -181,7 +181,7 @@ def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
 
 _T = TypeVar("_T")
 PLACE: Final = "Whose memories, at which relayer"
-"""The heading of options that say so, in every help."""
+"""The heading of the options for agent and relayer, in every help."""
 AgentOption = Annotated[
     str | None,
     typer.Option(
@@ -212,7 +212,7 @@ UrlOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CliContext:
-    """Settings, keys, and the identity of the agent that was named."""
+    """Settings, keys, and the identity of the selected agent."""
 
     settings: PluginSettings
     holder: KeyHolder
@@ -220,12 +220,12 @@ class CliContext:
 
     @property
     def origin(self) -> str:
-        """The relayer's; a URL that is none ends the command."""
+        """Return the relayer's origin; exit with an error if its URL is invalid."""
         return guarded(lambda: Endpoint.parse(self.settings.url)).origin
 
 
 def find_context(url: str | None, agent: str | None) -> CliContext:
-    """Find settings and keys; ``url`` and ``agent`` from the command line win.
+    """Find settings and keys; ``url`` and ``agent`` from the command line take precedence.
 
     ``agent`` may name a namespace below the agent's own: ``coder/sender-ana``, ``main/sender-ana``.
     """
@@ -233,7 +233,7 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
     def find() -> CliContext:
         settings = settings_from(None, os.environ, url=url)
         holder = holder_for(settings, os.environ)
-        # An empty name, as of an unset variable, is refused: it must not fall back to somebody else's memories.
+        # An empty name, as from an unset variable, is refused, so that the command does not use another agent's memories.
         whose, *below = (None,) if agent is None else agent.split("/")
         try:
             identity = agent_identity(
@@ -254,13 +254,13 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
 def agent_identity(
     settings: PluginSettings, holder: KeyHolder, agent: str | None, *, shown: bool = False
 ) -> Identity:
-    """Return who an agent of the host, or one that a person named, is to the relayer.
+    """Return the relayer identity of an agent.
 
     Args:
-        settings: those of the gateway.
-        holder: the keys at hand.
-        agent: as the host calls it; None is the host's default agent.
-        shown: it may be a name as commands show it.
+        settings: settings of the gateway.
+        holder: the available keys.
+        agent: the host's name of the agent; None for the host's default agent.
+        shown: whether the name may be in the form that commands print.
 
     Raises:
         IdentityError: as `identify`.
@@ -276,12 +276,12 @@ def agent_identity(
 
 
 def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHolder:
-    """Return the keys of the whole account; where one agent's are held alone, say that something takes more.
+    """Return the keys of the whole account; exit with an error if only one agent's keys are available.
 
     Args:
-        context: of the command.
-        doing: what takes them, as a sentence begins.
-        instead: a command that one agent's keys are enough for.
+        context: context of the command.
+        doing: what needs the keys, as the start of the error message.
+        instead: a command for which one agent's keys suffice.
     """
     holder = context.holder
     if not isinstance(holder, RootHolder):
@@ -296,7 +296,7 @@ def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHo
 
 @contextmanager
 def open_outbox(context: CliContext) -> Iterator[Outbox]:
-    """Hold open the outbox of a gateway's keys and relayer; what goes wrong with it ends the command, as in `guarded`."""
+    """Open the outbox of a gateway's keys and relayer; its errors end the command, as in `guarded`."""
     outbox = Outbox(guarded(lambda: outbox_path(os.environ, context.holder, context.origin)), context.holder)
     try:
         yield outbox
@@ -307,7 +307,7 @@ def open_outbox(context: CliContext) -> Iterator[Outbox]:
 
 
 def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
-    """Do something with the relayer as an agent."""
+    """Run ``work`` with a client of the relayer and an agent's identity."""
     context = find_context(url, agent)
     return with_client(
         context.settings, lambda client: work(client, context.identity), whose=context.identity.namespace
@@ -317,12 +317,12 @@ def ask(url: str | None, agent: str | None, work: Callable[[RelayerClient, Ident
 def with_client(
     settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]], *, whose: str = ""
 ) -> _T:
-    """Do something with the relayer; ``whose`` is the namespace that it is about, for what is not found."""
+    """Run ``work`` with a client of the relayer; ``whose`` is its namespace, for the message if something is not found."""
     return guarded(lambda: asyncio.run(used(settings, work)), whose=whose)
 
 
 async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]]) -> _T:
-    """Do something with a client and close it; errors are the caller's."""
+    """Run ``work`` with a client and close the client; errors are passed on."""
     client = connect(settings, os.environ, clock=SystemClock())
     try:
         return await work(client)
@@ -331,7 +331,7 @@ async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitab
 
 
 def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
-    """Run something; turn every error that is expected into a sentence, its fix, and an exit code."""
+    """Call ``work``; convert expected errors to a message, a fix and an exit code."""
     try:
         return work()
     except GatewayError as error:
@@ -350,7 +350,7 @@ def _end(error: GatewayError, whose: str = "") -> NoReturn:
 
 
 def checked(build: Callable[[], _T]) -> _T:
-    """Build a request; what is wrong with it ends the command with the field and the rule, never the value."""
+    """Build a request; if it is invalid, exit with the field and the broken rule, but never the value."""
     try:
         return build()
     except ValidationError as error:
@@ -366,7 +366,7 @@ def _exit_code(error: GatewayError) -> int:
 
 
 def _kind(error: GatewayError) -> str:
-    """Return what programs call an error."""
+    """Return the error code for programs."""
     if isinstance(error, RelayerRefused):
         return error.code
     kinds = {

@@ -1,4 +1,4 @@
-"""``memrelay-gateway share`` and ``unshare``: which agents may read a namespace beside their own."""
+"""``memrelay-gateway share`` and ``unshare``: let agents read namespaces in addition to their own."""
 
 from __future__ import annotations
 

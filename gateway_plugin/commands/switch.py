@@ -1,4 +1,4 @@
-"""``memrelay-gateway off`` and ``on``: memory switched by the person at the machine, for a chat session or for all."""
+"""``memrelay-gateway off`` and ``on``: a person's switch for memory, for one chat session, one agent or all."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
-    """Return the switches of this gateway, as its outbox keeps them."""
+    """Return the switches of this gateway, which its outbox stores."""
     return Toggles(outbox, Identities(context.holder, context.settings).gateway)
 
 
@@ -97,7 +97,7 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
 def _switched(
     toggles: Toggles, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
 ) -> str:
-    """Switch, and return what to say of it; raises `GatewayError`."""
+    """Switch memory, and return the message to print. Raises `GatewayError`."""
     word, whose = "on" if enabled else "off", context.identity
     if session is not None:
         ref = parse_session_key(session)

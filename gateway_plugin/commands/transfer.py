@@ -1,6 +1,6 @@
-"""``memrelay-gateway export``, ``import`` and ``watch``: memories as files, out and in.
+"""``memrelay-gateway export``, ``import`` and ``watch``: write memories to files, and import files as memories.
 
-Texts go to files that only their owner reads. Importing the same files again stores nothing twice.
+Files are created with permissions for their owner only. Importing the same files again stores nothing twice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from relayer.wire.service import (
 
 
 class ExportFormat(StrEnum):
-    """How memories are written."""
+    """File formats of an export."""
 
     JSONL = "jsonl"
     DAILY_MD = "daily-md"
@@ -96,7 +96,7 @@ def export(
     if transcripts:
         wanted["transcripts"] = True
     if target == "-":
-        # What is written is lines of JSON, and so is what goes wrong.
+        # The export consists of lines of JSON, so an error must be such a line, too.
         answer_in_lines()
     request = checked(lambda: ExportRequest.model_validate(wanted))
     context = find_context(url, agent)
@@ -131,7 +131,7 @@ def export(
 
 
 class ImportSource(StrEnum):
-    """What memories come from that is no file."""
+    """Sources of memories other than files."""
 
     MEMWAL = "memwal"
 
@@ -215,7 +215,7 @@ def import_files(
 def _named_place(
     source: ImportSource | None, paths: list[Path] | None
 ) -> tuple[ImportSource | None, list[Path] | None]:
-    """Return what to import from; a service that is named where files are, and is none, is meant as one."""
+    """Return the source to import from. A service's name in place of a path means the service if no such file exists."""
     if source is None and paths == [Path(ImportSource.MEMWAL)] and not paths[0].exists():
         return ImportSource.MEMWAL, None
     return source, paths
@@ -229,7 +229,7 @@ def _check_together(
     as_backup: bool,
     unsigned: bool,
 ) -> None:
-    """End the command where its options do not go together."""
+    """Exit with an error if options exclude each other."""
     if source is not None and (paths or as_backup or unsigned):
         fail(USAGE, "--from: it goes without PATH, --as-backup and --unsigned", "leave them out")
     if source is None and namespaces:
@@ -320,7 +320,7 @@ def _read_or_say(
 
 
 def _read(root: Path, path: Path, backup_of: KeyHolder | None = None) -> list[ImportItem]:
-    """Read a file that was named, or that lies in a folder that was."""
+    """Read a file that was named itself, or is in a folder that was named."""
     return read_file(path, shown_name(root, path), root=None if path == root else root, backup_of=backup_of)
 
 

@@ -1,4 +1,4 @@
-"""``memrelay-gateway version``: it loads nothing that it does not show, so that a script may ask for it often."""
+"""``memrelay-gateway version``. It imports only what it needs, so that scripts can call it often."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _of_relayer(url: str) -> str:
-    # Only here is a client needed, and all that it brings.
+    # Imported here, because only a request to the relayer needs the client and its dependencies.
     from gateway_plugin.commands.run import guarded, with_client  # noqa: PLC0415
     from gateway_plugin.setup import settings_from  # noqa: PLC0415
 

@@ -1,1 +1,1 @@
-"""Adapters for the programs that the plugin plugs into; each translates and decides nothing about memories."""
+"""Adapters for the programs that host the plugin. They only translate, and decide nothing about memories."""

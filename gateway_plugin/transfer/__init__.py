@@ -1,4 +1,4 @@
-"""Memories as files: what other systems wrote, what people want to read, and which files of this machine are kept as memories.
+"""Memories as files: exports of other systems, files that people read, and files of this machine that are indexed.
 
-Imports client, transcripts and the filters of capture; commands import it.
+The package imports the client, the transcripts and the filters of capture; commands import it.
 """

@@ -1,8 +1,8 @@
-"""Daily notes that write themselves: what is captured is appended to ``memory/YYYY-MM-DD.md``, in plain text (CP-40).
+"""Append captured memories to daily notes, ``memory/YYYY-MM-DD.md``, as plain text (CP-40).
 
-Each line that is written stands for the memory that it tells: the look at files that follows takes it for that memory, so
-that nothing is stored twice, and an edit of the line edits the memory. What is corrected, forgotten or erased otherwise has
-its line taken out again, if that still says what it said.
+Each written line is recorded as the line of its memory. The next scan of the files therefore does not store it again, and an
+edit of the line edits the memory. If a memory is corrected, forgotten or erased in another way, its line is removed again,
+unless it was edited.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ _PAGE: Final = 100
 _PAGES: Final = 5
 _KINDS: Final = frozenset({"statement", "fact", "preference", "decision", "event", "task"})
 _LOST: Final = "rollback_detected"
-# Of a file that no look has read.
+# The mark of a file that no scan has read.
 _UNREAD: Final = (0, 0)
 
 
 class NotesProblem(GatewayError):
-    """Raised when the notes of a day cannot be written; names the file and the cause."""
+    """Raised when the notes of a day cannot be written. The message names the file and the cause."""
 
 
 @dataclass(slots=True)
 class DailyNotes:
     """The daily notes of one agent.
 
-    Attributes:
-        client: the relayer.
-        identity: whose memories.
-        index: what is known of the agent's files; the right to look is held by who calls.
-        workspace: the real path of the agent's workspace.
-        settings: which secrets are taken out.
-        place: whose days the notes have.
-        due: whether there may be something to write.
+    client: client of the relayer.
+    identity: the agent, and the namespace of its memories.
+    index: the index of the agent's files. The caller must hold its lock.
+    workspace: the real path of the agent's workspace.
+    settings: settings of capture, which say how secrets are redacted.
+    place: time zone of the notes' days.
+    due: whether there may be something to write.
     """
 
     client: RelayerClient
@@ -64,12 +63,12 @@ class DailyNotes:
     due: bool = True
 
     async def write(self) -> int:
-        """Write what was remembered since the last time, and take out what is gone; return how many lines were written.
+        """Write the memories captured since the last call, and remove the lines of deleted ones. Return the number of new lines.
 
-        The first time of all nothing is written: notes begin with what is said from then on.
+        The very first call writes nothing: the notes start with memories that are captured after it.
 
         Raises:
-            GatewayError: as the client does, or `NotesProblem`; the next time goes on.
+            GatewayError: as the client does, or `NotesProblem`. The next call continues where this one ended.
         """
         if not self.due:
             return 0
@@ -85,7 +84,7 @@ class DailyNotes:
             except RelayerRefused as error:
                 if error.code != _LOST:
                     raise
-                # The store was set back: go on from where it is now.
+                # The store was reset to an older state: continue from its current end.
                 self.index.feed = ""
                 await asyncio.to_thread(self.index.save_seen)
                 return written
@@ -113,7 +112,7 @@ class DailyNotes:
         return written
 
     def _append(self, memory: Memory) -> bool:
-        """Write a memory's line, unless it stands there already or could not be told from others when it is read."""
+        """Write a memory's line, unless it exists already, or would not be read back as one line with the same text."""
         line = redact(one_line(memory.text), self.settings.redaction)
         items = _items(f"- {line.text}")
         if line.blocked or len(items) != 1 or items[0].text != line.text:
@@ -122,11 +121,11 @@ class DailyNotes:
         digest = self.index.digest(items[0])
         if digest in {self.index.digest(item) for item in _items(self._text(day))}:
             return False
-        # Noted first: whoever reads the line must know whose it is.
+        # Recorded before writing, so that a scan that reads the line knows its memory.
         self.index.pending[digest] = memory.id
         self.index.save_seen()
         self._write(day, f"- {line.text}\n")
-        # It stands there: from now on an edit of it is one of the memory, if it is read before the line is or not.
+        # From now on an edit of the line edits the memory, even if the edit happens before a scan has read the line.
         self._saw(f"memory/{day}.md", SeenLine(digest, "", memory.id, self.index.words(line.text)))
         return True
 
@@ -138,7 +137,7 @@ class DailyNotes:
         self.index.pending.pop(line.digest, None)
 
     def _take_out(self, memory: str) -> None:
-        """Take the line of a memory out that these notes wrote, if it still says the same."""
+        """Remove the line that was written for a memory, if it is unchanged."""
         if memory not in self.index.mirrored:
             return
         for name, file in self.index.seen.items():
@@ -189,14 +188,14 @@ class DailyNotes:
             else:
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else f"\n{line}"
-            # In one piece: an editor or an agent may append at the same time.
+            # A single write, because an editor or an agent may append at the same time.
             file.write(line.encode())
             file.flush()
             os.fsync(descriptor)
 
 
 def _is_captured(memory: Memory) -> bool:
-    """Whether a memory is of a conversation, and not of a file or a summary of what is told already."""
+    """Return whether a memory comes from a conversation, and not from a file or a summary."""
     return (
         memory.kind in _KINDS
         and memory.trust in {"user", "assistant"}

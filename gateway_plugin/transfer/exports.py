@@ -1,4 +1,4 @@
-"""Exports of other systems, and our own: from a file's text to memories, or to a sentence that says what is wrong."""
+"""Read exports of other systems, and our own: convert a file to memories, or explain what is wrong with it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem
 
 _SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json"})
-# mem0's names for the text of a memory, over its versions.
+# The names under which versions of mem0 store the text of a memory.
 _TEXT_NAMES: Final = ("memory", "text", "data", "content")
 
 
 class ImportProblem(Exception):
-    """Raised when a file holds nothing that can be imported; names the file and the fix."""
+    """Raised when a file contains nothing that can be imported. The message names the file and the fix."""
 
 
 class NoBackup(ImportProblem):
-    """Raised when a file is not what this account exported, or no longer."""
+    """Raised when a file is not an export of this account, or was changed since it was exported."""
 
 
 def files_of(path: Path) -> FilesBelow:
-    """Return what an import of a path reads: the file, or the Markdown and JSON files below a directory."""
+    """Return the files that an import of a path reads: the file itself, or the Markdown and JSON files below a directory."""
     if path.is_dir():
         return files_below(
             path, lambda below: below.suffix.lower() in _SUFFIXES and not below.name.startswith(".")
@@ -44,23 +44,23 @@ def files_of(path: Path) -> FilesBelow:
     try:
         return FilesBelow([(path, mark_of(path.lstat()))])
     except OSError:
-        return FilesBelow([(path, (0, 0))])  # its reading says why
+        return FilesBelow([(path, (0, 0))])  # reading it will raise the error
 
 
 def read_file(
     path: Path, shown: str, *, root: Path | None = None, backup_of: KeyHolder | None = None
 ) -> list[ImportItem]:
-    """Read a file by its suffix.
+    """Read a file in the format of its suffix.
 
     Args:
-        path: of the file.
-        shown: how its memories name it as their source.
-        root: the real path of the folder that nothing may lead out of; without it the file's own.
-        backup_of: whose own export it has to be, if it has to be one.
+        path: path of the file.
+        shown: name of the file in the source of its memories.
+        root: the real path of the folder that the file must be in; by default the file's own folder.
+        backup_of: if given, the file must be an export of this account.
 
     Raises:
-        ImportProblem: it cannot be read, is nothing that is read, or is not what its suffix says.
-        NoBackup: it is nobody's export, another's, or was changed since.
+        ImportProblem: the file cannot be read, its format is not supported, or it does not match its suffix.
+        NoBackup: the file is no export, belongs to another account, or was changed since it was exported.
     """
     try:
         folder = path.parent.resolve() if root is None else root
@@ -95,14 +95,14 @@ def read_file(
 
 
 def seal(body: bytes, identity: Identity) -> bytes:
-    """Return the line that ends an export: by it the account that wrote it knows it again, byte by byte."""
+    """Return the last line of an export: a MAC by which the account that wrote it recognises it and detects any change."""
     mac = hmac.new(identity.keys.backup_key, body, hashlib.sha256).hexdigest()
     line = {"seal": {"account": identity.account, "agent": identity.agent, "mac": mac}}
     return json.dumps(line).encode() + b"\n"
 
 
 def _objection(data: bytes, holder: KeyHolder) -> str:
-    """Say why a file is no backup of this account; nothing if it is one."""
+    """Return the reason why a file is no backup of this account, or "" if it is one."""
     body, line_end, last = data.removesuffix(b"\n").rpartition(b"\n")
     try:
         found = parse_json(last)["seal"]
@@ -118,17 +118,17 @@ def _objection(data: bytes, holder: KeyHolder) -> str:
 
 
 def doubted(item: ImportItem) -> ImportItem:
-    """Return a memory with what its text gives reason to."""
+    """Return a memory, marked as suspect if its text looks suspicious."""
     verdict = scan(f"{item.source.reference}\n{item.text}")
     return item.model_copy(update={"suspect": True}) if verdict.suspect or verdict.blocked else item
 
 
 class _NotThat(Exception):
-    """Raised with what is wrong."""
+    """Raised when a file does not have the expected format; the message says what is wrong."""
 
 
 def _own_lines(text: str) -> Iterator[ImportItem]:
-    """Read our own export; a line may also be a memory by itself."""
+    """Read our own export. A line may also be a memory without the surrounding object."""
     ended: int | None = None
     count = 0
     headed = False
@@ -141,9 +141,9 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
         elif document.get("end") is True:
             ended = document.get("memories")
         elif "turn" in document or "seal" in document:
-            continue  # a turn would hang on no memory here, and no erasure would find it
+            continue  # a turn would not belong to any memory here, so no erasure would find it
         elif set(document) == {"proof"}:
-            continue  # of a relayer's answer, for who asked
+            continue  # proofs in a response matter only to the client that requested it
         else:
             count += 1
             yield ImportItem.model_validate(document.get("memory", document))
@@ -152,7 +152,7 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
 
 
 def _mem0(document: Any) -> Iterator[ImportItem]:
-    """Read mem0's ``get_all`` or export: a list, or an object that holds one."""
+    """Read mem0's ``get_all`` or export: a list, or an object that contains one."""
     rows = document
     if isinstance(document, dict):
         rows = next(

@@ -1,4 +1,4 @@
-"""What of this machine's files an agent remembers: the roots, and which line of which file became which memory."""
+"""The index of an agent's files on this machine: which roots are scanned, and which line of a file became which memory."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _MAX_REFERENCE: Final = 500
 
 
 def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root: Path) -> list[ImportItem]:
-    """Read a log of OpenClaw, Claude Code or Codex.
+    """Read a session log of OpenClaw, Claude Code or Codex.
 
-    What a capture would leave out is left out, secrets are taken out, and what is left is heard in direct messages alone:
-    a log does not tell who could read the conversation.
+    The filters of capture apply, and secrets are removed. The resulting memories are visible in direct messages only, because a
+    log does not say who could read the conversation.
 
     Args:
-        path: of the log.
-        shown: how its memories name it as their source.
-        settings: the bounds of a capture.
-        root: the real path of the folder that nothing may lead out of.
+        path: path of the log.
+        shown: name of the log in the source of its memories.
+        settings: the limits of capture.
+        root: the real path of the folder that the log must be in.
 
     Raises:
-        ImportProblem: it cannot be read.
+        ImportProblem: the log cannot be read.
     """
     try:
         said = [*dialogue(root, path.relative_to(root))]
@@ -84,7 +84,7 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
     return items
 
 
-# What a host reads of a workspace: these files, and the Markdown of these folders.
+# The notes in a workspace that a host reads: these files, and the Markdown files in these folders.
 _NOTES: Final = frozenset({"MEMORY.md", "memory.md", "USER.md"})
 _FOLDERS: Final = frozenset({"memory", "wiki"})
 _FORMAT: Final = 2
@@ -92,7 +92,7 @@ _DAILY: Final = re.compile(r"memory/\d{4}-\d{2}-\d{2}\.md")
 
 
 class RootKind(StrEnum):
-    """What a root is: ``notes`` are Markdown and session logs that a host's configuration names."""
+    """The kind of a root. ``notes`` are Markdown files and session logs that a host's configuration names."""
 
     WORKSPACE = "workspace"
     SESSIONS = "sessions"
@@ -102,12 +102,12 @@ class RootKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class IndexRoot:
-    """A place that is indexed: an agent's workspace, a host's directory of session logs, or any file or folder.
+    """An indexed place: an agent's workspace, a host's directory of session logs, or any file or folder.
 
     Attributes:
-        kind: what it is.
-        path: its real path when it was named: where a link stands now, nothing is read.
-        pattern: of ``notes``, which files below it, with ``*``, ``?`` and ``**``; empty is all.
+        kind: the kind of root.
+        path: its real path at the time when it was named. If there is a link now, nothing is read.
+        pattern: for ``notes``, a pattern that selects files, with ``*``, ``?`` and ``**``; empty for all.
     """
 
     kind: RootKind
@@ -115,7 +115,7 @@ class IndexRoot:
     pattern: str = ""
 
     def files(self) -> FilesBelow:
-        """Return what is read there now, in order."""
+        """Return the files that are read there now, in order."""
         match self.kind:
             case RootKind.PATH:
                 return files_of(self.path) if os.path.lexists(self.path) else FilesBelow()
@@ -128,7 +128,7 @@ class IndexRoot:
         return files_of(self.path) if os.path.lexists(self.path) else FilesBelow()
 
     def holds(self, path: Path) -> bool:
-        """Whether a file, of which may be nothing left, is or was one of this root's."""
+        """Return whether a file, which need not exist any more, is or was one of this root."""
         if path == self.path:
             return self.kind in {RootKind.PATH, RootKind.NOTES}
         if not path.is_relative_to(self.path):
@@ -142,7 +142,7 @@ class IndexRoot:
         return True
 
     def read(self, path: Path, settings: CaptureSettings) -> list[ImportItem]:
-        """Read one file of it, without the secrets that a capture would leave out; raises `ImportProblem`."""
+        """Read one of its files, with secrets removed as capture does. Raises `ImportProblem`."""
         shown = shown_name(self.path, path)
         root = None if path == self.path else self.path
         if is_log(self, path):
@@ -162,7 +162,7 @@ class IndexRoot:
         return found
 
     def name_of(self, path: Path) -> str:
-        """Return how one of its files is cited: of a workspace as hosts do it, ``memory/2026-05-01.md``."""
+        """Return the name by which one of its files is cited; in a workspace as hosts do it, ``memory/2026-05-01.md``."""
         shown = shown_name(self.path, path)
         return shown.partition("/")[2] if self.kind is RootKind.WORKSPACE else shown
 
@@ -172,17 +172,17 @@ class IndexRoot:
 
 
 def is_private(root: IndexRoot, path: Path) -> bool:
-    """Whether a file is one that hosts give to an agent's private conversations alone: MEMORY.md and USER.md."""
+    """Return whether hosts use a file in an agent's private conversations only, as MEMORY.md and USER.md."""
     return root.kind is RootKind.WORKSPACE and path.parent == root.path
 
 
 def is_daily(name: str) -> bool:
-    """Whether a name, as it is cited, is one of daily notes."""
+    """Return whether a cited name is that of a daily note."""
     return _DAILY.fullmatch(name) is not None
 
 
 def is_log(root: IndexRoot, path: Path) -> bool:
-    """Whether a file is a session log, to which lines are added and in which nobody edits any."""
+    """Return whether a file is a session log, whose lines are only appended and never edited."""
     return root.kind is RootKind.SESSIONS or (root.kind is RootKind.NOTES and path.suffix.lower() == ".jsonl")
 
 
@@ -201,7 +201,7 @@ def _is_note(below: PurePosixPath) -> bool:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of paths as an expression: ``**/`` is any folders or none, ``*`` and ``?`` stay in one."""
+    """Return a path pattern as a regular expression: ``**/`` matches any folders or none, ``*`` and ``?`` match inside one."""
     forms = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
     return re.compile("".join(forms.get(part) or re.escape(part) for part in parts))
@@ -209,7 +209,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file of a root, and what tells whether it changed."""
+    """A file of a root, with a mark that changes when the file does."""
 
     root: IndexRoot
     path: Path
@@ -218,13 +218,13 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class SeenLine:
-    """A line, or a paragraph, that became a memory.
+    """A line or paragraph that became a memory.
 
     Attributes:
-        digest: keyed, of what it says.
-        anchor: the number of its first line; of a session log the id of its message.
-        memory: the id; "" when the relayer did not take it.
-        words: keyed, of some of its words: by them an edited line is known again.
+        digest: keyed digest of its text.
+        anchor: number of its first line; in a session log the id of its message.
+        memory: id of the memory; "" if the relayer refused it.
+        words: keyed digests of some of its words, by which an edited line is recognised.
     """
 
     digest: str
@@ -235,7 +235,7 @@ class SeenLine:
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    """A file as it was stored; ``name`` is how it is cited."""
+    """A file as it was stored; ``name`` is the name by which it is cited."""
 
     mark: tuple[int, int]
     name: str
@@ -249,18 +249,18 @@ _WORD: Final = re.compile(r"\w+")
 
 @dataclass(slots=True)
 class Index:
-    """The files of one agent at one relayer. No text is in it: digests are keyed with the namespace's secret.
+    """The index of one agent's files at one relayer. It contains no text: digests are keyed with the namespace's secret.
 
     Attributes:
-        place: the file in which it is kept.
-        key: of digests.
-        roots: where is looked because a person said so; what a host's configuration names comes anew at each look.
+        place: the file in which it is stored.
+        key: key of the digests.
+        roots: places that a person named. Those that a host's configuration names are determined again at each scan.
         seen: the files as they were stored.
         leaving: memories whose lines are gone and that are still to be forgotten, with their digests.
-        forgotten: by its digest, the memory of a line that is gone: if the line comes back, so does the memory.
-        pending: by its digest, the memory of a line that was written into notes here and not read back yet.
+        forgotten: by digest, the memory of a deleted line. If the line comes back, the memory is restored.
+        pending: by digest, the memory of a line that was written into notes here and has not been read back yet.
         mirrored: the memories whose lines were written here.
-        feed: how far the changes of memory were written into notes; "" where they never were.
+        feed: cursor of the changes of memory that were written into notes; "" if none ever were.
     """
 
     place: Path
@@ -276,7 +276,7 @@ class Index:
 
     @classmethod
     def load(cls, environ: Mapping[str, str], identity: Identity, origin: str) -> Index:
-        """Read it; one that was never written, or is no index any more, is empty.
+        """Read the index. If it does not exist or is invalid, return an empty one.
 
         Raises:
             IdentityError: the user has no home directory.
@@ -288,7 +288,7 @@ class Index:
         return index
 
     def reload(self) -> None:
-        """Read it again, if another process wrote it meanwhile."""
+        """Read the index again if another process wrote it since."""
         if (mark := self._mark()) == self._read:
             return
         self._read = mark
@@ -303,12 +303,12 @@ class Index:
             )
             self.feed = str(kept.get("feed", ""))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
-            # What was stored is not stored twice: an index that is lost costs a look at every file.
+            # The relayer recognises duplicates, so a lost index only costs a scan of every file.
             self.roots, self.seen, self.leaving, self.forgotten = set(), {}, {}, {}
             self.pending, self.mirrored, self.feed = {}, {}, ""
 
     def files(self, roots: Iterable[IndexRoot] = ()) -> tuple[list[IndexedFile], list[NotRead]]:
-        """Return every file of its roots and of these, each once, and what is left out."""
+        """Return every file of its own and the given roots, each once, and the files that could not be read."""
         found: dict[Path, IndexedFile] = {}
         left_out: dict[Path, NotRead] = {}
         for root in sorted({*self.roots, *roots}):
@@ -320,10 +320,10 @@ class Index:
         return [*found.values()], [*left_out.values()]
 
     def gone(self, roots: Iterable[IndexRoot], left_out: Iterable[NotRead]) -> list[str]:
-        """Return the files that were stored and are not there any more.
+        """Return the names of stored files that do not exist any more.
 
-        What merely cannot be read, or is not looked at any more, is not gone; nor is what lay in a root that is itself
-        not there, as when a disk is not mounted; nor are session logs, which hosts clear away.
+        A file is not gone if it merely cannot be read or is not scanned any more. Neither are files of a root that does not
+        exist itself, as when a disk is not mounted, and session logs, which hosts delete after a while.
         """
         unread = [error.path for error in left_out]
         places = {*self.roots, *roots}
@@ -339,25 +339,25 @@ class Index:
         return found
 
     def is_new(self, found: IndexedFile) -> bool:
-        """Whether a file changed since it was stored, or never was."""
+        """Return whether a file changed since it was stored, or was never stored."""
         seen = self.seen.get(str(found.path))
         return seen is None or seen.mark != found.mark
 
     def digest(self, item: ImportItem) -> str:
-        """Return what tells whether a line says what another one says."""
+        """Return a keyed digest of a line's audience and text, which is equal for lines that say the same."""
         return self._mac(f"{item.audience}\n{one_line(item.text)}")[:24]
 
     def words(self, text: str) -> tuple[str, ...]:
-        """Return what tells whether a line has words of another one."""
+        """Return keyed digests of a line's words, by which two lines can be compared."""
         known = dict.fromkeys(_WORD.findall(folded(text)))
         return tuple(self._mac(word)[:6] for word, _ in zip(known, range(_MOST_WORDS), strict=False))
 
     def uses(self) -> Counter[str]:
-        """Return how many lines stand for each memory."""
+        """Return the number of lines that each memory has."""
         return Counter(line.memory for file in self.seen.values() for line in file.lines if line.memory)
 
     def cited(self) -> dict[str, str]:
-        """Return where each memory stands now: ``MEMORY.md#3``."""
+        """Return the current place of each memory, such as ``MEMORY.md#3``."""
         return {
             line.memory: f"{file.name}#{line.anchor}" if line.anchor else file.name
             for file in self.seen.values()
@@ -366,7 +366,7 @@ class Index:
         }
 
     def save_seen(self) -> None:
-        """Write what was seen, and leave the roots to who named some meanwhile; raises `IdentityError`."""
+        """Write the index, but keep roots that another process added since it was read. Raises `IdentityError`."""
         if self._mark() == self._read:
             self.save()
             return
@@ -375,7 +375,7 @@ class Index:
         self.save()
 
     def save(self) -> None:
-        """Write it; raises `IdentityError`."""
+        """Write the index. Raises `IdentityError`."""
         for kept in (self.forgotten, self.pending, self.mirrored):
             for oldest in [*kept][: max(0, len(kept) - _MOST_KEPT)]:
                 kept.pop(oldest)
@@ -393,7 +393,7 @@ class Index:
         self._read = self._mark()
 
     def _mark(self) -> tuple[int, int]:
-        """Return what tells whether its file was written."""
+        """Return a mark that changes when the index file is written."""
         try:
             return mark_of(self.place.stat())
         except OSError:
@@ -404,10 +404,10 @@ class Index:
 
 
 class Indexes:
-    """The indexes of one process, each read once and again when its file changed.
+    """The indexes of one process. Each is cached, and read again when its file has changed.
 
     Args:
-        environ: where files are kept.
+        environ: the environment, by which the files are found.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -416,13 +416,13 @@ class Indexes:
         self._cited: dict[str, tuple[tuple[int, int], dict[str, str]]] = {}
 
     def of(self, identity: Identity, origin: str) -> Index:
-        """Return an agent's index; raises `IdentityError`."""
+        """Return an agent's index. Raises `IdentityError`."""
         if identity.namespace not in self._known:
             self._known[identity.namespace] = Index.load(self._environ, identity, origin)
         return self._known[identity.namespace]
 
     async def cited(self, identity: Identity, origin: str) -> Mapping[str, str]:
-        """Return where each memory of a file stands now, as far as this machine knows; nothing where nothing is indexed."""
+        """Return the current place of each memory of a file, as far as this machine knows; empty if nothing is indexed."""
         try:
             place = index_place(self._environ, identity, origin)
             mark = mark_of(place.stat())
@@ -436,7 +436,7 @@ class Indexes:
 
 
 def index_place(environ: Mapping[str, str], identity: Identity, origin: str) -> Path:
-    """Return the file in which an agent's index is kept; raises `IdentityError`."""
+    """Return the path of an agent's index file. Raises `IdentityError`."""
     whose = hashlib.sha256(f"{identity.account}\n{identity.namespace}\n{origin}".encode()).hexdigest()
     return state_directory(environ) / f"index-{whose[:16]}.json"
 
@@ -446,7 +446,7 @@ def _roots(kept: Mapping[str, Any]) -> set[IndexRoot]:
 
 
 def _stands(root: IndexRoot, path: Path) -> bool:
-    """Whether the place is there in which a file would be."""
+    """Return whether the folder that should contain a file exists."""
     return path.parent.is_dir() if path == root.path else root.path.is_dir()
 
 

@@ -1,10 +1,10 @@
-"""Files that live: what changes in them changes in memory, line by line.
+"""Synchronise files with memory: a change of a line changes its memory.
 
-A line that is edited supersedes the memory of the line that it was, one that is gone is forgotten, one that is moved
-keeps its memory, one that comes back has it restored; nothing is erased, the history stays. A look is one pass over all
-files of an agent. Whatever it does may be done twice: one that is ended in the middle is made good by the next.
+An edited line supersedes the memory of the previous line, a deleted one is forgotten, a moved one keeps its memory, and one
+that comes back has its memory restored. Nothing is erased, so the history is kept. A scan is one pass over all files of an
+agent. All its steps are idempotent, so the next scan completes one that was interrupted.
 
-Session logs only grow: what is gone of them was cut off or cleared away by the host, and is remembered.
+Session logs only grow: lines that are missing were truncated or deleted by the host, so their memories are kept.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from relayer.wire.memories import Memory, SupersedeRequest
 from relayer.wire.service import ImportItem, ImportRequest
 
 _PAGE: Final = 20
-"""Memories of one request: a relayer on the same machine embeds them while a turn may be waiting for its recall."""
+"""Memories in one request. Few, because a relayer on this machine embeds them while a turn may be waiting for its recall."""
 _DEADLINE: Final = 60.0
 _ALIKE: Final = 0.3
 _COMPARED: Final = 40_000
@@ -53,7 +53,7 @@ _LISTED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class NewLine:
-    """A line as the file has it now; fields as of `SeenLine`."""
+    """A line of a file as it is now; its fields are as in `SeenLine`."""
 
     digest: str
     anchor: str
@@ -61,13 +61,13 @@ class NewLine:
     item: ImportItem = field(repr=False)
 
     def seen(self, memory: str) -> SeenLine:
-        """Return it as stored."""
+        """Return the line in the form that the index stores."""
         return SeenLine(self.digest, self.anchor, memory, self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What became of a file's lines: ``kept`` and ``edited`` by their place in the new file."""
+    """The changes of a file's lines; ``kept`` and ``edited`` are by line index in the new file."""
 
     kept: dict[int, SeenLine]
     edited: dict[int, SeenLine]
@@ -75,17 +75,18 @@ class FileChanges:
     removed: tuple[SeenLine, ...]
 
     def without(self, live: AbstractSet[str]) -> FileChanges:
-        """Return the same, with the kept lines whose memory is not live any more among the added ones."""
+        """Return the same changes, except that kept lines whose memory is not live any more count as added."""
         lost = [place for place, line in self.kept.items() if line.memory not in live]
         kept = {place: line for place, line in self.kept.items() if place not in lost}
         return replace(self, kept=kept, added=tuple(sorted((*self.added, *lost))))
 
 
 def changes_of(before: Sequence[SeenLine], after: Sequence[NewLine]) -> FileChanges:
-    """Compare a file with what it was.
+    """Compare the lines of a file with those that were stored.
 
-    A line that says the same is the same line, wherever it stands now. Of the others, one is the edited form of the line
-    with which it shares most words, three in ten at least, or of the only other one that changed.
+    A line with the same text is the same line, wherever it is now. Of the remaining lines, a new one is the edited form of
+    the old line with which it shares the most words, if those are at least 30 %. If only one old and one new line remain, the
+    new one is the edited form of the old one in any case.
     """
     known: dict[str, deque[SeenLine]] = {}
     for line in before:
@@ -132,14 +133,14 @@ def _alike(one: Sequence[str], other: Sequence[str]) -> float:
 
 @dataclass(slots=True)
 class Look:
-    """What a look found and did.
+    """The result of a scan.
 
     Attributes:
-        counts: ``files`` looked into, ``unchanged`` and ``unreadable`` ones; memories ``stored``, ``duplicate`` (known
-            already), ``replaced``, ``forgotten``, ``restored`` and ``refused``.
-        problems: what is not read, as sentences.
-        position: the newest of the relayer's log, if it told one.
-        busy: another process was looking; nothing was done.
+        counts: numbers of ``files`` that were read, and of ``unchanged`` and ``unreadable`` ones; numbers of memories that
+            were ``stored``, ``duplicate`` (existing already), ``replaced``, ``forgotten``, ``restored`` or ``refused``.
+        problems: messages about files that were not read.
+        position: the latest position in the relayer's log, if it returned one.
+        busy: whether another process was scanning, so that nothing was done.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -149,21 +150,21 @@ class Look:
 
     @property
     def changed(self) -> bool:
-        """Whether the memory changed."""
+        """Return whether any memory changed."""
         return any(self.counts[name] for name in ("stored", "replaced", "forgotten", "restored"))
 
 
 @dataclass(slots=True)
 class LivingFiles:
-    """One agent's files at one relayer.
+    """Synchronises one agent's files with one relayer.
 
     Attributes:
-        client: the relayer.
-        identity: whose memories they become.
-        index: what is known of the files.
-        settings: which secrets are taken out.
-        each: told of each file and what became of its lines.
-        notes: where what is captured is written; None writes nothing.
+        client: client of the relayer.
+        identity: the agent, and the namespace of the memories.
+        index: the index of the files.
+        settings: settings of capture, which say how secrets are redacted.
+        each: called for each file with the counts of its changes.
+        notes: daily notes for captured memories; None to write none.
     """
 
     client: RelayerClient
@@ -181,16 +182,16 @@ class LivingFiles:
         wait: float = 0.0,
         settled: Callable[[IndexedFile], bool] = lambda _file: True,
     ) -> Look:
-        """Bring memory up to what the files say now.
+        """Scan the files, and apply their changes to memory.
 
         Args:
-            roots: where to look besides the index's own.
-            force: send also what did not change: what was forgotten or erased otherwise comes back.
-            wait: seconds to wait for another process that looks.
-            settled: whether a changed file is to be read now, or at a later look because somebody may still be writing.
+            roots: places to scan in addition to those of the index.
+            force: whether to send unchanged lines, too; this brings back memories that were forgotten or erased in another way.
+            wait: seconds to wait for another process that is scanning.
+            settled: returns whether to read a changed file now; if not, a later scan reads it, because it may still be written.
 
         Raises:
-            GatewayError: as the client does; what was done until then is noted.
+            GatewayError: as the client does; what was done before is recorded.
         """
         look = Look()
         async with _looking(self.index, wait) as mine:
@@ -212,7 +213,7 @@ class LivingFiles:
             except NotesProblem as error:
                 _problem(look, str(error))
         work = 0
-        # Unless everything is looked at anew, what was stored is taken to be there still.
+        # Only a forced scan checks whether stored memories still exist.
         live = await self._live() if force and self.index.seen else None
         try:
             for name in await asyncio.to_thread(self.index.gone, roots, left_out):
@@ -244,14 +245,14 @@ class LivingFiles:
         lines = await self._stored(look, counts, changes, after, log=is_log(one.root, one.path))
         self.index.seen[str(one.path)] = SeenFile(one.mark, one.root.name_of(one.path), lines)
         for line in lines:
-            # Not before everything of the file is stored: what fails in the middle is done again.
+            # Removed only now that the whole file is stored, because a scan that fails earlier is repeated.
             self.index.pending.pop(line.digest, None)
             self.index.forgotten.pop(line.digest, None)
         look.counts += counts + Counter(files=1)
         self.each(one, counts)
 
     def _read(self, one: IndexedFile) -> tuple[list[NewLine], FileChanges]:
-        """Read a file and compare it with what it was; raises `ImportProblem`."""
+        """Read a file and compare it with its stored lines. Raises `ImportProblem`."""
         after = [self._line(item) for item in one.root.read(one.path, self.settings)]
         seen = self.index.seen.get(str(one.path))
         return after, changes_of(seen.lines if seen is not None else (), after)
@@ -265,13 +266,13 @@ class LivingFiles:
         *,
         log: bool,
     ) -> tuple[SeenLine, ...]:
-        """Carry out what changed in a file; return its lines as they stand then."""
+        """Apply the changes of a file, and return its new lines."""
         ids = {place: line.memory for place, line in changes.kept.items()}
         counts["duplicate"] += len(ids)
         added = [*changes.added]
         uses = self.index.uses() if changes.edited else Counter[str]()
         for place, old in changes.edited.items():
-            # Where another line says the same, its memory stays: this one begins a memory of its own.
+            # If other lines have the same memory, it is kept for them, and this line gets a memory of its own.
             if log or uses[old.memory] > 1 or not (head := await self._replaced(look, old, after[place])):
                 added.append(place)
                 self._leave(() if log else (old,))
@@ -279,7 +280,7 @@ class LivingFiles:
                 ids[place] = head
                 counts["replaced"] += 1
         for place in [place for place in added if after[place].digest in self.index.pending]:
-            # Written here for a memory that there is.
+            # The daily notes wrote this line for a memory that exists.
             ids[place] = self.index.pending[after[place].digest]
             self.index.mirrored[ids[place]] = None
         added = [place for place in added if place not in ids]
@@ -298,7 +299,7 @@ class LivingFiles:
         return NewLine(self.index.digest(item), anchor, self.index.words(item.text), item)
 
     def _heard_by(self, item: ImportItem) -> ImportItem:
-        """Return a line for those who may hear it: notes in which direct conversations are written are private."""
+        """Return a line with its audience: daily notes are private if direct conversations are written into them."""
         private = self.notes is not None and is_daily(item.source.reference.partition("#")[0])
         return item.model_copy(update={"audience": "direct"}) if private else item
 
@@ -306,14 +307,14 @@ class LivingFiles:
         self.index.leaving |= {line.memory: line.digest for line in lines if line.memory}
 
     async def _forget(self, look: Look) -> None:
-        """Forget what no line of any file says any more."""
+        """Forget the memories that have no line in any file any more."""
         uses = self.index.uses() if self.index.leaving else Counter[str]()
         for memory, digest in [*self.index.leaving.items()]:
             if not uses[memory]:
                 try:
                     answer = await self.client.forget(self.identity, memory)
                 except RelayerRefused as error:
-                    # Erased, or corrected or forgotten by somebody else: then it is theirs.
+                    # The memory was erased, corrected or forgotten in another way, which takes precedence.
                     if error.code not in {"not_found", "stale_head"}:
                         raise
                 else:
@@ -323,7 +324,7 @@ class LivingFiles:
             del self.index.leaving[memory]
 
     async def _replaced(self, look: Look, old: SeenLine, new: NewLine) -> str:
-        """Return the id of the version that a line became; "" if there is nothing that it could be a version of."""
+        """Supersede the memory of an edited line. Return the id of the new version; "" if no live memory can be superseded."""
         head = old.memory
         for _ in range(2):
             try:
@@ -345,7 +346,7 @@ class LivingFiles:
         return ""
 
     async def _head_of(self, memory: str) -> Memory | None:
-        """Return the version of a memory that is live, which somebody else may have made."""
+        """Return the live version of a memory, which may have been created in another way; None if there is none."""
         try:
             found = await self.client.get_memory(self.identity, memory)
         except RelayerRefused as error:
@@ -378,11 +379,11 @@ class LivingFiles:
     async def _imported(
         self, look: Look, counts: Counter[str], items: Sequence[tuple[int, ImportItem]]
     ) -> dict[int, str]:
-        """Store lines; return their memories' ids. One that is known already is the one that is known."""
+        """Store lines and return the ids of their memories; for a duplicate the id of the existing memory."""
         ids: dict[int, str] = {}
         places = iter([place for place, _ in items])
         for page in pages([item for _, item in items], most=_PAGE):
-            # A key of its own: the same lines may have been sent, and forgotten since.
+            # The key is random, because the same lines may have been sent before and forgotten since.
             request = ImportRequest(memories=page, idempotency_key=secrets.token_hex(16))
             answer = await self.client.import_memories(self.identity, request, deadline=_DEADLINE)
             look.position = answer.position or look.position
@@ -395,10 +396,10 @@ class LivingFiles:
 def _version(memory: str, line: NewLine) -> SupersedeRequest:
     return SupersedeRequest(
         text=line.item.text,
-        # Who edits a file is not known: it is no longer what the user said in so many words.
+        # It is not known who edited the file, so the text does not count as the user's own words any more.
         trust="imported",
         suspect=line.item.suspect,
-        # Sent again after an answer that was lost, it makes no second version.
+        # With this key a retry after a lost response creates no second version.
         idempotency_key=hashlib.sha256(f"{memory}\n{line.digest}".encode()).hexdigest(),
     )
 
@@ -410,7 +411,7 @@ def _problem(look: Look, sentence: str) -> None:
 
 @asynccontextmanager
 async def _looking(index: Index, wait: float) -> AsyncIterator[bool]:
-    """Hold the right to look; yields whether it was to be had: one process looks at a time."""
+    """Lock the index for scanning, and yield whether that succeeded: only one process scans at a time."""
     descriptor = open_lock(index.place)
     try:
         mine = try_lock(descriptor)

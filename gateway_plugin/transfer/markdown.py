@@ -1,7 +1,8 @@
-"""Daily logs in Markdown, in two layouts, and Markdown notes of any kind.
+"""Write and read daily logs in Markdown, in two layouts, and read Markdown notes of any kind.
 
-``daily-md`` is memory-core's: ``memory/YYYY-MM-DD.md`` with a bullet for each memory. ``memsearch`` is memsearch's: the same
-name, with sections for sessions and times, and a comment that names the session. Days and times are those of a place.
+``daily-md`` is the layout of memory-core: ``memory/YYYY-MM-DD.md`` with a bullet for each memory. ``memsearch`` is the layout
+of memsearch: files with the same names, with headings for sessions and times, and a comment that names the session. Days and
+times are in a given time zone.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
 _MAX_REFERENCE: Final = 512
-# A longer paragraph is several memories: about what a prompt has room for.
+# A longer paragraph is split into several memories of about the size that fits a prompt.
 _MOST_BYTES: Final = 2_000
 
 
 def render_daily(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
-    """Return memory-core's daily logs: file names and their texts."""
+    """Return memory-core's daily logs, as texts by file name."""
     files: dict[str, str] = {}
     for date, day in sorted(_by_day(memories, place).items()):
         bullets = "\n".join(f"- {one_line(memory.text)}" for _, memory in day)
@@ -44,7 +45,7 @@ def render_daily(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
 
 
 def render_memsearch(memories: Iterable[Memory], place: tzinfo) -> dict[str, str]:
-    """Return memsearch's daily logs: file names and their texts."""
+    """Return memsearch's daily logs, as texts by file name."""
     return {
         f"{date}.md": "\n".join([f"# {date}", *_sections(day)]) + "\n"
         for date, day in sorted(_by_day(memories, place).items())
@@ -57,7 +58,7 @@ def _by_day(memories: Iterable[Memory], place: tzinfo) -> dict[str, list[tuple[d
         at = memory.created_at if memory.occurred_at is None else memory.occurred_at
         moment = (_EPOCH + timedelta(milliseconds=at)).astimezone(place)
         days[moment.date().isoformat()].append((moment, memory))
-    # By time alone: what was said in one instant keeps the log's order.
+    # Sorting is stable, so memories with the same time stay in the order of the log.
     return {date: sorted(day, key=lambda item: item[0]) for date, day in days.items()}
 
 
@@ -84,7 +85,7 @@ def _word(text: str) -> str:
 
 @dataclass(slots=True)
 class _Place:
-    """Where in a file a reader is."""
+    """The state of a reader: what headings and comments say about the lines that follow."""
 
     date: datetime | None
     moment: datetime | None = None
@@ -95,12 +96,12 @@ class _Place:
 
 
 def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
-    """Read a daily log of either layout, or notes: each bullet and each paragraph is a memory, a very long one several.
+    """Read a daily log of either layout, or notes. Each bullet and each paragraph is a memory; very long ones are split.
 
     Args:
-        text: of the file.
-        name: its path as it is to be shown as the source; one that ends in ``YYYY-MM-DD.md`` gives the date.
-        place: whose days and times the file's are.
+        text: text of the file.
+        name: path of the file, as shown in the source; if it ends in ``YYYY-MM-DD.md``, that is the date.
+        place: time zone of the file's days and times.
     """
     match = _DATE_NAME.fullmatch(PurePath(name).name)
     here = _Place(_date(match[1], place) if match else None)
@@ -113,7 +114,7 @@ def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
 
 
 def _without_front_matter(lines: list[str]) -> list[str]:
-    """Return a file's lines with what stands before it for programs blank: line numbers stay."""
+    """Return a file's lines with its front matter blanked, so that line numbers do not change."""
     if lines[:1] != ["---"] or "---" not in lines[1:_FRONT_LINES]:
         return lines
     end = lines.index("---", 1) + 1
@@ -121,7 +122,7 @@ def _without_front_matter(lines: list[str]) -> list[str]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield headings, comments, bullets with what is indented under them, and paragraphs; with their line numbers."""
+    """Yield headings, comments, bullets with the indented lines below them, and paragraphs, each with its line number."""
     block: list[str] = []
     start, fenced = 0, False
     for number, line in enumerate(lines, 1):
@@ -145,14 +146,14 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def _moves(here: _Place, block: str, place: tzinfo) -> bool:
-    """Take a heading or a comment as what it says about the lines that follow; tell whether it was one."""
+    """Update the state by a heading or a comment; return whether the block was one."""
     anchor = _ANCHOR.match(block.strip())
     if anchor is not None:
         here.session, here.transcript = anchor[1][:_MAX_REFERENCE], (anchor[2] or "").strip()[:_MAX_REFERENCE]
         return True
     observed = _OBSERVED.match(block.strip())
     if observed is not None:
-        # OpenClaw's line above an entry of USER.md and MEMORY.md: since when it holds, and whether it still does.
+        # OpenClaw writes this comment above an entry of USER.md and MEMORY.md: its date, and whether it was superseded.
         here.observed, here.over = _date(observed[1], place), observed[2] == "superseded"
         return True
     time = _TIME.fullmatch(block.strip())

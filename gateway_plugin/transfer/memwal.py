@@ -1,9 +1,10 @@
-"""Memories out of a MemWal service, through its public API: for somebody who moves.
+"""Import memories from a MemWal service through its public API, for users who move to memrelay.
 
-The service has no call that lists texts. ``recall`` answers with the hundred memories that are nearest to a query, so one query shows a
-namespace of at most a hundred; a larger one is walked: what a recall shows last is what the next one asks for. ``stats`` says
-how many there are, and so whether all were seen. What the service itself can no longer open, or does not have in its index,
-cannot be moved; its own ``restore`` may bring the latter back first. Nothing is changed or deleted there.
+The service has no call that lists texts. ``recall`` returns the hundred memories nearest to a query, so one query suffices for
+a namespace of at most a hundred. A larger one is explored: the texts of hits become the next queries, the farthest hit first.
+``stats`` returns the number of memories, and so tells whether all were found. Memories that the service itself cannot decrypt, or
+that are missing from its index, cannot be moved; its own ``restore`` may add the latter to the index first. Nothing is changed or
+deleted there.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem
 
 PAGE: Final = 100
-"""What a recall answers with at most."""
+"""Maximum number of hits of a recall."""
 
 _SEEDS: Final = (
     "the user", "preferences and habits", "a decision about the project", "work, tools and code", "family and friends",
     "where and when", "health and food", "plans and appointments",
 )  # fmt: skip
-# Recalls in a row that show nothing new: what is left is not reached this way.
+# Stop after this many recalls in a row without a new memory: the remaining ones are not reachable in this way.
 _IN_VAIN: Final = 60
 _QUERY_CHARS: Final = 200
 _MOST_BYTES: Final = 2_000
@@ -53,11 +54,11 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 class MemWalProblem(GatewayError):
-    """Raised when a MemWal service does not answer, refuses, or says what it should not; the text names the fix."""
+    """Raised when a MemWal service does not respond, refuses, or returns an invalid response. The message names the fix."""
 
 
 class _NoRoute(MemWalProblem):
-    """Raised when a service is older than what it is asked for."""
+    """Raised when a service is too old to have a route."""
 
 
 class _Read(BaseModel):
@@ -96,10 +97,10 @@ class _Recall(_Read):
 
 @dataclass(frozen=True, slots=True)
 class MemWalAccess:
-    """A service and the key that may read there.
+    """A service, and the key to read from it.
 
     Attributes:
-        url: of the service; what stands behind the host name is not signed.
+        url: URL of the service; a path after the host name is not signed.
         key: the delegate's private key, 64 hex digits.
         account: the account id.
     """
@@ -111,7 +112,7 @@ class MemWalAccess:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What was read of a namespace: ``items`` are the memories, ``known`` how many the service says there are."""
+    """The memories read from a namespace: ``items`` are the memories, ``known`` is the number that the service reports."""
 
     items: tuple[ImportItem, ...]
     found: int
@@ -120,7 +121,7 @@ class Walked:
 
     @property
     def complete(self) -> bool:
-        """Whether every memory of the namespace was seen."""
+        """Return whether every memory of the namespace was found."""
         return self.found >= self.known
 
 
@@ -131,9 +132,9 @@ async def list_memwal(
     http: httpx.AsyncClient,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
-    """Return the names of an account's namespaces, those with memories; ``default`` alone where the service lists none.
+    """Return the names of an account's namespaces that have memories; only ``default`` if the service cannot list them.
 
-    Args and errors as `import_memwal` has them.
+    The arguments and errors are those of `import_memwal`.
     """
     service = _Service(access, clock, http, say)
     owner = (await service.ask("/api/stats", {"namespace": "default"}, _Stats)).owner or access.account
@@ -158,17 +159,17 @@ async def import_memwal(
     http: httpx.AsyncClient,
     say: Callable[[str], None] = lambda _: None,
 ) -> Walked:
-    """Read the memories of a namespace, as what another system kept.
+    """Read the memories of a namespace as imported ones.
 
     Args:
         access: the service and the key.
-        namespace: its name there.
+        namespace: its name at the service.
         clock: the time.
-        http: carries the requests; redirections are not followed.
-        say: told when the service makes this wait.
+        http: sends the requests; redirects are not followed.
+        say: called with a message when the service makes the import wait.
 
     Raises:
-        MemWalProblem: it does not answer, refuses the key, or answers with what is no answer.
+        MemWalProblem: the service does not respond, refuses the key, or returns an invalid response.
     """
     service = _Service(access, clock, http, say)
     known = (await service.ask("/api/stats", {"namespace": namespace}, _Stats)).memory_count
@@ -182,7 +183,7 @@ async def import_memwal(
         new = [hit for hit in answer.results if hit.blob_id not in seen]
         seen.update((hit.blob_id, hit) for hit in new)
         in_vain = 0 if new else in_vain + 1
-        # The farthest last, so that it is asked for first.
+        # Queries are taken from the end of the list, so the farthest hit is the next query.
         queries += [hit.text[:_QUERY_CHARS] for hit in new if hit.text.strip()]
     items = tuple(item for hit in seen.values() for item in _items(hit))
     return Walked(items, len(seen), known, dropped)
@@ -213,7 +214,7 @@ def _time(text: str | None) -> int | None:
 
 
 class _Service:
-    """Signed calls, one after the other; waits where the service says so."""
+    """Sends signed requests, one after the other, and waits if the service asks for it."""
 
     def __init__(
         self, access: MemWalAccess, clock: Clock, http: httpx.AsyncClient, say: Callable[[str], None]
@@ -232,7 +233,7 @@ class _Service:
         return await self._sent("POST", path, json.dumps(body).encode(), shape)
 
     async def read(self, path: str, shape: type[_Answer]) -> _Answer | None:
-        """Return what is listed; None where the service has no such route."""
+        """Return a list from the service; None if it has no such route."""
         try:
             return await self._sent("GET", path, b"", shape)
         except _NoRoute:
@@ -277,7 +278,7 @@ class _Service:
         return headers | ({"x-seal-session": self._seal_session()} if self._package else {})
 
     def _seal_session(self) -> str:
-        """Return what lets the service open sealed memories for five minutes, a key of its own for each."""
+        """Return the token that lets the service decrypt sealed memories for five minutes. Each token has its own key."""
         text, made = self._session
         if self._clock.monotonic() - made >= _SESSION_SECONDS:
             text = seal_session(self._key, self._package or "", self._clock.now())
@@ -291,7 +292,7 @@ def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
             f"MemWal's service refuses this key ({answer.status_code}); look at privateKey, accountId and this machine's clock"
         )
     if answer.status_code == 404 and path == "/config":
-        return shape.model_validate({})  # a service before SEAL sessions
+        return shape.model_validate({})  # the service is older than SEAL sessions
     if answer.status_code == 404:
         raise _NoRoute(f"MemWal's service has no {path.partition('?')[0]}")
     if answer.status_code != 200:
@@ -307,11 +308,11 @@ def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
 
 
 def seal_session(key: SigningKey, package: str, now: float) -> str:
-    """Return MemWal's ``x-seal-session``: a fresh key, and the delegate's word for it, as a personal message of Sui.
+    """Return MemWal's ``x-seal-session``: a fresh key, and the delegate's signature of it as a personal message of Sui.
 
     Args:
-        key: the delegate's.
-        package: the package id of the service's ``/config``.
+        key: the delegate's key.
+        package: the package id from the service's ``/config``.
         now: seconds since the epoch.
     """
     fresh = SigningKey.generate()
@@ -342,7 +343,7 @@ def _uleb128(number: int) -> bytes:
 
 
 def _bech32(prefix: str, data: bytes) -> str:
-    """Return data in Bech32 (BIP 173)."""
+    """Encode data in Bech32 (BIP 173)."""
     bits = "".join(f"{byte:08b}" for byte in data)
     bits += "0" * (-len(bits) % 5)
     words = [int(bits[at : at + 5], 2) for at in range(0, len(bits), 5)]

@@ -1,7 +1,7 @@
-"""A profile inside a file that belongs to somebody else, such as a workspace's USER.md: one block for each namespace.
+"""Write a profile into a file that is not ours, such as a workspace's USER.md: one block for each namespace.
 
-The block stands between tags that the plugin knows as its own, so that a host which puts the file into a message has
-none of it captured again, and an import of the file leaves it out. Everything around it stays byte by byte.
+The block is enclosed in tags that the plugin recognises. So if a host puts the file into a message, the block is not captured
+again, and an import of the file skips it. The rest of the file is preserved byte by byte.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _ANY_END: Final = re.compile(rf"^{_END}[ \t]*\r?$", re.MULTILINE)
 
 
 class ProfileFileProblem(GatewayError):
-    """Raised when a file cannot take a profile; names the file and the fix. The file is as it was."""
+    """Raised when a profile cannot be written into a file. The message names the file and the fix; the file is unchanged."""
 
 
 def put_profile(path: Path, namespace: str, document: str) -> bool:
-    """Put a profile into a file, in the place of an earlier one of the same namespace, or at its end.
+    """Write a profile into a file, in place of the block of the same namespace, or at its end.
 
-    A file that is not there is made, for its owner alone; one that is there keeps its mode. A link is not followed: who
-    planted it would have a file of their choice read and written.
+    A missing file is created with permissions for its owner only; an existing one keeps its mode. Links are not followed, since
+    a planted link could have any file read and written.
 
     Args:
-        path: of the file.
-        namespace: whose profile.
-        document: the profile; an empty one leaves the block empty, and makes none.
+        path: path of the file.
+        namespace: the namespace of the profile.
+        document: the profile. If it is empty, an existing block is emptied, and none is created.
 
     Returns:
-        Whether the file was written: not when it says all that already.
+        Whether the file was written; False if it contains the profile already.
 
     Raises:
-        ProfileFileProblem: it is no file of UTF-8, has a damaged block, or cannot be read or written.
+        ProfileFileProblem: it is no UTF-8 file, has a damaged block, or cannot be read or written.
     """
     before, mode = _read(path)
     after = _with_block(path, before, namespace, document)
@@ -57,7 +57,7 @@ def put_profile(path: Path, namespace: str, document: str) -> bool:
 
 
 def without_profiles(text: str) -> str:
-    """Return a file's text with the lines of every profile blank: line numbers stay, and nothing is read twice."""
+    """Return a file's text with the lines of every profile blanked, so that line numbers do not change."""
     parts, start = [], 0
     for _, begin, end in _blocks(text):
         parts += [text[start:begin], re.sub(r"[^\n]", "", text[begin:end])]
@@ -66,7 +66,7 @@ def without_profiles(text: str) -> str:
 
 
 def _read(path: Path) -> tuple[str, int]:
-    """Return what a file says, and its mode; nothing, and a new one's, for one that is not there."""
+    """Return the text and mode of a file; for a missing one, "" and the mode of a new file."""
     folder = path.parent.resolve()
     try:
         with opened_below(folder, path.name) as descriptor:
@@ -100,7 +100,7 @@ def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
 
 
 def _blocks(text: str) -> list[tuple[str, int, int]]:
-    """Return the namespace, the beginning and the end of every whole block."""
+    """Return namespace, start and end of every complete block."""
     found = []
     for begin, following in _begins(text):
         end = _ANY_END.search(text, begin.end(), following)
@@ -114,7 +114,7 @@ def _is_damaged(text: str) -> bool:
 
 
 def _begins(text: str) -> list[tuple[re.Match[str], int]]:
-    """Return where blocks begin, each with where the next one does."""
+    """Return the start tags of blocks, each with the start of the next one."""
     matches = list(_BEGIN.finditer(text))
     nexts = [*(match.start() for match in matches[1:]), len(text)]
     return list(zip(matches, nexts, strict=False))

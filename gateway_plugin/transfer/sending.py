@@ -1,4 +1,4 @@
-"""Sends memories from elsewhere to a relayer, page by page, and counts what became of them."""
+"""Send imported memories to a relayer in pages, and count the outcomes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.identity import Identity
 from relayer.wire.service import ImportItem, ImportRequest
 
-# Under the relayer's bound for a body, with room for what JSON adds.
+# Below the relayer's limit for a body, with a reserve for the overhead of JSON.
 _PAGE_BYTES: Final = 1024 * 1024
 _PAGE_ITEMS: Final = 100
 
 
 def pages(items: Sequence[ImportItem], *, most: int = _PAGE_ITEMS) -> list[tuple[ImportItem, ...]]:
-    """Divide memories, in order, into pages of at most so many."""
+    """Split memories, in order, into pages of at most ``most`` memories and about 1 MiB."""
     found: list[tuple[ImportItem, ...]] = []
     page: list[ImportItem] = []
     size = 0
@@ -40,14 +40,14 @@ async def send_items(
     anew: bool = False,
     as_backup: bool = False,
 ) -> Counter[str]:
-    """Store memories; the same ones again are stored once. Raises as the client does.
+    """Store memories. Sending the same ones again stores nothing twice. Raises as the client does.
 
     Args:
-        client: the relayer.
-        identity: whose memories they become.
+        client: client of the relayer.
+        identity: the agent, and the namespace of the memories.
         items: the memories.
-        anew: have a page that was sent before judged again, instead of being told what became of it then.
-        as_backup: store them as they say they were; otherwise as imported ones.
+        anew: whether pages that were sent before are processed again; otherwise their first outcome is returned.
+        as_backup: whether to store them with the attributes that they claim; otherwise as imported ones.
     """
     counts: Counter[str] = Counter()
     for page in pages(items):
@@ -61,5 +61,5 @@ async def send_items(
 
 
 def shown_name(root: Path, path: Path) -> str:
-    """Return how a file is named as a source: below its directory, never where that lies on this machine."""
+    """Return the name of a file in sources: its path from the name of its root on, never the full path on this machine."""
     return path.name if path == root else f"{root.name}/{path.relative_to(root).as_posix()}"

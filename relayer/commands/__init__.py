@@ -1,5 +1,6 @@
-"""What ``memrelay`` does: run a relayer, look after its key, and the operator's work on a store.
+"""The commands of ``memrelay``: run a relayer, manage its key, and operate a store.
 
-Imports what a command runs, all of relayer at most; only `relayer.cli` imports it. `operator`, `options` and `failures` need the base
-install alone, so that ``memrelay --help`` works without the server's packages; the rest is imported when its command runs.
+Commands may import all of relayer; only `relayer.cli` imports them. `operator`, `options` and `failures` need only the base
+installation, so that ``memrelay --help`` works without the server's packages. The other modules are imported when one of their
+commands runs.
 """

@@ -1,7 +1,7 @@
 """The commands for accounts of MemWal's clients, ``memrelay account``.
 
-An account is registered in the store, in its own object, sealed as all are; relayers read it at most 15 seconds old. A private key
-stays in a file of its owner; the store has public ones alone.
+An account is registered in the store, in an object of its own, which is sealed like all others. Relayers use a cached copy for
+at most 15 seconds. A private key stays in a file of its owner; the store contains only public keys.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ async def list_accounts(site: Site) -> Report:
         try:
             registered = registration_at(site.ports.keys, key, read.data)
         except CorruptNamespace:
-            continue  # for `memrelay verify`
+            continue  # `memrelay verify` reports it
         if registered is not None:
             found.append(registered)
     found.sort(key=lambda one: one.shown)
@@ -169,7 +169,7 @@ async def list_accounts(site: Site) -> Report:
 
 
 def _accounts(ports: LogPorts) -> Accounts:
-    # Whom an operator registers is served, so that the caps of open relayers are no concern of this.
+    # Registered accounts are always served, so the limits of open relayers do not apply here.
     return Accounts(ports, served=frozenset())
 
 
@@ -187,12 +187,12 @@ def _row(one: Registration) -> dict[str, Any]:
 
 
 def _some(key: SigningKey | None) -> SigningKey:
-    assert key is not None  # one of the two was given
+    assert key is not None  # the caller requires one of the two options
     return key
 
 
 def _signing_key(file: Path | None) -> SigningKey:
-    """Return the private key of a file, made if there is none; raises `ConfigurationError` when it cannot be read."""
+    """Return the private key in a file, which is created if it is missing. Raises `ConfigurationError` if it is unreadable."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     place = file or (Path(folder) if folder else Path.home() / ".config") / "memrelay" / "memwal.key"
     place = place.expanduser()

@@ -1,6 +1,6 @@
-"""What the commands share: how one ends that cannot do what it was asked for.
+"""Error reporting that all commands share.
 
-One sentence, and an exit code that says which kind it is.
+A failing command prints one sentence, and its exit code says what kind of failure it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relayer.wire.command_line import FAILED, STOPPED, UNREACHABLE, USAGE
 NOT_WELL = FAILED
 UNAVAILABLE = UNREACHABLE
 Tell = Callable[..., None]
-"""Prints what a command did: ``tell(document, *lines)``, the document for programs or the lines for people."""
+"""Prints the result of a command: ``tell(document, *lines)``, with the document for programs or the lines for people."""
 EXTRA = "pip install '.[relayer]' in a clone of memrelay"
 _EXTRA_PACKAGES = frozenset(
     {
@@ -37,7 +37,7 @@ _EXTRA_PACKAGES = frozenset(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of the block into a sentence and the end of the process; also a package that is not installed."""
+    """Convert errors in the block, and packages that are not installed, to a message and an exit code."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -53,5 +53,5 @@ def explained() -> Iterator[None]:
 
 
 def fail(sentence: str, code: int = USAGE) -> NoReturn:
-    """Print a sentence and end the process."""
+    """Print a message and exit."""
     command_line.fail(code, sentence)

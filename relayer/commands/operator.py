@@ -1,7 +1,7 @@
 """List the operator's commands of ``memrelay`` with their summaries.
 
-A command is declared by its function in `operator_work` or `account_work`. These modules need the packages of the extra and a second to
-import, so they are imported when a command is run or asked for help. `memrelay --help` needs neither.
+A command is declared by its function in `operator_work` or `account_work`. These modules need the packages of the extra, and
+take a second to import, so they are imported when a command is run or asked for help. `memrelay --help` needs neither.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ else:
 
 T = TypeVar("T")
 
-# How soon a backup that failed is tried again; daily ones shall not wait for the next day.
+# Seconds until a failed backup is retried, so that daily backups do not wait for the next day.
 _RETRY_SECONDS = 600.0
 
-# What ``memrelay-gateway keys export`` prints.
+# The start of the line that ``memrelay-gateway keys export`` prints.
 _EXPORTED = "MEMRELAY_AGENT_SECRET="
 
 _Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
@@ -76,10 +76,10 @@ _PLACE_FLAGS = ("data", "store", "endpoint_url", "region", "config", "collect_af
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A store that is open, and how a command shows how far it is.
+    """An open store, with the progress display of a command.
 
     Attributes:
-        known: accounts that are known without looking: those given and those served.
+        known: accounts known without listing the store: those given as options and those served.
     """
 
     settings: RelayerSettings
@@ -89,7 +89,7 @@ class Site:
     known: Sequence[str]
 
     async def namespaces(self, name: str | None) -> Sequence[Listed]:
-        """List the namespaces of a name, or all; raises `ConfigurationError` if there is none of the name."""
+        """List the namespaces with a name, or all. Raises `ConfigurationError` if there is none with the name."""
         catalogue = await read_catalogue(self.ports, self.known)
         found = catalogue.namespaces if name is None else catalogue.named(name)
         if not found and name is not None:
@@ -103,13 +103,13 @@ _Work = Callable[..., Awaitable[Report]]
 def store_command(
     title: str, *, accounts: bool = False, is_empty: bool = False
 ) -> Callable[[_Work], Callable[..., None]]:
-    """Make a command of a function that gets an open store and the command's options, and returns a report.
+    """Turn a function into a command. The function takes an open store and the command's options, and returns a report.
 
-    The command prints the report. It exits with 1 if the report needs a person.
+    The command prints the report. It exits with 1 if the report needs the attention of a person.
 
     Args:
-        title: of the progress bar.
-        accounts: whether the command takes ids of accounts whose own object is lost.
+        title: title of the progress bar.
+        accounts: whether the command has an option for ids of accounts whose own object is lost.
         is_empty: whether the store may not exist yet.
     """
 
@@ -180,13 +180,13 @@ async def _opened(settings: RelayerSettings, relayer_key: bytes) -> AsyncIterato
 async def opened_backup(
     site: Site, option: str, named: str, endpoint_url: str | None, region: str | None
 ) -> AsyncIterator[BackupStore]:
-    """Open a backup: a directory or ``s3://``, at the endpoint of the store itself unless another is named.
+    """Open a backup in a directory or at ``s3://``, with the endpoint of the store itself unless another one is given.
 
-    ``option`` is the one that names the place, for messages; without a place it is the store itself.
+    ``option`` is the name of the option with the backup's place, for error messages. Without a place, the store itself is used.
 
     Raises:
-        ConfigurationError: the place is none, or there is no backup in it.
-        StoreError: it cannot be used.
+        ConfigurationError: the place is invalid, or there is no backup in it.
+        StoreError: the place cannot be used.
     """
     settings = site.settings
     bucket = named.startswith("s3://")
@@ -217,7 +217,7 @@ def _check_apart(named: str, settings: RelayerSettings) -> None:
 
 
 def accounts_of(settings: RelayerSettings, given: Sequence[str]) -> list[str]:
-    """Return the accounts that are known without looking; raises `ConfigurationError` if one is no account id."""
+    """Return the accounts known without listing the store. Raises `ConfigurationError` if one is no account id."""
     for account in given:
         if not is_account_id(account):
             raise ConfigurationError(
@@ -227,10 +227,10 @@ def accounts_of(settings: RelayerSettings, given: Sequence[str]) -> list[str]:
 
 
 def read_secret(file: Path) -> bytes:
-    """Return the secret in a file that nobody else can read.
+    """Return the secret in a file, which only its owner may be able to read.
 
     Raises:
-        ConfigurationError: others can read it, or it holds none.
+        ConfigurationError: others can read the file, or it contains no secret.
     """
     try:
         path = file.expanduser()
@@ -248,10 +248,10 @@ def read_secret(file: Path) -> bytes:
 
 
 def text_of(file: str) -> str:
-    """Return what a file holds, or standard input for ``-``.
+    """Return the content of a file, or of standard input for ``-``.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        ConfigurationError: the file cannot be read.
     """
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
@@ -295,7 +295,7 @@ async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) 
 
     Example: memrelay repair --apply
     """
-    # Mend accounts first, if all namespaces are meant.
+    # Accounts are repaired before their namespaces, and only if no single namespace was named.
     catalogue = await read_catalogue(site.ports, site.known)
     mended = catalogue.mendable if apply and namespace is None else ()
     for account in mended:
@@ -450,9 +450,9 @@ async def backup(
 
 
 async def _again_and_again(once: Callable[[], Awaitable[tuple[Backup, Report]]], every: float) -> Report:
-    """Back up until SIGTERM or SIGINT: now, and so many seconds after each end; sooner again after one that failed.
+    """Back up repeatedly until SIGTERM or SIGINT: now, and ``every`` seconds after each end; earlier after a failure.
 
-    A setting that is wrong ends it: that does not get better by itself.
+    An invalid setting ends the loop, because a retry cannot fix it.
     """
     stop, made = stop_event(asyncio.get_running_loop()), 0
     while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Settings as options of a command: made from the model that holds them, so that no second list says what can be set."""
+"""Settings as options of a command, generated from the settings' models, so that options need no list of their own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from relayer.wire.amounts import show_bytes, show_seconds
 def settings_command(
     app: typer.Typer, *names: str, name: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a command that takes settings as options besides its own, and gets them as keyword arguments: None where not given.
+    """Add a command that takes settings as options, in addition to its own ones.
 
-    The settings' model needs the packages of the extra, so the options are made when the command is run or asked for help.
+    The command gets them as keyword arguments, None for settings that are not given. The settings' models need the packages of
+    the extra, so the options are created when the command is run or asked for help.
 
     Args:
-        app: gets the command.
-        names: the settings; without one, all that can be options.
-        name: of the command, if not the function's.
+        app: the application that the command is added to.
+        names: names of the settings; by default all that can be options.
+        name: name of the command, by default that of the function.
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -39,14 +40,14 @@ def settings_command(
 def deferred_command(
     app: typer.Typer, where: str, summary: str, *names: str, name: str | None = None
 ) -> None:
-    """Add a command that takes these settings besides its own options, and is imported when it is run or asked for help.
+    """Add a command like `settings_command`, whose function is imported only when it is run or asked for help.
 
     Args:
-        app: gets the command.
+        app: the application that the command is added to.
         where: module and function, as in ``package.module:function``.
-        summary: what the list of commands says, as the function's docstring does.
-        names: the settings.
-        name: of the command, if not the function's.
+        summary: the command's line in the list of commands, the same as the first line of the function's docstring.
+        names: names of the settings.
+        name: name of the command, by default that of the function.
     """
     module, _, function = where.partition(":")
     _add(app, name or function, summary, lambda: getattr(import_module(module), function), names)
@@ -60,7 +61,7 @@ def _add(
     names: Collection[str] | None,
 ) -> None:
     class Command(TyperCommand):
-        """The command as it is listed; parsing, help and running are those of the one that has the settings, too."""
+        """The command in the list of commands. Parsing, help and running are delegated to the command with the settings."""
 
         @cached_property
         def whole(self) -> Any:
@@ -76,7 +77,7 @@ def _add(
             return self.whole.invoke(ctx)
 
     def listed() -> None:
-        """Stand for the command in the list."""
+        """Represent the command in the list of commands."""
 
     app.command(name, help=summary, cls=Command)(listed)
 
@@ -90,13 +91,13 @@ def _command(command: Callable[..., None], names: Collection[str] | None) -> Any
 
 
 def _taking(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """Return ``command`` as a function of these parameters, which tells what keeps it from ending well."""
+    """Return ``command`` as a function with these parameters that reports its errors as `explained` does."""
 
     @explained()
     def run(**values: object) -> None:
         command(**values)
 
-    # What typer reads; a type checker knows no such attribute of a function.
+    # typer reads this attribute; it is set through `vars`, because type checkers do not know it.
     vars(run)["__signature__"] = inspect.Signature(parameters)
     return run
 
@@ -118,7 +119,7 @@ def _parameters(names: Collection[str] | None) -> Iterator[inspect.Parameter]:
                 metavar=metavar,
                 rich_help_panel=inspect.cleandoc(group.__doc__ or "").rstrip("."),
             )
-            # What has a unit is read where the setting is checked.
+            # Values with a unit are parsed when the settings are validated.
             kind = str if amount else _kind(field.annotation)
             yield inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
@@ -130,7 +131,7 @@ def _kind(annotation: Any) -> Any:
 
 
 def _choices(annotation: Any) -> str | None:
-    """Return the values of a setting that has a few."""
+    """Return the values of a setting that has a fixed set of them, for the help."""
     for part in (annotation, *get_args(annotation)):
         if get_origin(part) is Literal and len(get_args(part)) > 1:
             return "|".join(get_args(part))
@@ -138,7 +139,7 @@ def _choices(annotation: Any) -> str | None:
 
 
 def _default(value: Any, show: Callable[[Any], str]) -> str:
-    """Return what the help says of a default; nothing where the description says what happens without the setting."""
+    """Return the default value for the help; "" if the description explains what happens without the setting."""
     if value is None or value is False or value == ():
         return ""
     return f" Default: {show(value)}."

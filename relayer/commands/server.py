@@ -1,4 +1,4 @@
-"""What the commands do that need more than the base install; `relayer.cli` imports this when it is asked for."""
+"""The implementation of the commands that need more than the base installation; `relayer.cli` imports it when one is run."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _CREDENTIALS = (
 
 
 def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
-    """Run a relayer until it is told to stop; returns the exit code.
+    """Run a relayer until it is told to stop, and return the exit code.
 
     Raises:
-        relayer.errors.RelayerError: it cannot start.
+        relayer.errors.RelayerError: the relayer cannot start.
     """
     settings = load_settings(flags, os.environ)
     if settings.ready_file is not None:
@@ -61,14 +61,13 @@ def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
 
 
 def probe_store(flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Try what a store promises and print what it keeps, line by line as it is found, or as one document at the end.
+    """Test the guarantees that a store must give, and print the results, line by line or as one document at the end.
 
-    Returns the command's exit code: 0 when every promise is kept, 1 when one is broken, 3 when nothing can be said
-    because the store does not answer.
+    Returns the command's exit code: 0 if the store keeps every guarantee, 1 if it breaks one, 3 if it does not respond.
 
     Raises:
         ConfigurationError: a setting is wrong.
-        StoreMisconfigured: an operator must act before there is anything to try.
+        StoreMisconfigured: the store cannot be tested until an operator fixes its configuration.
     """
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
@@ -97,18 +96,19 @@ def probe_store(flags: Mapping[str, object], *, as_json: bool) -> int:
 
 
 def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
-    """Make a relayer key and a file of settings that every way of running it reads, and say what to do next. A key that is there stays.
+    """Create a relayer key and a file of settings, and print the next steps. An existing key is kept.
 
-    systemd (``EnvironmentFile=``), containers (``--env-file``) and shells (``set -a; . FILE``) agree on lines
-    ``NAME=value`` without quotes only as long as no value needs any; others are refused.
+    The settings file works for every way of running the relayer. systemd (``EnvironmentFile=``), containers (``--env-file``)
+    and shells (``set -a; . FILE``) agree on lines ``NAME=value`` only as long as no value needs quotes, so values that need
+    quotes are refused.
 
     Args:
-        folder: made if need be; without a bucket it is the data directory.
+        folder: directory for the files, created if needed; without a bucket it is also the data directory.
         flags: settings by name; None means the default.
-        say: prints what was done.
+        say: prints the result.
 
     Raises:
-        ConfigurationError: a setting is wrong, cannot be written without quotes, or the file is there already.
+        ConfigurationError: a setting is wrong or cannot be written without quotes, or the settings file exists already.
     """
     folder = folder.expanduser().absolute()
     key_file, file = generated_key_file(folder), folder / ENVIRONMENT_FILE
@@ -152,7 +152,7 @@ def _write_new(file: Path, text: str) -> None:
 
 
 def make_key(file: Path, say: Tell) -> None:
-    """Make a file with a new relayer key; raises `ConfigurationError` when there is a file or it cannot be written."""
+    """Create a file with a new relayer key. Raises `ConfigurationError` if the file exists or cannot be written."""
     if not make_key_file(file.expanduser()):
         raise ConfigurationError(f"{file} is there already: a relayer key is never replaced")
     say(
@@ -163,13 +163,13 @@ def make_key(file: Path, say: Tell) -> None:
 
 
 def print_sheet(flags: Mapping[str, object], say: Tell) -> None:
-    """Print the recovery sheet of the relayer key; raises `ConfigurationError` when there is none."""
+    """Print the recovery sheet of the relayer key. Raises `ConfigurationError` if there is no key."""
     sheet = RELAYER_SHEET.render(_key(flags))
     say({"sheet": sheet}, sheet)
 
 
 def check_sheet(flags: Mapping[str, object], sheet: str, say: Tell) -> None:
-    """Compare a sheet with the relayer key; raises `ConfigurationError` naming what does not fit."""
+    """Compare a sheet with the relayer key. Raises `ConfigurationError` with the difference if they do not match."""
     if _read_sheet(sheet) != _key(flags):
         raise ConfigurationError("the sheet is in order, but it is another relayer's")
     say({"in_order": True}, "the sheet holds this relayer's key")
@@ -183,7 +183,7 @@ def _read_sheet(sheet: str) -> bytes:
 
 
 def text_of_sheet(file: Path) -> str:
-    """Return what a file holds; raises `ConfigurationError` when it cannot be read."""
+    """Return the content of a file. Raises `ConfigurationError` if it cannot be read."""
     try:
         return read_sheet_file(file.expanduser())
     except OSError as error:
@@ -193,10 +193,10 @@ def text_of_sheet(file: Path) -> str:
 
 
 def recover_key(file: Path, sheet: str, say: Tell) -> None:
-    """Make a file of the relayer key from its sheet; a file that is there stays.
+    """Create the file of the relayer key from its recovery sheet. An existing file is kept.
 
     Raises:
-        ConfigurationError: naming the line of the sheet that is wrong; or a file with another key is there, or cannot be written.
+        ConfigurationError: a line of the sheet is wrong, or a file with another key exists, or the file cannot be written.
     """
     file = file.expanduser()
     key = _read_sheet(sheet)

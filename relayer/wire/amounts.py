@@ -1,4 +1,7 @@
-"""Spans of time and sizes as people write them, for commands and settings of both sides; a plain number goes on meaning what it meant."""
+"""Durations and sizes as people write them, for the commands and settings of relayer and plugin.
+
+A number without a unit keeps the meaning that it had before units were accepted.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ _SIZE: Final = re.compile(r"([0-9]{1,18}) ?(?:([kmgt])(i?b)?|b)?", re.IGNORECASE
 
 
 def parse_seconds(given: str, unit: str = "s") -> float:
-    """Return the seconds of a span such as 30s, 10m, 12h, 7d or 8w.
+    """Return the seconds of a duration such as 30s, 10m, 12h, 7d or 8w.
 
     Args:
-        given: what was written; a number without a unit is one of ``unit``.
+        given: the text; a number without a unit is in ``unit``.
         unit: ``s``, ``m``, ``h``, ``d`` or ``w``.
 
     Raises:
-        ValueError: saying how to write it.
+        ValueError: the text is no duration; the message says how to write one.
     """
     match = _SPAN.fullmatch(given.strip())
     if match is None:
@@ -31,7 +34,7 @@ def parse_bytes(given: str) -> int:
     """Return the bytes of a size: 512M and 512MiB are 512 x 1024 x 1024, 512MB is 512,000,000.
 
     Raises:
-        ValueError: saying how to write it.
+        ValueError: the text is no size; the message says how to write one.
     """
     match = _SIZE.fullmatch(given.strip())
     if match is None:
@@ -42,7 +45,7 @@ def parse_bytes(given: str) -> int:
 
 
 def show_seconds(seconds: float) -> str:
-    """Write a span as `parse_seconds` reads it, in the largest unit that it is whole in."""
+    """Format a duration as `parse_seconds` reads it, in the largest unit of which it is a whole multiple."""
     if not seconds or seconds != int(seconds):
         return f"{seconds:g}"
     unit, size = next(one for one in reversed(_SECONDS.items()) if int(seconds) % one[1] == 0)
@@ -50,6 +53,6 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_bytes(size: int) -> str:
-    """Write a size as `parse_bytes` reads it, in the largest unit that it is whole in."""
+    """Format a size as `parse_bytes` reads it, in the largest unit of which it is a whole multiple."""
     power = max((n for n in range(len(_POWERS) + 1) if size and size % 1024**n == 0), default=0)
     return f"{size // 1024**power}{('', *_POWERS.upper())[power]}"

@@ -1,9 +1,9 @@
 """Canonical encodings: length-prefixed fields, base64url and ULIDs.
 
-``lp(a, b, ...)`` is, for each field, its length as eight big-endian bytes followed by its content; everything that is
-signed, derived or sealed as context has this form. Content of bytes is the bytes; of a string, its NFC form in UTF-8; of
-an integer, eight big-endian bytes; of a list, ``lp`` of its items. Two different sequences of fields never encode alike,
-which JSON cannot promise.
+``lp(a, b, ...)`` encodes each field as its length, in eight big-endian bytes, followed by its content. Everything that is
+signed, derived from, or used as the context of a seal has this form. The content of bytes is the bytes; of a string, its
+NFC form in UTF-8; of an integer, eight big-endian bytes; of a list, ``lp`` of its items. Two different sequences of fields
+never have the same encoding, which JSON cannot guarantee.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Field = bytes | str | int | Sequence["Field"]
 _MAX_INTEGER = 2**64 - 1
 
 
-# Most fields are short, and every request and every seal has some.
+# Lengths below this are looked up in a table. Most fields are short, and every request and every seal has some.
 _SMALL = 256
 _SIZES = tuple(size.to_bytes(8, "big") for size in range(_SMALL))
 
@@ -33,7 +33,7 @@ def lp(*fields: Field) -> bytes:
     """
     parts: list[bytes] = []
     for field in fields:
-        # Most are bytes or plain text, and need no call: every write encodes some eighty of them.
+        # Most fields are bytes or ASCII text, and are encoded without a call: every write encodes some eighty of them.
         if type(field) is bytes:
             content = field
         elif type(field) is str and field.isascii():
@@ -65,7 +65,7 @@ def _content(field: Field) -> bytes:
 
 
 class Reader:
-    """Reads the fields of one ``lp`` value in order; every irregularity is `Malformed`."""
+    """Reads the fields of one ``lp`` value in order. Any deviation from the encoding raises `Malformed`."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -109,11 +109,11 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """Whether everything was read."""
+        """Return whether everything was read."""
         return self._at == len(self._data)
 
     def end(self) -> None:
-        """Require that everything was read."""
+        """Raise `Malformed` unless everything was read."""
         if not self.done:
             raise Malformed("bytes follow the last field")
 
@@ -124,21 +124,21 @@ _PLAIN = bytes.maketrans(b"-_", b"+/")
 
 
 def encode(data: bytes) -> str:
-    """Encode bytes."""
+    """Encode bytes as base64url without padding."""
     return binascii.b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode("ascii")
 
 
 def decode(text: str) -> bytes:
-    """Decode text.
+    """Decode base64url without padding.
 
     Raises:
-        Malformed: other characters, padding, or unused bits that are not zero.
+        Malformed: the text has other characters, padding, or unused bits that are not zero.
     """
     try:
         data = binascii.a2b_base64(text.encode("ascii").translate(_PLAIN) + b"=" * (-len(text) % 4))
     except (binascii.Error, ValueError) as error:
         raise _not_canonical(text, "not base64url") from error
-    # This alone decides; every request has several to decode.
+    # This comparison alone decides whether the text is canonical. It is cheap, because every request has several to decode.
     if encode(data) != text:
         raise _not_canonical(text, "not the canonical base64url of its value")
     return data
@@ -150,35 +150,35 @@ def _not_canonical(text: str, otherwise: str) -> Malformed:
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]
-# Python reads base 32 in the alphabet 0-9a-v; what is no character of ours becomes one that it refuses.
+# Python reads base 32 in the alphabet 0-9a-v. Characters outside of Crockford's alphabet become "!", which it refuses.
 _DIGITS = dict.fromkeys(range(128), "!") | str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")
 _LENGTH = 26
 _MAX_TIME = 2**48 - 1
 
 
 def make(now_ms: int, random: bytes) -> bytes:
-    """Make a ULID from a time in ms and ten random bytes."""
+    """Create a ULID from a time in ms and ten random bytes."""
     if len(random) != 10:
         raise Malformed("a ULID needs ten random bytes")
     return min(max(now_ms, 0), _MAX_TIME).to_bytes(6, "big") + random
 
 
 def render(ulid: bytes) -> str:
-    """Render 16 bytes as 26 characters."""
+    """Format the 16 bytes of a ULID as 26 characters."""
     number = int.from_bytes(ulid, "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def parse(text: str) -> bytes:
-    """Parse 26 lower-case characters.
+    """Parse a ULID of 26 lower-case characters.
 
     Raises:
-        Malformed: wrong length, alphabet, or a value above 128 bits.
+        Malformed: the length or the alphabet is wrong, or the value is above 128 bits.
     """
     if len(text) != _LENGTH:
         raise Malformed("an id has 26 characters")
     try:
-        # Other scripts have digits that Python would read, too.
+        # Python would also read digits of other scripts, so only ASCII is parsed.
         number = int(text.translate(_DIGITS), 32) if text.isascii() else -1
     except ValueError:
         number = -1

@@ -1,8 +1,9 @@
-"""How a command of either side begins and ends: its streams, an interrupt, a mistake in what was typed, what cannot be printed.
+"""The frame that all commands of relayer and plugin run in: standard streams, interrupts, usage errors and unwritable output.
 
-A command that cannot do what it was asked for says so in one sentence on standard error. With ``--json`` the same stands as a document on
-standard output as well, unless the command has answered with one: ``{"error": {"code", "message", "fix", "exit_code"}}``. What goes on
-until it is stopped answers with a line of JSON for each thing that happens; an error is such a line, too.
+A command that fails prints one sentence on standard error. With ``--json`` it prints the error as a document on standard
+output as well, unless it has printed its result already: ``{"error": {"code", "message", "fix", "exit_code"}}``. A command
+that runs until it is stopped prints one line of JSON for each event, and an error is such a line, too. `application`
+creates a program, `run_program` runs it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 DEFECT: Final = 70  # EX_SOFTWARE of sysexits.h
-STOPPED: Final = 130  # as shells say it of SIGINT
+STOPPED: Final = 130  # the exit code that shells use for SIGINT
 _KINDS: Final = {FAILED: "failed", USAGE: "usage", UNREACHABLE: "unreachable", STOPPED: "stopped"}
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 _STANDARD_ERROR: Final = 2
 _INSTALLED: Final = Path(__file__).parents[2]
-# What typer raises of a mistake in the words of a command: `typer.BadParameter` is one of them.
+# The base class of what typer raises for usage errors, `typer.BadParameter` among them; typer does not export it.
 _Mistake: Final = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 
@@ -46,7 +47,7 @@ JsonOption = Annotated[
 
 @dataclass
 class _Command:
-    """The command that runs: the program's name, and whether a document is asked for and was printed, or lines are."""
+    """The running command: its program's name, whether JSON was requested and printed, and whether JSON is printed in lines."""
 
     program: str
     as_json: bool = False
@@ -59,7 +60,7 @@ _running: ContextVar[_Command] = ContextVar("_running")
 
 
 def answer(document: object) -> None:
-    """Print a command's one document; in a terminal that is not UTF-8, with other letters escaped."""
+    """Print a command's JSON document. Letters outside ASCII are escaped if the terminal is not UTF-8."""
     running = _running.get(None)
     in_lines = running is not None and running.in_lines
     if running is not None:
@@ -69,14 +70,14 @@ def answer(document: object) -> None:
 
 
 def answer_in_lines() -> None:
-    """Let every document of this command be a line, as of one that goes on until it is stopped."""
+    """Print every JSON document of this command on one line from now on, for a command that runs until it is stopped."""
     running = _running.get(None)
     if running is not None:
         running.in_lines = True
 
 
 def tell(document: object, *lines: str, as_json: bool) -> None:
-    """Print what a command did, in the form that was asked for: a document, or lines for people."""
+    """Print the result of a command in the requested form: a JSON document, or lines for people."""
     if as_json:
         answer(document)
         return
@@ -85,7 +86,7 @@ def tell(document: object, *lines: str, as_json: bool) -> None:
 
 
 def complain(sentence: str, fix: str = "") -> None:
-    """Print what is wrong, and what to do, on standard error."""
+    """Print an error, and how to fix it, on standard error."""
     running = _running.get(None)
     if running is not None:
         running.complained = True
@@ -95,13 +96,13 @@ def complain(sentence: str, fix: str = "") -> None:
 
 
 def fail(code: int, sentence: str, fix: str = "", *, kind: str = "") -> NoReturn:
-    """End the command.
+    """Print an error and end the command.
 
     Args:
         code: the exit code.
-        sentence: what is wrong, without a secret or a text.
-        fix: what to do about it.
-        kind: what programs call it; by the exit code, unless it has a name of its own.
+        sentence: what is wrong, without any secret or memory text.
+        fix: how to fix it.
+        kind: the error code for programs; by default it follows from the exit code.
     """
     complain(sentence, fix)
     running = _running.get(None)
@@ -120,7 +121,7 @@ def fail(code: int, sentence: str, fix: str = "", *, kind: str = "") -> NoReturn
 
 
 class _Program(TyperGroup):
-    """A program's commands; see `application`."""
+    """The commands of a program; see `application`."""
 
     program = "memrelay"
 
@@ -133,8 +134,8 @@ class _Program(TyperGroup):
         windows_expand_args: bool = True,  # noqa: FBT001, FBT002 - typer's
         **extra: Any,
     ) -> Any:
-        """Run a command to its end, which is that of the process where it stands alone."""
-        del prog_name  # as a module's, it would be another one
+        """Run a command and return its exit code, or exit the process with it if in standalone mode."""
+        del prog_name  # a program that is run as a module would show the module's name
         typed = list(sys.argv[1:] if args is None else args)
         own = typed[: typed.index("--")] if "--" in typed else typed
         token = _running.set(_Command(self.program, as_json="--json" in own))
@@ -156,7 +157,7 @@ class _Program(TyperGroup):
         return code
 
     def _ended(self, run: Callable[[], Any]) -> int:
-        """Return the exit code of what runs."""
+        """Call ``run`` and return the exit code."""
         try:
             try:
                 code = run()
@@ -165,7 +166,7 @@ class _Program(TyperGroup):
                     fail(STOPPED, "stopped")
             except _Mistake as error:
                 if type(error).__name__ == "NoArgsIsHelpError":
-                    return USAGE  # it has printed the help
+                    return USAGE  # typer has printed the help already
                 _tell_of_a_mistake(error)
             except OSError as error:
                 if error.errno in _UNWRITABLE:
@@ -191,13 +192,13 @@ class _Program(TyperGroup):
 def span(
     option: str, unit: str = "s", *, least: float = 0, most: float = math.inf
 ) -> Callable[[object], float]:
-    """Return what reads an option that is a span of time, as `relayer.wire.amounts.parse_seconds`.
+    """Return a parser for an option that is a duration, see `relayer.wire.amounts.parse_seconds`.
 
     Args:
-        option: its name, for whoever mistypes it.
-        unit: of a number alone, and of what is returned.
-        least: in that unit.
-        most: likewise.
+        option: name of the option, for error messages.
+        unit: unit of a number without one, and of the returned value.
+        least: minimum, in that unit.
+        most: maximum, in that unit.
     """
 
     def read(given: object) -> float:
@@ -214,12 +215,12 @@ def span(
 
 
 def application(program: str, version: Callable[[], str], **options: Any) -> typer.Typer:
-    """Return an empty program: it explains itself by ``-h``, says its version, completes, and ends with one sentence.
+    """Return a program without commands, with ``-h``, ``--version``, shell completion and one-sentence errors.
 
     Args:
-        program: as it is typed.
-        version: gives its version, when it is asked for.
-        options: as `typer.Typer` takes them.
+        program: name of the program, as it is typed.
+        version: returns the version; called only when it is requested.
+        options: passed on to `typer.Typer`.
     """
 
     class Program(_Program):
@@ -257,9 +258,10 @@ def application(program: str, version: Callable[[], str], **options: Any) -> typ
 
 
 def run_program(load: Callable[[], typer.Typer]) -> None:
-    """Load a program and run the command that was typed, in a process of its own; the process ends with the command.
+    """Load a program, run the command that was typed, and end the process with its exit code.
 
-    An interrupt ends it in one line while the command runs. Before, and after, it ends by the signal, which its caller has asked for.
+    While the command runs, an interrupt ends it with one line of output. Before and after, an interrupt ends the process
+    by its signal, which is what the calling process expects.
     """
     _open_standard_streams()
     app = load()
@@ -272,7 +274,7 @@ def run_program(load: Callable[[], typer.Typer]) -> None:
             _let_interrupts_end_the_process()
     except KeyboardInterrupt:
         sys.exit(STOPPED)
-    except Exception as error:  # noqa: BLE001 - a person is told where, and never what: it could be a secret
+    except Exception as error:  # noqa: BLE001 - the text of the error is not printed, because it may contain a secret
         _let_interrupts_end_the_process()
         _tell_of_a_defect(error)
         sys.exit(DEFECT)
@@ -281,7 +283,7 @@ def run_program(load: Callable[[], typer.Typer]) -> None:
 def _tell_of_a_mistake(error: Any) -> NoReturn:
     context = error.ctx
     fix = f"see: {context.command_path} -h" if context is not None else ""
-    # A list of what is possible is several lines; one sentence is asked for.
+    # The message may list the accepted values on several lines, but an error must be one sentence.
     sentence = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
     fail(error.exit_code, sentence, fix)
 
@@ -299,13 +301,13 @@ def _tell_of_a_defect(error: Exception) -> None:
 
 
 def _let_interrupts_end_the_process() -> None:
-    # Where they are ignored, as in a shell's background, they stay so.
+    # If the caller ignores interrupts, as a shell does for background jobs, they stay ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _drop_output() -> None:
-    """Have what could not be printed go nowhere, so that the interpreter does not complain of it at its end."""
+    """Redirect standard output to the null device, so that the interpreter does not report unwritten output when it exits."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -313,9 +315,9 @@ def _drop_output() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Give a process that was started without standard streams something in their place, and let no letter stop them.
+    """Open the null device in place of missing standard streams, and let streams replace or escape what they cannot encode.
 
-    The next things that a process without them opens, a store's files among them, would be taken for its input and output.
+    Without them, the next files that the process opens, files of the store among them, would become its input and output.
     """
     descriptor = os.open(os.devnull, os.O_RDWR)
     while descriptor <= _STANDARD_ERROR:

@@ -1,4 +1,4 @@
-"""How many connections a server has, how long a request head may take, and which connection ends for a new one."""
+"""Limits for the connections of a server: how many there are, how long a request head may take, and which one is closed first."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# A store takes up to some sixty files at once, models, logs and what is read at the start some dozens.
+# The store opens up to some sixty files at once; models, logs and files that are read at startup add some dozens.
 _RESERVED_FILES = 192
 
 
 def connections_within_files(most: int) -> int:
-    """Return how many connections there may be, ``most`` at most, so that the process can open other files, too."""
+    """Return the number of connections, at most ``most``, that leaves enough file descriptors for other files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if soft == resource.RLIM_INFINITY else min(most, soft - min(_RESERVED_FILES, soft // 2))
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds of one process.
+    """Limits of one process.
 
     Attributes:
-        most: connections at once.
-        per_address: of one peer address; 0: any number.
-        head_seconds: from the first byte of a request, or the connection's beginning, to the end of its head.
-        answer_seconds: how long the peer may take next to nothing of an answer.
+        most: maximum number of open connections.
+        per_address: maximum number of open connections of one peer address; 0 for no limit.
+        head_seconds: maximum seconds from the first byte of a request, or from the opening of the connection, to the end of
+            the request head.
+        answer_seconds: maximum seconds in which the peer may read next to nothing of a response.
     """
 
     most: int = 1024
@@ -44,16 +45,16 @@ class _State:
 
 
 class Connections:
-    """The connections of one process, of a relayer or an MCP server. Times are monotonic, in seconds.
+    """The open connections of one process, of a relayer or an MCP server. Times are monotonic, in seconds.
 
-    Tell it of each connection that opens, of each request head that is whole, of each answer that was sent. Where there are too many,
-    one that was never accepted ends first, then one that is idle, then one of the account that has the most.
+    The server reports each opened connection, each complete request head and each response that was sent. If there are too many
+    connections, one that never sent an accepted request is closed first, then an idle one, then one of the account with the most.
     """
 
     def __init__(self, limits: ConnectionLimits | None = None) -> None:
         self.limits = limits or ConnectionLimits()
         self.ended = 0
-        # In the order of their last use, the latest last.
+        # Ordered by last use, the most recent one last.
         self._open: OrderedDict[object, _State] = OrderedDict()
         self._of: Counter[str] = Counter()
 
@@ -61,12 +62,12 @@ class Connections:
         return len(self._open)
 
     def enter(self, connection: object, end: Callable[[], None], address: str, now: float) -> bool:
-        """Count a new connection, ending another one if need be; False when none can go for it.
+        """Register a new connection, and close another one if needed. Return False if none can be closed for it.
 
         Args:
-            connection: names it.
-            end: breaks it off.
-            address: of the peer.
+            connection: identifies the connection.
+            end: aborts the connection.
+            address: address of the peer.
             now: the time.
         """
         if self.limits.per_address and self._of[address] >= self.limits.per_address:
@@ -79,7 +80,7 @@ class Connections:
         return room
 
     def leave(self, connection: object) -> None:
-        """Forget a connection that is over; also twice."""
+        """Remove a closed connection. Calling this twice is harmless."""
         state = self._open.pop(connection, None)
         if state is not None:
             self._of[state.address] -= 1
@@ -87,32 +88,32 @@ class Connections:
                 del self._of[state.address]
 
     def heard(self, connection: object, now: float) -> None:
-        """Note bytes of a peer; between two requests they begin a head, which must end in time."""
+        """Record that the peer sent bytes. Between two requests they start a request head, which must be complete in time."""
         state = self._open.get(connection)
         if state is not None and state.due is None and not state.busy:
             state.due = now + self.limits.head_seconds
 
     def asked(self, connection: object) -> None:
-        """Note that a head is whole, and its request being answered."""
+        """Record that a request head is complete and its request is being answered."""
         state = self._open.get(connection)
         if state is not None:
             state.due, state.busy = None, True
 
     def accepted(self, connection: object, account: str) -> None:
-        """Note that its request was let in."""
+        """Record that the request of a connection was accepted for an account."""
         state = self._open.get(connection)
         if state is not None:
             state.account = account
 
     def answered(self, connection: object) -> None:
-        """Note that the answer was sent: the connection waits for the next request."""
+        """Record that the response was sent, so that the connection is idle until the next request."""
         state = self._open.get(connection)
         if state is not None:
             state.busy = False
             self._open.move_to_end(connection)
 
     def end_late(self, now: float) -> None:
-        """End the connections whose head does not come."""
+        """Close the connections whose request head is overdue."""
         for connection, state in list(self._open.items()):
             if state.due is not None and state.due <= now:
                 self._end(connection)

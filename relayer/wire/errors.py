@@ -1,10 +1,10 @@
 """Errors of the shared layer.
 
 WireError
-├─ Malformed          bytes that are not what their format says
+├─ Malformed          bytes that do not follow their format
 ├─ InvalidName        a name that has no normal form, or is not in it
 ├─ InvalidSecret      a secret that is not 32 bytes
-├─ UnsealError        every failure of opening a sealed thing, on purpose one and the same
+├─ UnsealError        any failure to open a sealed object; deliberately the same for every cause
 └─ NotAccepted        a certificate, sealed key or signature that breaks a rule; ``rule`` names it for the log
 """
 
@@ -16,7 +16,7 @@ class WireError(Exception):
 
 
 class Malformed(WireError):
-    """Raised when bytes are not what their format says."""
+    """Raised when bytes do not follow their format."""
 
 
 class InvalidName(WireError):
@@ -24,11 +24,11 @@ class InvalidName(WireError):
 
 
 class InvalidSecret(WireError):
-    """Raised when a secret is not 32 bytes in hex or base64; never shows the value."""
+    """Raised when a secret is not 32 bytes in hex or base64. The message never shows the value."""
 
 
 class UnsealError(WireError):
-    """Raised when a sealed thing does not open; says no more, so that it tells an attacker nothing."""
+    """Raised when a sealed object does not open. It gives no cause, so that it tells an attacker nothing."""
 
     def __init__(self) -> None:
         super().__init__("this object does not open with this key in this place")
@@ -38,8 +38,8 @@ class NotAccepted(WireError):
     """Raised when a certificate, sealed key or signature breaks a rule.
 
     Attributes:
-        rule: stable name of the broken rule, for logs and tests; answers to strangers do not carry it
-            unless it follows from the request alone.
+        rule: stable name of the broken rule, for logs and tests. Responses to clients that are not authenticated do not
+            contain it unless it follows from the request alone.
     """
 
     def __init__(self, rule: str) -> None:

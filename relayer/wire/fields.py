@@ -1,6 +1,6 @@
-"""Field types of the API's schemas: times, vectors, texts, ids, with one way to say what is wrong with them.
+"""Field types of the API's schemas: times, vectors, texts and ids, with uniform messages for invalid values.
 
-Messages name the rule and never the value: a message ends up in logs and terminals, a memory must not.
+A message names the rule and never the value, because messages end up in logs and terminals, and memories must not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SPACE: Final = re.compile(r"\s+")
 # canonical reordering of a long run of marks takes quadratic time.
 _MOST_MARKS: Final = 30
 _TOO_MANY_MARKS: Final = re.compile(rb"[^\0]{%d,}" % (_MOST_MARKS + 1))
-# active-memory's words for "nothing to say" (AM-11).
+# Answers of active-memory's model that mean "nothing to say" (AM-11).
 _NO_RECALL: Final = frozenset(
     {
         "", "none", "no_reply", "no reply", "nothing useful", "no relevant memory", "no relevant memories", "timeout",
@@ -56,14 +56,14 @@ def remove_invisible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Turn a text into one visible line: white space runs become one space, invisible and control characters go."""
+    """Convert a text to one visible line: white space runs become one space, invisible and control characters are removed."""
     if text.isascii() and text.isprintable() and "  " not in text:
-        return text.strip()  # as most are
+        return text.strip()  # a fast path: most texts need no more
     return _SPACE.sub(" ", _CONTROL.sub(" ", remove_invisible(text))).strip()
 
 
 def stream_safe(text: str) -> str:
-    """Drop combining marks beyond the thirtieth of a run, so that normalising takes linear time."""
+    """Drop combining marks beyond the thirtieth of a run, so that normalisation takes linear time."""
     if text.isascii():
         return text
     kept, at = [], 0
@@ -74,7 +74,7 @@ def stream_safe(text: str) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """Cut to at most ``limit`` characters, at a word's end when one lies in the last third."""
+    """Cut a text to at most ``limit`` characters, at the end of a word if one ends in the last third."""
     if len(text) <= limit:
         return text
     head = text[:limit]
@@ -86,18 +86,18 @@ def clip(text: str, limit: int) -> str:
 
 
 def is_no_recall(answer: str) -> bool:
-    """Tell whether a model's answer says that there is nothing to recall."""
+    """Return whether a model's answer says that there is nothing to recall."""
     return one_line(answer).strip("\"'`.*").casefold() in _NO_RECALL
 
 
 class Request(BaseModel):
-    """What a client sends."""
+    """Base class of the schemas that a client sends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Answer(BaseModel):
-    """What the relayer answers."""
+    """Base class of the schemas that the relayer sends."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
@@ -115,7 +115,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp", "Mn"})
 
 
 def parse_time(value: object) -> int:
-    """Parse RFC 3339 with an offset into ms since the epoch; an int counts as ms already parsed."""
+    """Parse RFC 3339 with an offset into ms since the epoch; an int is taken as ms that were parsed already."""
     if isinstance(value, int) and not isinstance(value, bool):
         if not _FIRST_MS <= value < _LAST_MS:
             raise ValueError(_OUTSIDE)
@@ -182,7 +182,10 @@ def _pack(values: list[Any]) -> bytes:
 
 
 def at_most(count: int) -> BeforeValidator:
-    """Refuse a longer list before any of its items is looked at: a million bad items are a million errors to collect."""
+    """Return a validator that refuses a list of more than ``count`` items before it validates any item.
+
+    A million invalid items would otherwise give a million errors to collect.
+    """
 
     def check(value: object) -> object:
         if isinstance(value, list | tuple) and len(value) > count:
@@ -198,9 +201,9 @@ def _refuse_empty(value: object) -> object:
     return value
 
 
-# A schema's own minimum counts the items that are left: beside each bad one it would report an empty list as well.
+# A schema's own minimum counts only the valid items, so it would report an empty list in addition to each invalid item.
 NOT_EMPTY = (BeforeValidator(_refuse_empty), Field(json_schema_extra={"minItems": 1}))
-"""Refuses an empty list, and nothing else; unpacked into the annotation of a tuple."""
+"""Refuses an empty list, and nothing else. Unpack it into the annotation of a tuple."""
 
 
 def _check_size(value: str) -> str:
@@ -279,22 +282,23 @@ KindName = Literal[
 ]
 AudienceName = Literal["agent", "direct", "group"]
 PlaceName = Annotated[str, StringConstraints(pattern=r"^[!-+.-~-]{0,200}$")]
-"""A chat, or a person, by platform and id: ``telegram:-100123``; "" where there is none or it is not known."""
+"""The platform and id of a chat or a person, ``telegram:-100123``; "" if there is none or it is not known."""
 AUDIENCE_PATTERN = "agent|(direct|group)(:[!-+.-~-]{0,200})?|group@[!-+.-~-]{0,200}"
 AudienceFilter = Annotated[str, StringConstraints(pattern=f"^({AUDIENCE_PATTERN})$")]
-"""Memories of one audience: all of them, those of one place, or those that one person said in any group.
+"""A filter for the memories of one audience: all of them, those of one place, or those of one person in any group.
 
-``group`` is every group, ``group:telegram:-100123`` one of them, ``group:`` those without a place, and ``group@telegram:777`` what the
-sender ``telegram:777`` said in groups. ``group@`` is what names neither a sender nor a speaker, ``group@?`` what names a speaker alone.
+``group`` matches every group, ``group:telegram:-100123`` one of them, ``group:`` memories without a place, and
+``group@telegram:777`` what the sender ``telegram:777`` said in groups. ``group@`` matches memories that name neither a
+sender nor a speaker, and ``group@?`` those that name a speaker but no sender.
 """
 MAX_AUDIENCES = 64
 Audiences = Annotated[tuple[AudienceFilter, ...], Field(max_length=MAX_AUDIENCES), at_most(MAX_AUDIENCES)]
 NOBODY_KNOWN = "?"
-"""The sender of words that a person said and the host did not say who."""
+"""The sender of text that a person wrote, if the host did not say which person."""
 
 
 def audience_filters(audience: str, place: str, sender: str, speaker: str) -> tuple[str, ...]:
-    """Return every `AudienceFilter` that a memory passes."""
+    """Return every `AudienceFilter` that matches a memory."""
     if audience == "agent":
         return (audience,)
     in_place = f"{audience}:{place}"
@@ -307,7 +311,7 @@ TrustName = Literal["user", "imported", "assistant", "tool"]
 RoleName = Literal["user", "assistant", "tool", "system"]
 SpokenRole = Literal["user", "assistant"]
 SPOKEN_ROLES: frozenset[str] = frozenset(get_args(SpokenRole))
-"""Whose words are a conversation: what tools and systems say is not."""
+"""The roles whose messages are conversation, in contrast to those of tools and systems."""
 StandingName = Literal["live", "superseded", "forgotten"]
 
 

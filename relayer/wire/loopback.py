@@ -1,4 +1,7 @@
-"""Hosts: whether one is this machine, so that what goes there never leaves it and may go in the clear; how URLs write them."""
+"""Host names and addresses: recognise this machine's loopback, and write a host as a URL does.
+
+Requests to a loopback address never leave the machine, so they may be sent without encryption.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, as a URL or a socket names it, is this machine's loopback address.
+    """Return whether a host, as a URL or a socket gives it, is this machine's loopback address.
 
-    Addresses count in their full form alone (``127.0.0.0/8``, ``::1``, the one mapped into the other), names as RFC 6761
-    (6.3) reserves them. What some resolvers read as an address and others as a name, ``127.1`` or ``0x7f000001``, does not.
+    Addresses count only in their full form (``127.0.0.0/8``, ``::1``, and IPv4-mapped IPv6 addresses), names as RFC 6761
+    (6.3) reserves them. Forms that some resolvers read as an address and others as a name, ``127.1`` or ``0x7f000001``, do
+    not count.
     """
     if ":" in host and host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -1,4 +1,4 @@
-"""Requests and answers about memories: remembered, captured, recalled, shown, listed, changed, forgotten and erased."""
+"""Request and response schemas of the routes that capture, recall, list, change, forget and erase memories."""
 
 from __future__ import annotations
 
@@ -492,7 +492,7 @@ class Selection(Request):
 
     @property
     def filters(self) -> set[str]:
-        """The names of the filters that are given; an empty list and null filter nothing."""
+        """Return the names of the filters that are given; an empty list and null filter nothing."""
         return {name for name in Selection.model_fields if getattr(self, name) not in (None, ())}
 
 

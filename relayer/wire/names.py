@@ -1,8 +1,8 @@
 """Names of agents, scopes and namespaces, in one normal form.
 
-A host may name an agent anything. `normalise` runs once, in the plugin; the relayer only checks `is_normal`. A name
-that is not plain becomes ``_h_<slug>_<sha256>``, which no plain name can be mistaken for: a plain name has at most 64
-characters, a hashed one at least 68.
+A host may name an agent anything. `normalise` runs once, in the plugin; the relayer only checks `is_normal`. A name with
+other characters, or a longer one, becomes ``_h_<slug>_<sha256>``. It cannot be confused with a name that was kept as it
+is, because that has at most 64 characters and a hashed one at least 68.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 def normalise(name: str) -> str:
     """Return the normal form of a name given by a host or a person.
 
-    NFKC, trimmed, lower case; kept when it matches ``[a-z0-9_-]{1,64}``, otherwise hashed.
+    The name is converted to NFKC, trimmed and put in lower case. It is kept if it then matches ``[a-z0-9_-]{1,64}``, and
+    hashed otherwise.
 
     Raises:
-        InvalidName: empty after trimming, longer than 1,024 characters, or not valid Unicode.
+        InvalidName: the name is empty after trimming, longer than 1,024 characters, or not valid Unicode.
     """
     if len(name) > MAX_NAME:
         raise InvalidName(f"a name has at most {MAX_NAME} characters; this one has {len(name)}")
@@ -37,10 +38,12 @@ def normalise(name: str) -> str:
 
 
 def hashed(folded: str) -> str:
-    """Return the hashed form of a folded name, also of a plain one, to which `normalise` never gives it.
+    """Return the hashed form of a name that is NFKC and lower case already.
+
+    A name that `normalise` would keep as it is can be hashed here, too.
 
     Raises:
-        InvalidName: not valid Unicode.
+        InvalidName: the name is not valid Unicode.
     """
     try:
         digest = hashlib.sha256(folded.encode()).hexdigest()
@@ -50,12 +53,12 @@ def hashed(folded: str) -> str:
 
 
 def is_hashed(name: str) -> bool:
-    """Whether a name, in whatever case, has the form that stands for another name."""
+    """Return whether a name, in upper or lower case, has the hashed form."""
     return bool(_HASHED.match(name.strip().lower()))
 
 
 def as_shown(name: str) -> str:
-    """Return the normal form of a name that may be one already, as people and models repeat what they were shown.
+    """Return the normal form of a name that may be in normal form already: people and models repeat names as they saw them.
 
     Raises:
         InvalidName: as `normalise`.
@@ -64,7 +67,7 @@ def as_shown(name: str) -> str:
 
 
 def is_normal(name: str) -> bool:
-    """Whether a name is in normal form."""
+    """Return whether a name is in normal form."""
     return bool(_PLAIN.match(name) or _HASHED.match(name))
 
 
@@ -72,7 +75,7 @@ def namespace(*parts: str) -> str:
     """Join names into a namespace: ``researcher``, ``researcher/sender-42``, ``shared/team``.
 
     Raises:
-        InvalidName: as `normalise`, or not one to four parts.
+        InvalidName: as `normalise`, or there are not one to four parts.
     """
     if not 1 <= len(parts) <= _MAX_SEGMENTS:
         raise InvalidName(f"a namespace has one to {_MAX_SEGMENTS} parts")
@@ -80,6 +83,6 @@ def namespace(*parts: str) -> str:
 
 
 def is_normal_namespace(text: str) -> bool:
-    """Whether a namespace is one to four normal names joined by ``/``."""
+    """Return whether a namespace is one to four normal names joined by ``/``."""
     parts = text.split("/", _MAX_SEGMENTS)
     return len(parts) <= _MAX_SEGMENTS and all(is_normal(part) for part in parts)

@@ -1,11 +1,11 @@
-"""A long text cut where it may be cut: behind a paragraph, a line, a sentence or a word, in any script."""
+"""Split a long text into passages that end after a paragraph, a line, a sentence or a word, in any script."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-# Behind these a passage ends, the best first, if one of them is in the last quarter of what it may hold.
+# A passage ends after one of these, tried in this order, if it occurs in the last quarter of the passage's size.
 _ENDS = tuple(
     re.compile(end)
     for end in (
@@ -18,11 +18,11 @@ _ENDS = tuple(
 
 
 def cut(text: str, size: int) -> Iterator[tuple[int, int]]:
-    """Yield where each passage of a text begins and ends, in characters, without gaps.
+    """Yield the start and end of each passage of a text, in characters, without gaps.
 
     Args:
-        text: any.
-        size: of a passage, in bytes of UTF-8, at least 4; all but the last are three quarters full.
+        text: the text to split.
+        size: maximum size of a passage, in bytes of UTF-8, at least 4; all but the last are at least three quarters full.
     """
     start = 0
     while start < len(text):
@@ -32,7 +32,7 @@ def cut(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def passage_end(text: str, start: int, size: int) -> int:
-    """Return where the passage ends that begins there, see `cut`."""
+    """Return the end of the passage that starts at ``start``, in characters; see `cut`."""
     window = text[start : start + size].encode()[:size].decode(errors="ignore")
     if start + len(window) == len(text):
         return len(text)

@@ -1,7 +1,7 @@
-"""Questions for a language model that the gateway asks: its host's own, for what the relayer has none for.
+"""Prompts that the gateway passes to its host's language model because the relayer has none for the job.
 
-The relayer stays the one who knows what to ask and whether an answer is proved; a gateway only carries both. A question has
-a ``ticket``: an answer counts for the question that it was given to, and for no other.
+The relayer writes each prompt and verifies each response; a gateway only carries them. A prompt has a ``ticket``, and a
+response counts only for the prompt with the same ticket.
 """
 
 from __future__ import annotations

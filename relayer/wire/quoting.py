@@ -1,8 +1,9 @@
-"""The text of a memory as a language model may read it: on one line, with no markup that takes effect.
+"""Quote the text of a memory for a language model: on one line, with all markup escaped.
 
-A memory is a way into a prompt for anyone who could write one. Escaping takes the meaning from tags, chat templates, Markdown images and
-links (an image is fetched, with whatever its address carries, as soon as a client renders it). Nothing takes the meaning from words, so
-texts in the best-known forms of an order are left out as well; the frame around the rest says what it is.
+Anyone who can write a memory can write into prompts. Escaping disables tags, chat templates, Markdown images and links. An
+image matters because a client fetches its URL, with whatever data the URL carries, as soon as it renders the image. Escaping
+cannot disable words, so texts that look like one of the best-known instructions to a model are left out as well; the frame
+around the remaining texts says what they are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Final
 from relayer.wire.fields import one_line, remove_invisible
 
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
-# Brackets of wrappers and chat templates, of a Markdown image, the end of a link's text, text like a label of ours, the colon after a role.
+# In this order: opening brackets of our wrappers and of chat templates, of a Markdown image, the end of a link's text,
+# text that looks like one of our labels, and the colon after a role.
 _MARKUP: Final = re.compile(
     r"\[(?=/?(?i:auto-recall)|/?[A-Z][A-Z_]{2,40}\])|(?<=!)\[|\](?=[(\[:])"
     r"|\((?=[^()]{0,160}\b(?:said by|noted by|shared from|imported)\b)"
@@ -32,9 +34,10 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 def escape(text: str) -> str:
-    """Return a text on one line, every character that begins a form of markup as an entity.
+    """Return a text on one line, with every character that starts markup as an HTML entity.
 
-    Those are tags, frames and labels of ours, the marks of chat templates (``[INST]``, ``Human:``), and Markdown images and links.
+    Markup means tags, our own frames and labels, the marks of chat templates (``[INST]``, ``Human:``), and Markdown images
+    and links.
 
     Example: ``escape("![x](https://a.example)")`` is ``"!&#91;x&#93;(https://a.example)"``.
     """
@@ -42,6 +45,6 @@ def escape(text: str) -> str:
 
 
 def reads_like_an_order(text: str) -> bool:
-    """Return whether a text has one of the best-known forms of an order to a model, however its letters are written."""
+    """Return whether a text contains one of the best-known instructions to a model, also if its letters are disguised."""
     plain = remove_invisible(unicodedata.normalize("NFKC", text)).casefold()
     return _ORDER.search(_SPACE.sub(" ", plain)) is not None

@@ -1,11 +1,12 @@
-"""Finding secrets in what people say, so that none of them leaves the process or is stored.
+"""Detect secrets in conversation text, so that none of them leaves the process or is stored.
 
-A text is searched for the published forms of keys and tokens, for secrets that their surroundings name (``password is
-...``, ``API_KEY=...``, a URL's user information), and for numbers with a check digit. Ordinary code and talk *about*
-secrets must survive: a value counts only if it looks like one, not like a name, a placeholder or a type.
+A text is searched for the published forms of keys and tokens, for secrets that their context names (``password is
+...``, ``API_KEY=...``, a URL's user information), and for numbers with a check digit. Ordinary code and text *about*
+secrets must not be changed: a value counts only if it looks like a secret, not like a name, a placeholder or a type.
 
-Gateway and relayer share this: the gateway redacts before anything leaves it, the relayer before anything is stored.
-Work is linear in the text. Which texts are found and which pass is measured on ``bench/sets/redaction.jsonl``.
+Gateway and relayer share this module: the gateway redacts before anything leaves it, the relayer before anything is
+stored. The running time is linear in the length of the text. ``bench/sets/redaction.jsonl`` measures detection and false
+positives.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ PUBLISHED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("age_key", r"AGE-SECRET-KEY-1[A-Z0-9]{50,62}", ("age-secret-key-1",)),
     ("jwt", r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{16,2000}", ("eyj",)),
 )
-"""Class, form as a regular expression without its edges, and what no text that holds one is without, in lower case."""
+"""For each published form: its class, its regular expression without word edges, and hints.
+
+A text whose lower-case form contains none of the hints contains no match.
+"""
 
 
 _HIGH_ENTROPY: Final = 3.0
@@ -85,7 +89,7 @@ _CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|\w+\(|[A-Za-z_]+\[")
 
 
 def like_a_password(value: str) -> bool:
-    """Whether a value that something calls a password looks like one, and not like a word, a name or code."""
+    """Return whether the value of something called a password looks like one, and not like a word, a name or code."""
     value = value.rstrip(".!?,;:") if value[-1:] in ".?,;:" else value
     if len(value) < 6 or _PLACEHOLDER.match(value) or _CODE.match(value):
         return False
@@ -93,7 +97,7 @@ def like_a_password(value: str) -> bool:
 
 
 def like_a_key(value: str) -> bool:
-    """Whether a value that something calls a key looks drawn at random."""
+    """Return whether the value of something called a key looks random."""
     value = value.rstrip(".!?,;:")
     if len(value) < 16 or _PLACEHOLDER.match(value) or _CODE.match(value) or "/" in value[:2]:
         return False
@@ -101,22 +105,22 @@ def like_a_key(value: str) -> bool:
 
 
 def drawn_at_random(value: str) -> bool:
-    """Whether a value that stands where a token stands looks drawn at random."""
+    """Return whether a value in the position of a token looks random."""
     return len(value) >= _LONG and not _PLACEHOLDER.match(value) and _entropy(value) >= _HIGH_ENTROPY
 
 
 def like_a_passphrase(value: str) -> bool:
-    """Whether a value in quotes that something calls a password may be one made of words."""
+    """Return whether a quoted value of something called a password may be a passphrase of words."""
     return len(value) >= 8 and not _PLACEHOLDER.match(value) and not _CODE.match(value)
 
 
 def no_placeholder(value: str) -> bool:
-    """Whether a value is more than a hint where one goes."""
+    """Return whether a value is more than a placeholder."""
     return not _PLACEHOLDER.match(value)
 
 
 def luhn(text: str) -> bool:
-    """Whether digits pass Luhn's check (ISO/IEC 7812-1), as card numbers do."""
+    """Return whether digits pass Luhn's check (ISO/IEC 7812-1), as card numbers do."""
     digits = [int(char) for char in text if char.isdigit()]
     if not 13 <= len(digits) <= 19 or len(set(digits)) < 2:
         return False
@@ -128,7 +132,7 @@ def luhn(text: str) -> bool:
 
 
 def iban(text: str) -> bool:
-    """Whether a text passes the IBAN's check (ISO 13616)."""
+    """Return whether a text passes the checksum of an IBAN (ISO 13616)."""
     compact = "".join(text.split()).upper()
     if not 15 <= len(compact) <= 34:
         return False
@@ -137,7 +141,7 @@ def iban(text: str) -> bool:
 
 
 def _entropy(text: str) -> float:
-    """Return Shannon's entropy in bits a character."""
+    """Return the Shannon entropy of a text in bits per character."""
     counts = Counter(text)
     return -sum(n / len(text) * math.log2(n / len(text)) for n in counts.values())
 
@@ -152,10 +156,10 @@ _Check = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One form of a secret; the group ``secret``, or the whole match, is what goes.
+    """The pattern of one kind of secret. The group ``secret``, or the whole match, is redacted.
 
-    A text that in lower case holds none of ``hints`` holds nothing that the pattern matches: most texts are spared most
-    rules.
+    A text whose lower-case form contains none of ``hints`` cannot match the pattern. This way most rules are skipped for
+    most texts.
     """
 
     kind: str
@@ -167,7 +171,7 @@ class Rule:
 _EDGE: Final = r"(?<![A-Za-z0-9_-])"
 _STOP: Final = r"(?![A-Za-z0-9_-])"
 
-# What names a secret, in the languages people ask in.
+# Words that name a secret, in the languages of our users.
 _SAID_BEFORE: Final = (
     r"password|passwd|passphrase|passcode|pwd|pw|pass|passwort|kennwort|contrase\u00f1a|mot de passe|senha|wachtwoord|"
     r"\u043f\u0430\u0440\u043e\u043b\u044c|\u5bc6\u7801|\u30d1\u30b9\u30ef\u30fc\u30c9"
@@ -203,7 +207,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "private_key",
         re.compile(
-            # The body ends at the next two dashes, so that many beginnings without an end cost no more than one.
+            # The body ends at the next two dashes, so many begin lines without an end line cost no more than one.
             r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=:,.\s]|-(?!-)){0,20000}+"
             r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
         ),
@@ -296,7 +300,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 class Action(StrEnum):
-    """What becomes of a text with a secret of a class."""
+    """The treatment of a text that contains a secret of some class."""
 
     REDACT = "redact"
     BLOCK = "block"
@@ -305,7 +309,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A secret: its class, and where it stands; never what it says."""
+    """A detected secret: its class and its position in the text; never its value."""
 
     kind: str
     start: int
@@ -314,12 +318,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """A text without its secrets.
+    """The result of redacting a text.
 
     Attributes:
         text: the text, each secret replaced by ``[redacted: <class>]``.
-        kinds: what was found and replaced, sorted.
-        blocked: the classes for which the text as a whole must not go on; empty for most.
+        kinds: the classes that were found and replaced, sorted.
+        blocked: the classes that block the text as a whole; usually empty.
     """
 
     text: str
@@ -330,16 +334,16 @@ class Redacted:
 _HINTED: Final = tuple((hint, at) for at, rule in enumerate(RULES) for hint in rule.hints)
 
 CLASSES: Final = tuple(dict.fromkeys(rule.kind for rule in RULES))
-"""Every class, by the name that a policy gives it."""
+"""Every class, by the name that a policy uses."""
 
 OFF_BY_DEFAULT: Final = frozenset({"iban"})
-"""Classes that are allowed unless a policy says otherwise: an account number is what people ask to have remembered."""
+"""Classes that are allowed unless a policy says otherwise: people do ask an assistant to remember an account number."""
 
 Policy = Mapping[str, Action]
-"""What becomes of each class; one that is not named is redacted, or allowed where it is off by default."""
+"""The action for each class. A class that is not named is redacted, or allowed if it is in `OFF_BY_DEFAULT`."""
 
 
-# Letters that a pattern without case takes for an i or an s, and that lower case leaves as they are.
+# Letters that a case-insensitive pattern takes for an i or an s, although their lower case is not one.
 _OTHER_CASES: Final = str.maketrans("\u0130\u0131\u017f", "iis")
 
 
@@ -348,7 +352,7 @@ def _lowered(text: str) -> str:
 
 
 def action_for(kind: str, policy: Policy) -> Action:
-    """Return what a policy does about a class."""
+    """Return the action that a policy takes for a class."""
     return policy.get(kind, Action.ALLOW if kind in OFF_BY_DEFAULT else Action.REDACT)
 
 
@@ -374,8 +378,8 @@ def redact(text: str, policy: Policy | None = None) -> Redacted:
     """Replace the secrets of a text.
 
     Args:
-        text: what somebody said.
-        policy: what to do about each class.
+        text: a text from a conversation.
+        policy: the action for each class; the defaults if None.
     """
     findings = find_secrets(text, policy)
     if not findings:

@@ -1,4 +1,4 @@
-"""How long to wait after a failure, and when not to ask at all: the same for what a relayer asks and what asks a relayer."""
+"""Exponential backoff and a circuit breaker, for calls that the relayer makes and for calls to the relayer."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 
 def doubled(first: float, failures: int, longest: float) -> float:
-    """Return the pause after a failure, when there were ``failures`` in a row before: ``first``, doubled for each."""
+    """Return the pause after a failure: ``first``, doubled for each of the ``failures`` in a row before, at most ``longest``."""
     return min(longest, first * 2.0 ** min(failures, 30))
 
 
 class Breaker:
-    """Counts failures in a row and holds calls back from the ``limit``-th on.
+    """A circuit breaker: counts failures in a row, and blocks calls for a while from the ``limit``-th failure on.
 
     Args:
-        monotonic: the time in seconds.
-        limit: failures that hold nobody back yet, and one more.
+        monotonic: returns the time in seconds.
+        limit: the number of failures in a row from which calls are blocked.
         first: seconds of the first pause; each further failure doubles it.
-        longest: seconds of the longest one.
+        longest: maximum seconds of a pause.
     """
 
     def __init__(self, monotonic: Callable[[], float], *, limit: int, first: float, longest: float) -> None:
@@ -30,23 +30,30 @@ class Breaker:
 
     @property
     def remaining(self) -> float:
-        """Seconds until the next call may try; 0 while calls go through."""
+        """Return the seconds until the next call may be tried; 0 while calls are not blocked."""
         return max(self._until - self._monotonic(), 0.0)
 
     def wait(self) -> float:
-        """Return the seconds until a call may try; 0 now, and then the others are held back until that trial is over."""
+        """Return the seconds until a call may be tried; 0 lets the caller try now.
+
+        After the limit of failures, the caller that gets 0 makes the trial call, and other calls are blocked for another pause.
+        """
         left = self.remaining
         if not left and self.failures >= self._limit:
             self._until = self._monotonic() + self._pause()
         return left
 
     def succeeded(self) -> None:
-        """Note that whoever is asked answered."""
+        """Record that a call succeeded."""
         self.failures = 0
         self._until = float("-inf")
 
     def failed(self, at_least: float = 0.0) -> None:
-        """Note that he did not; ``at_least`` are seconds that he asked for, which hold everybody back at once."""
+        """Record that a call failed.
+
+        Args:
+            at_least: seconds for which the server asked not to be called; this blocks calls even below the limit of failures.
+        """
         self.failures += 1
         pause = self._pause() if self.failures >= self._limit else 0.0
         self._until = max(self._until, self._monotonic() + max(pause, at_least))

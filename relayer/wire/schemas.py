@@ -1,4 +1,4 @@
-"""The requests and answers that both sides use most, under one name; each stands in `fields`, `memories` or `service`.
+"""The most used request and response schemas, re-exported under one name from `fields`, `memories` and `service`.
 
 The OpenAPI document is generated from all of these modules.
 """

@@ -1,8 +1,8 @@
-"""Sealed keys: a namespace's secret on its way to a relayer, and the signed list of fleet keys that it is sealed to.
+"""Sealed keys, which carry a namespace's secret to a relayer, and the signed list of fleet keys that they are sealed to.
 
-Layout of the header's bytes: eight bytes that name the fleet key, then a NaCl sealed box over
-``lp(version, account, agent key, namespace, generation, secret, not_after)``. An empty secret names a namespace of
-custody ``relayer``, for requests that carry no body.
+The header consists of the eight-byte id of the fleet key and a NaCl sealed box over
+``lp(version, account, agent key, namespace, generation, secret, not_after)``. An empty secret is used for a namespace of
+custody ``relayer``, in requests that carry no body.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _VERSION = 1
 
 
 def fleet_key_id(public_key: bytes) -> bytes:
-    """Return the eight bytes by which a sealed key names a fleet key: the start of its SHA-256."""
+    """Return the eight-byte id by which a sealed key names a fleet key: the start of its SHA-256."""
     return hashlib.sha256(public_key).digest()[:FLEET_ID_SIZE]
 
 
 def named_fleet_key(encoded: bytes) -> bytes:
-    """Return the id of the fleet key that a sealed key was made for."""
+    """Return the id of the fleet key that a sealed key was encrypted for."""
     return encoded[:FLEET_ID_SIZE]
 
 
 @dataclass(frozen=True, slots=True)
 class SealedKey:
-    """What a gateway tells a relayer about one namespace. ``not_after`` is in seconds since the epoch."""
+    """The key material of one namespace, as a gateway sends it to a relayer. ``not_after`` is in seconds since the epoch."""
 
     account: str
     agent_key: bytes
@@ -46,16 +46,16 @@ class SealedKey:
     not_after: int
     secret: bytes = field(repr=False)
     answer_key: bytes = field(init=False, repr=False, compare=False)
-    """Proves answers, see `relayer.wire.signing`; empty as the secret is."""
+    """The key that authenticates responses, see `relayer.wire.signing`; empty if the secret is empty."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_key", answer_key(self.secret) if self.secret else b"")
 
     def seal(self, fleet_public_key: bytes) -> bytes:
-        """Seal for the relayers that hold the private half.
+        """Seal for the relayers that hold the fleet key's private half.
 
         Raises:
-            Malformed: longer than 1 KiB, or the fleet key is not a usable point.
+            Malformed: the result is longer than 1 KiB, or the fleet key is not a usable point.
         """
         plain = lp(
             _VERSION,
@@ -77,10 +77,10 @@ class SealedKey:
 
     @classmethod
     def open(cls, encoded: bytes, fleet_private_key: PrivateKey) -> SealedKey:
-        """Open; checks form, not meaning.
+        """Open a sealed key. This checks its form, not whether its content is acceptable.
 
         Raises:
-            NotAccepted: ``sealed_key``: it does not open, or is not in form.
+            NotAccepted: ``sealed_key``: it does not open, or has the wrong form.
         """
         if len(encoded) > MAX_SEALED_KEY:
             raise NotAccepted("sealed_key")
@@ -103,7 +103,7 @@ _LABEL = "memrelay/v1/keys"
 
 @dataclass(frozen=True, slots=True)
 class FleetKey:
-    """One X25519 public key; sealed keys for it are accepted until ``not_after`` (seconds since the epoch)."""
+    """An X25519 public key. Sealed keys for it are accepted until ``not_after``, in seconds since the epoch."""
 
     day: str
     public_key: bytes
@@ -112,7 +112,7 @@ class FleetKey:
 
 @dataclass(frozen=True, slots=True)
 class FleetList:
-    """Fleet keys, newest first, as the relayer identity stated them at ``issued_at`` (seconds since the epoch)."""
+    """Fleet keys, newest first, as signed by the relayer's identity at ``issued_at`` (seconds since the epoch)."""
 
     identity: bytes
     issued_at: int
@@ -121,13 +121,13 @@ class FleetList:
 
     @classmethod
     def issue(cls, identity: SigningKey, issued_at: int, keys: tuple[FleetKey, ...]) -> FleetList:
-        """Sign a list."""
+        """Sign a list of fleet keys."""
         public = bytes(identity.verify_key)
         signature = identity.sign(_message(public, issued_at, keys)).signature
         return cls(public, issued_at, keys, signature)
 
     def verify(self, now: int) -> None:
-        """Check signature and age.
+        """Check the signature and the age of the list.
 
         Raises:
             NotAccepted: ``keys_signature``, ``keys_stale`` (older than 24 h) or ``keys_future``.

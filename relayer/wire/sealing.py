@@ -1,10 +1,10 @@
-"""From one secret to every key of a gateway, and the sealed object: the one shape in which anything is stored.
+"""Derivation of all keys of a gateway from one secret, and the sealed object, the one format in which everything is stored.
 
 root secret ─ account identity (Ed25519)
             ├ agent secret ─ agent identity (Ed25519), outbox key, backup key, namespace secrets
             └ shared secrets, for namespaces that agents share
 
-HKDF-SHA512 everywhere; the labels are part of the format and frozen in ``tests/vectors``.
+Keys are derived with HKDF-SHA512; the labels are part of the format and frozen in ``tests/vectors``.
 
 Sealed object, format 1:
 
@@ -18,9 +18,9 @@ Sealed object, format 1:
     56      32    commitment
     88      n+16  ciphertext and tag
 
-Each object has a key of its own, derived with its salt, its header and its context (who owns it and where it belongs),
-so that no nonce is ever reused and an object moved elsewhere does not open. The second half of the derived bytes is
-published as a commitment: a ciphertext opens under one key and one context only.
+Each object has its own key, derived from its salt, its header and its context (which account owns it and where it belongs).
+So no nonce is ever reused, and an object that was moved elsewhere does not open. The second half of the derived bytes is
+published as a commitment, so that a ciphertext opens under one key and one context only.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def derive(secret: bytes, *label: Field, salt: bytes = b"", length: int = SECRET
 def route(namespace_secret: bytes) -> str:
     """Return the ``memory-route`` header of a namespace: 32 hex digits, the same wherever its secret is held.
 
-    A balancer hashes on it, so that a namespace stays open at few relayers. It tells nobody the name, because the name
-    went through the secret before.
+    A load balancer hashes it, so that few relayers have the namespace open. It does not reveal the name, because it is
+    derived from the namespace's secret.
     """
     return derive(namespace_secret, "memrelay/v1/route", length=_ROUTE_SIZE).hex()
 
@@ -68,7 +68,7 @@ def parse_secret(text: str, *, source: str = "the secret") -> bytes:
     """Parse 32 bytes given as 64 hex digits or base64 (either alphabet, padded or not).
 
     Raises:
-        InvalidSecret: naming ``source``, never the value.
+        InvalidSecret: the text is no such secret. The message names ``source`` and never shows the value.
     """
     cleaned = text.strip()
     if _HEX.match(cleaned):
@@ -84,7 +84,7 @@ def parse_secret(text: str, *, source: str = "the secret") -> bytes:
 
 
 def mask(public: str) -> str:
-    """Shorten an id for a log: ``e21d...ed9b``. Meant for public values; secrets are not logged at all."""
+    """Shorten an id for a log: ``e21d...ed9b``. Use it for public values; secrets are not logged at all."""
     bare = public.removeprefix("0x")
     return f"{bare[:4]}...{bare[-4:]}"
 
@@ -96,34 +96,34 @@ def account_id(public_key: bytes) -> str:
 
 
 def is_account_id(text: str) -> bool:
-    """Whether a text has the form of an account id."""
+    """Return whether a text has the form of an account id."""
     return bool(_ACCOUNT_ID.match(text))
 
 
 @dataclass(frozen=True)
 class AgentKeys:
-    """All keys of one agent; holds nothing of the account above it."""
+    """All keys of one agent; contains no key of the account."""
 
     agent: str
     secret: bytes = field(repr=False)
 
     @cached_property
     def identity(self) -> SigningKey:
-        """The key that signs this agent's requests, each of them: it is made once."""
+        """Return the key that signs this agent's requests. It is cached, because every request needs it."""
         return SigningKey(derive(self.secret, "identity"))
 
     @property
     def outbox_key(self) -> bytes:
-        """The key that seals this agent's items waiting on the gateway's disk."""
+        """Return the key that seals this agent's outbox items on the gateway's disk."""
         return derive(self.secret, "outbox")
 
     @property
     def backup_key(self) -> bytes:
-        """The key under which this agent knows the exports that it wrote itself."""
+        """Return the key that authenticates the exports that this agent wrote itself."""
         return derive(self.secret, "backup")
 
     def namespace_secret(self, namespace: str, generation: int) -> bytes:
-        """The secret that opens one namespace of this agent."""
+        """Return the secret of one namespace of this agent."""
         return derive(self.secret, "namespace", namespace, generation)
 
 
@@ -135,27 +135,27 @@ class RootKeys:
 
     @property
     def account_identity(self) -> SigningKey:
-        """The key that signs certificates."""
+        """Return the key that signs certificates."""
         return SigningKey(derive(self.root, "memrelay/v1/account"))
 
     @property
     def account(self) -> str:
-        """The account's id."""
+        """Return the account's id."""
         return account_id(bytes(self.account_identity.verify_key))
 
     def agent(self, agent: str) -> AgentKeys:
-        """The keys of an agent, by its normal name."""
+        """Return the keys of an agent, by its normal name."""
         return AgentKeys(agent, derive(self.root, "memrelay/v1/agent", agent))
 
     def shared_secret(self, scope: str, generation: int) -> bytes:
-        """The secret of a namespace that agents of this account share."""
+        """Return the secret of a namespace that agents of this account share."""
         return derive(self.root, "memrelay/v1/shared", scope, generation)
 
 
 _MAGIC = b"MRL1"
 _VERSION = 1
 _SUITE = 1
-_NONCE = bytes(12)  # the key is used once
+_NONCE = bytes(12)  # constant, because each key is used once
 KEY_ID_SIZE = 16
 SALT_SIZE = 32
 _HEADER_SIZE = 24
@@ -165,7 +165,7 @@ MAX_PLAINTEXT = 16 * 1024 * 1024
 
 
 class ObjectType(IntEnum):
-    """What a sealed object is; a number is never given a second meaning."""
+    """The type of a sealed object. A number is never reused for another type."""
 
     RECORD = 1
     VECTOR = 2
@@ -184,24 +184,24 @@ class ObjectType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SealingKey:
-    """A 32-byte key and the random id under which objects name it."""
+    """A 32-byte key, with the random id by which sealed objects refer to it."""
 
     key_id: bytes
     secret: bytes = field(repr=False)
 
 
 def context(object_type: ObjectType, account: str, incarnation: bytes, object_id: bytes | str) -> bytes:
-    """Say where an object belongs; opening it anywhere else fails."""
+    """Encode where an object belongs; opening it with any other context fails."""
     return lp(int(object_type), account, incarnation, object_id)
 
 
 def seal(key: SealingKey, object_type: ObjectType, place: bytes, plaintext: bytes, *, salt: bytes) -> bytes:
-    """Seal ``plaintext`` for the place that `context` describes.
+    """Seal ``plaintext`` for one context.
 
     Args:
         key: the key of the layer.
-        object_type: what the plaintext is.
-        place: from `context`.
+        object_type: the type of the plaintext.
+        place: the context, from `context`.
         plaintext: at most 16 MiB.
         salt: 32 random bytes, fresh for every call.
 
@@ -221,12 +221,12 @@ def unseal(key: SealingKey, object_type: ObjectType, place: bytes, sealed: bytes
     """Open a sealed object.
 
     Raises:
-        UnsealError: whatever is wrong: version, suite, type, key, place, a changed or missing byte.
+        UnsealError: anything is wrong: version, suite, type, key, context, or a changed or missing byte.
     """
-    view = memoryview(sealed)  # what is sealed may be large: none of it is copied
+    view = memoryview(sealed)  # sealed objects may be large, so no part of them is copied
     header = bytes(view[:_HEADER_SIZE])
     expected = _MAGIC + bytes((_VERSION, object_type)) + _SUITE.to_bytes(2, "big") + key.key_id
-    # Refused before any cryptography: what this version does not know, it does not touch.
+    # Unknown versions are refused before any cryptography.
     if len(sealed) < OVERHEAD or header != expected:
         raise UnsealError
     content_key, commitment = _keys(key, header, bytes(view[_HEADER_SIZE:56]), place)
@@ -239,10 +239,10 @@ def unseal(key: SealingKey, object_type: ObjectType, place: bytes, sealed: bytes
 
 
 def key_id_of(sealed: bytes) -> bytes:
-    """Return the id of the key that an object says it was sealed with.
+    """Return the id of the key that an object names as the one it was sealed with.
 
     Raises:
-        UnsealError: too short to say.
+        UnsealError: the object is too short to contain one.
     """
     if len(sealed) < OVERHEAD or sealed[:4] != _MAGIC:
         raise UnsealError

@@ -1,4 +1,4 @@
-"""Requests and answers about everything else: the relayer itself, an account, profile, consolidation, transfer, problems."""
+"""Request and response schemas of all other routes: server status, account, profile, consolidation, transfer and problems."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ INTRODUCTION: Final = (
 )
 
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "[": "&#91;", "]": "&#93;"})
-# With one of these, or with a number, a line of Markdown may begin something else than text.
+# A line that begins with one of these, or with a number, may be Markdown markup instead of text.
 _MARKS: Final = frozenset("#+-*_~=`|\\:!")
 _NUMBERED: Final = re.compile(r"\d{1,9}[.)]")
 
@@ -193,18 +193,18 @@ class ProfileResponse(Answer):
 
 
 def heading(name: SectionName) -> str:
-    """Return what a section begins with, blank lines included."""
+    """Return the heading of a section, including its blank lines."""
     return f"\n## {SECTIONS[name]}\n\n"
 
 
 def item(line: ProfileLine) -> str:
-    """Return a memory's line of the document, with its end."""
+    """Return the line of a memory in the document, including its line break."""
     said = f"{line.speaker}: {line.text}" if line.speaker else line.text
     return f"- {_escape(said)} [{line.id}]\n"
 
 
 def render(sections: Iterable[ProfileSection]) -> str:
-    """Write the document: the same lines give the same bytes, and no line gives an empty text."""
+    """Render the document. The same lines give the same bytes, and no lines give an empty text."""
     told = "".join(
         heading(section.name) + "".join(map(item, section.lines)) for section in sections if section.lines
     )
@@ -220,9 +220,9 @@ def _escape(text: str) -> str:
 
 
 MAX_EXAMINED = 200
-"""Memories that one request compares with those before them."""
+"""Maximum number of memories that one request compares with earlier ones."""
 MAX_TAKEN = 100
-"""Proposals that one request takes: each is a new version, sealed and embedded."""
+"""Maximum number of proposals that one request carries out; each creates a new version, which is sealed and embedded."""
 
 ReasonName = Literal["duplicate", "replaced", "conflict"]
 ProposalId = Annotated[str, StringConstraints(pattern=r"^[0-9a-z]{26}-[0-9a-z]{26}$")]

@@ -1,4 +1,4 @@
-"""A secret on paper: 32 bytes as 24 words of BIP 39, the last of which holds a checksum."""
+"""Paper backups of secrets: 32 bytes as 24 words of BIP 39, the last of which contains a checksum."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MOST_BYTES: Final = 65_536
 
 
 def read_sheet_file(file: Path) -> str:
-    """Return the text of a file that should hold a sheet, of 64 KiB at most; a pipe or a device is not waited for.
+    """Return the text of a file that should contain a sheet, at most 64 KiB. Pipes and devices are refused, not waited for.
 
     Raises:
-        InvalidSecret: it cannot hold a sheet.
-        OSError: it cannot be opened.
+        InvalidSecret: the file cannot contain a sheet.
+        OSError: the file cannot be opened.
     """
     descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     with os.fdopen(descriptor, "rb") as opened:
@@ -45,18 +45,18 @@ def read_sheet_file(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SheetKind:
-    """A kind of sheet: its name, and who may see it."""
+    """A kind of sheet: its name, and the people who may see it."""
 
     name: str
     warning: str
 
     @property
     def title(self) -> str:
-        """The first line of a sheet."""
+        """Return the first line of a sheet."""
         return f"memrelay recovery sheet: {self.name}"
 
     def render(self, secret: bytes, facts: Sequence[tuple[str, str]] = ()) -> str:
-        """Return the sheet of a secret of 32 bytes; ``facts`` are names and values to print above it."""
+        """Return the sheet of a 32-byte secret. ``facts`` are names and values that are printed above the words."""
         words = _bip39().to_mnemonic(secret).split()
         return "\n".join(
             [
@@ -70,10 +70,10 @@ class SheetKind:
         )
 
     def read(self, text: str) -> bytes:
-        """Return the secret of a sheet as it was printed or copied; text around its lines is ignored.
+        """Return the secret of a sheet as it was printed or copied. Text around the lines of words is ignored.
 
         Raises:
-            InvalidSecret: names the line that is missing or wrong, and never shows a word.
+            InvalidSecret: a line is missing or wrong. The message names the line and never shows a word.
         """
         lines = text.splitlines()
         other = RELAYER_SHEET if self == GATEWAY_SHEET else GATEWAY_SHEET
@@ -91,7 +91,7 @@ class SheetKind:
 
 
 def read_line(number: int, text: str) -> list[str]:
-    """Return the words of one line, given without its number; four letters of a word are enough.
+    """Return the words of one line, given without its line number. The first four letters of a word are enough.
 
     Raises:
         InvalidSecret: as `SheetKind.read`.
@@ -106,7 +106,7 @@ def read_line(number: int, text: str) -> list[str]:
 
 
 def secret_of(words: Sequence[str]) -> bytes:
-    """Return the secret that the words of all lines spell; raises `InvalidSecret` if the checksum does not match."""
+    """Return the secret that the words of all lines encode. Raises `InvalidSecret` if the checksum does not match."""
     try:
         return bytes(_bip39().to_entropy(list(words)))
     except ValueError:

@@ -1,11 +1,12 @@
-"""What is signed: certificates and revocations by an account, requests by an agent, answers by a relayer; and bodies sealed for one request.
+"""Signatures of the protocol: certificates and revocations by an account, requests by an agent, responses by a relayer.
 
-A certificate says what an agent's key may do. It is ``lp(body, signature)`` and rides on every request, so that a relayer knows
-accounts, not agents.
+A certificate says what an agent's key may do. It is ``lp(body, signature)`` and is sent with every request, so that a relayer
+needs to know accounts only, not agents.
 
-A request's signature covers everything that gives it its meaning, the relayer's own authority included, so that a request recorded
-at one relayer is worth nothing at another. One scheme, no parser; verified with libsodium only, because it refuses keys of small
-order.
+A request's signature covers everything that determines its meaning, including the authority of the relayer, so that a request
+recorded at one relayer cannot be replayed at another. There is one signature scheme, so nothing has to be negotiated or parsed.
+Signatures are verified with libsodium only, because it refuses keys of small order. `seal_body` and `open_body` encrypt bodies,
+each for a single request.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ def sign_body(body: bytes, account_identity: SigningKey) -> bytes:
 
 
 def read_signed(encoded: bytes, parse: Callable[[bytes], S], *, malformed: str, unsigned: str) -> S:
-    """Decode what was signed and check the signature; nothing of it counts before that.
+    """Decode a signed value and check its signature. The parsed value must not be used before that check.
 
     Args:
-        encoded: as it was sent.
-        parse: of the body; raises `Malformed` or `ValueError`.
-        malformed: the code of what cannot be read.
-        unsigned: the code of what the identity that it names did not sign.
+        encoded: the value as it was sent.
+        parse: parses the body; raises `Malformed` or `ValueError`.
+        malformed: error code for a value that cannot be parsed.
+        unsigned: error code for a signature that is not by the identity that the value names.
 
     Raises:
         NotAccepted: with one of these codes.
@@ -78,7 +79,7 @@ _MAX_PATTERNS = 16
 
 
 class Right(StrEnum):
-    """What a certificate may allow; none implies another."""
+    """A right that a certificate may grant; none implies another."""
 
     READ = "read"
     WRITE = "write"
@@ -86,7 +87,7 @@ class Right(StrEnum):
 
 
 def grants(pattern: str, target: str) -> bool:
-    """Whether a certificate's namespace pattern covers a namespace.
+    """Return whether a certificate's namespace pattern covers a namespace.
 
     ``researcher`` covers exactly itself; ``researcher/*`` covers everything below it, not itself.
     """
@@ -97,7 +98,7 @@ def grants(pattern: str, target: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What the account says of an agent's key. Times are in seconds since the epoch; ``account`` is the id of who speaks."""
+    """An account's statement about an agent's key. Times are in seconds since the epoch; ``account`` is the id of the issuer."""
 
     account_key: bytes
     agent: str
@@ -107,21 +108,21 @@ class Certificate:
     not_before: int
     not_after: int
     serial: bytes
-    # Every step of every request asks for it.
+    # Computed once, because every step of every request needs it.
     account: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "account", account_id(self.account_key))
 
     def allows(self, namespace: str, right: Right) -> bool:
-        """Whether a pattern covers the namespace and the right is granted."""
+        """Return whether the certificate grants the right and one of its patterns covers the namespace."""
         return right in self.rights and any(grants(pattern, namespace) for pattern in self.namespaces)
 
     def issue(self, account_identity: SigningKey) -> bytes:
-        """Sign and encode.
+        """Sign and encode the certificate.
 
         Raises:
-            Malformed: longer than 2 KiB, or signed by another identity than the one it names.
+            Malformed: it is longer than 2 KiB, or the signing identity is not the one that it names.
         """
         if bytes(account_identity.verify_key) != self.account_key:
             raise Malformed("a certificate is signed by the account identity that it names")
@@ -145,7 +146,7 @@ class Certificate:
 
     @classmethod
     def verify(cls, encoded: bytes) -> Certificate:
-        """Decode and check everything that needs no clock and no state.
+        """Decode a certificate and check everything that needs neither a clock nor stored state.
 
         Raises:
             NotAccepted: ``certificate_malformed`` or ``certificate_signature``.
@@ -214,7 +215,7 @@ class RevocationsView(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Revocations:
-    """What an account no longer vouches for: agent keys, and single certificates by serial."""
+    """The revocations of an account: agent keys, and single certificates by serial."""
 
     account_key: bytes
     counter: int
@@ -223,18 +224,18 @@ class Revocations:
 
     @property
     def account(self) -> str:
-        """The id of the account that speaks."""
+        """Return the id of the account that issued the revocations."""
         return account_id(self.account_key)
 
     def cover(self, certificate: Certificate) -> bool:
-        """Whether a certificate of the account is taken back."""
+        """Return whether a certificate of the account is revoked."""
         return certificate.agent_key in self.agent_keys or certificate.serial in self.serials
 
     def issue(self, account_identity: SigningKey) -> bytes:
-        """Sign and encode.
+        """Sign and encode the revocations.
 
         Raises:
-            Malformed: more than a thousand, or signed by another identity than the one it names.
+            Malformed: there are more than a thousand, or the signing identity is not the one that they name.
         """
         if bytes(account_identity.verify_key) != self.account_key:
             raise Malformed("revocations are signed by the account identity that they name")
@@ -245,7 +246,7 @@ class Revocations:
 
     @classmethod
     def verify(cls, encoded: bytes) -> Revocations:
-        """Decode and check the signature.
+        """Decode revocations and check their signature.
 
         Raises:
             NotAccepted: ``revocations_malformed`` or ``revocations_signature``.
@@ -280,7 +281,7 @@ CERTIFICATE_HEADER = "memory-certificate"
 KEY_HEADER = "memory-key"
 DIGEST_HEADER = "content-digest"
 SIGNATURE_HEADER = "memory-signature"
-# For a balancer, and therefore not signed: it decides who answers and never what is answered.
+# Read by load balancers and therefore not signed: it decides which relayer answers, never what the answer is.
 ROUTE_HEADER = "memory-route"
 
 MAX_WINDOW_SECONDS = 120
@@ -293,7 +294,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True, slots=True)
 class RequestSignature:
-    """The content of the ``memory-signature`` header. Times are in seconds since the epoch."""
+    """The value of the ``memory-signature`` header. Times are in seconds since the epoch."""
 
     created: int
     expires: int
@@ -301,16 +302,16 @@ class RequestSignature:
     signature: bytes
 
     def header(self) -> str:
-        """Encode for the header."""
+        """Encode the value for the header."""
         times = self.created.to_bytes(8, "big") + self.expires.to_bytes(8, "big")
         return base64url.encode(times + self.nonce + self.signature)
 
     @classmethod
     def parse(cls, header: str) -> RequestSignature:
-        """Decode a header.
+        """Decode a ``memory-signature`` header.
 
         Raises:
-            Malformed: not 96 bytes in base64url.
+            Malformed: the header is not 96 bytes in base64url.
         """
         raw = base64url.decode(header)
         if len(raw) != 96:
@@ -318,7 +319,7 @@ class RequestSignature:
         return cls(int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:16], "big"), raw[16:32], raw[32:])
 
     def check_times(self, now: int) -> None:
-        """Require a window of at most 120 s that contains ``now``, give or take 60 s.
+        """Require a validity of at most 120 s that includes ``now``, with a tolerance of 60 s.
 
         Raises:
             NotAccepted: ``window``, ``not_yet_valid`` or ``expired``.
@@ -332,7 +333,7 @@ class RequestSignature:
 
 
 def normal_authority(host: str, scheme: str) -> str:
-    """Return the authority as it is signed: lower case, no trailing dot of the host, no default port."""
+    """Return the authority in the form that is signed: lower case, no trailing dot after the host, no default port."""
     text = host.strip().lower()
     name, colon, port = text.rpartition(":")
     if colon and port.isdigit() and not name.endswith(":"):
@@ -348,10 +349,10 @@ def content_digest(body_sha256: bytes) -> str:
 
 
 def parse_content_digest(header: str) -> bytes:
-    """Decode a ``content-digest`` header that holds exactly one SHA-256.
+    """Decode a ``content-digest`` header that contains exactly one SHA-256.
 
     Raises:
-        Malformed: anything else.
+        Malformed: the header is anything else.
     """
     inner = header.removeprefix(_DIGEST_PREFIX).removesuffix(":")
     raw = base64url.decode(inner.replace("+", "-").replace("/", "_").rstrip("="))
@@ -361,7 +362,7 @@ def parse_content_digest(header: str) -> bytes:
 
 
 def header_digest(header: str) -> bytes:
-    """Return the SHA-256 of a header's value, which is what is signed of a long one."""
+    """Return the SHA-256 of a header's value, which is signed in place of a long value."""
     return hashlib.sha256(header.encode()).digest()
 
 
@@ -395,11 +396,11 @@ def sign(
         method: upper case.
         authority: from `normal_authority`.
         target: path and query exactly as sent.
-        body_sha256: 32 bytes, of the empty string when there is no body.
+        body_sha256: SHA-256 of the body, 32 bytes; of the empty string if there is no body.
         created: seconds since the epoch.
         nonce: 16 random bytes, fresh for every request.
         certificate: the value of the ``memory-certificate`` header.
-        memory_key: the value of the ``memory-key`` header, empty when there is none.
+        memory_key: the value of the ``memory-key`` header, empty if there is none.
         window: seconds of validity, at most 120.
     """
     expires = created + window
@@ -418,10 +419,12 @@ def verify(
     body_sha256: bytes,
     headers_sha256: tuple[bytes, bytes],
 ) -> None:
-    """Check a signature over the stated digest; arguments as in `sign`, of both headers their `header_digest`.
+    """Check a request's signature over the stated digest.
+
+    Arguments are as in `sign`, except that both headers are given as their `header_digest`.
 
     Raises:
-        NotAccepted: ``signature``.
+        NotAccepted: ``signature``: the signature is wrong.
     """
     when = (signature.created, signature.expires, signature.nonce)
     message = _message((method, authority, target), body_sha256, when, headers_sha256)
@@ -441,33 +444,33 @@ _MAC_SIZE: Final = 32
 
 
 def answer_key(namespace_secret: bytes) -> bytes:
-    """Return the key under which answers about a namespace are authenticated."""
+    """Return the key that authenticates responses about a namespace."""
     return derive(namespace_secret, _WHOLE)
 
 
 def answered_request(signature: str, *, method: str, target: str, digest: str, content_type: str) -> bytes:
-    """Return the SHA-256 that binds an answer to a request.
+    """Return the SHA-256 that binds a response to its request.
 
-    It covers everything that decides what a request means. A refusal of a copy that a proxy changed, with the
-    signature of the original, then does not prove anything about the original.
+    It covers everything that determines what a request means. Suppose a proxy changes a request and keeps its signature:
+    a refusal of the changed request then proves nothing about the original.
 
     Args:
         signature: the ``memory-signature`` header, as it is sent.
         method: upper case.
         target: path and query, as they are sent.
-        digest: the ``content-digest`` header; empty when there is none.
-        content_type: the ``content-type`` header. Only whether the body is sealed counts.
+        digest: the ``content-digest`` header; empty if there is none.
+        content_type: the ``content-type`` header. It only matters whether it says that the body is sealed.
     """
     sealed = int(content_type == SEALED_TYPE)
     return hashlib.sha256(lp(_ANSWERED, signature, method, target, digest, sealed)).digest()
 
 
 class Prover:
-    """Proves the answer to one request: whole, or in parts.
+    """Creates the proofs of the response to one request, for the whole response or for parts of a stream.
 
     Args:
         request: from `answered_request`.
-        identity: signs, unless the request was `accepted` with an answer key.
+        identity: signs the proofs, unless the request was `accepted` with an answer key.
     """
 
     def __init__(self, request: bytes, identity: SigningKey) -> None:
@@ -478,29 +481,29 @@ class Prover:
         self._sent = hashlib.sha256()
 
     def accepted(self, key: bytes) -> None:
-        """Prove that what follows answers the request itself: its signature and its body were checked.
+        """Record that the request was accepted: its signature and its body were checked.
 
         Args:
-            key: the `answer_key`, which then proves in place of the identity; empty when the request carried no secret.
+            key: the `answer_key`, which authenticates in place of the identity; empty if the request carried no secret.
         """
         self._key = key
         self._label = _WHOLE
 
     def refused(self) -> None:
-        """Prove by the identity, as a refusal from before acceptance, however far the request got."""
+        """Sign with the identity from now on, as for a refusal before acceptance, however far the request got."""
         self._key = b""
         self._label = _REFUSAL
 
     def whole(self, status: int, body: bytes) -> str:
-        """Return the ``memory-proof`` header of an answer."""
+        """Return the ``memory-proof`` header of a complete response."""
         return self._proof(lp(self._label, self._request, status, hashlib.sha256(body).digest()))
 
     def line(self, chunk: bytes) -> bytes:
-        """Return the next lines of a stream of JSON, with the line that proves them and all before."""
+        """Return the next lines of a stream of JSON, followed by a line that proves them and all lines before."""
         return self._sending(chunk, b'{"proof":"%s"}\n')
 
     def comment(self, chunk: bytes) -> bytes:
-        """Return the next server-sent events, with the comment that proves them and all before."""
+        """Return the next server-sent events, followed by a comment that proves them and all events before."""
         return self._sending(chunk, b": proof %s\n\n")
 
     def _sending(self, chunk: bytes, form: bytes) -> bytes:
@@ -511,18 +514,18 @@ class Prover:
 
     def _proof(self, message: bytes) -> str:
         if self._key:
-            # `hmac.digest` looks the hash up by its name each time, and takes a third longer.
+            # `hmac.digest` looks up the hash by its name each time, and takes a third longer.
             return base64url.encode(hmac.new(self._key, message, hashlib.sha256).digest())
         return base64url.encode(self._identity.sign(message).signature)
 
 
 class Verifier:
-    """Holds the answer to one request against its proof.
+    """Checks the response to one request against its proof.
 
     Args:
         request: from `answered_request`.
-        identity: the relayer's public key, as it is trusted.
-        key: the `answer_key` of the secret that the request carried, empty where it carried none.
+        identity: the relayer's public key, as the client trusts it.
+        key: the `answer_key` of the secret that the request carried; empty if it carried none.
     """
 
     def __init__(self, request: bytes, identity: bytes, key: bytes = b"") -> None:
@@ -531,20 +534,20 @@ class Verifier:
         self._key = key
 
     def check(self, proof: str, status: int, body: bytes) -> bool:
-        """Require that a whole answer is proven by a ``memory-proof`` header, empty for none.
+        """Check a complete response against its ``memory-proof`` header, which is empty if there is none.
 
         Returns:
-            Whether the relayer had accepted the request. A refusal from before that may be of a copy of the request
-            with headers or a body that a proxy changed.
+            Whether the relayer accepted the request. A refusal before acceptance may be about a copy of the request whose
+            headers or body a proxy changed.
 
         Raises:
-            NotAccepted: ``answer_proof``.
+            NotAccepted: ``answer_proof``: the proof is missing or wrong.
         """
         digest = hashlib.sha256(body).digest()
         try:
             self._check(proof, lp(_WHOLE, self._request, status, digest))
         except NotAccepted:
-            # A success is an answer to an accepted request, and nothing else.
+            # Only an accepted request is answered with success.
             if status < 300:
                 raise
             self._check(proof, lp(_REFUSAL, self._request, status, digest))
@@ -552,18 +555,18 @@ class Verifier:
         return True
 
     async def lines(self, chunks: AsyncIterator[bytes], *, most: int) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of a streamed answer, each only after its proof.
+        """Yield the lines of a streamed response, each only after its proof was checked.
 
         Args:
-            chunks: of the body, in any cut.
-            most: bytes that may wait for a proof.
+            chunks: the body, split anywhere.
+            most: maximum bytes to buffer until their proof arrives.
 
         Raises:
-            NotAccepted: ``answer_proof``: a proof is wrong, or what came last has none.
+            NotAccepted: ``answer_proof``: a proof is wrong, or there is none after the last line.
         """
         seen = hashlib.sha256()
         waiting: list[bytes] = []
-        size, begun = 0, [b""]  # a line that has not ended yet: joined once, in however small pieces it comes
+        size, begun = 0, [b""]  # the pieces of a line that is incomplete yet, which are joined only once
         async for chunk in chunks:
             size += len(chunk)
             ended, newline, rest = chunk.rpartition(b"\n")
@@ -605,19 +608,19 @@ class Verifier:
 SEALED_TYPE: Final = "application/memrelay-sealed"
 BODY_OVERHEAD: Final = 16
 _BODY_LABEL: Final = "memrelay/v1/body"
-_NONCE: Final = bytes(12)  # the key is used once
+_NONCE: Final = bytes(12)  # constant, because each key is used once
 
 
 def seal_body(namespace_secret: bytes, nonce: bytes, body: bytes) -> bytes:
-    """Seal a body for the request whose signature has ``nonce``, which no other request may have."""
+    """Seal a body for the request whose signature has ``nonce``. No other request may have that nonce."""
     return AESGCM(derive(namespace_secret, _BODY_LABEL, nonce)).encrypt(_NONCE, body, None)
 
 
 def open_body(namespace_secret: bytes, nonce: bytes, sealed: bytes) -> bytes:
-    """Open a body.
+    """Open the sealed body of a request.
 
     Raises:
-        UnsealError: another secret or request, or a changed or missing byte.
+        UnsealError: the secret or the request is another one, or a byte was changed or is missing.
     """
     try:
         return AESGCM(derive(namespace_secret, _BODY_LABEL, nonce)).decrypt(_NONCE, sealed, None)

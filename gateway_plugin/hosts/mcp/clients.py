@@ -1,4 +1,4 @@
-"""What to paste into a client's configuration, so that it starts our server or finds it; nothing in it is secret."""
+"""Configuration blocks to paste into MCP clients, so that they start or find our server. No block contains a secret."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 NAME: Final = "memrelay"
 TOKEN_VARIABLE: Final = "MEMRELAY_MCP_TOKEN"  # noqa: S105 - the name of a variable
-"""Where a client finds the token of the HTTP form: its configuration is often shared, the token is not."""
+"""The variable with a client's token for the HTTP form. Configuration files are often shared, so the token is not in them."""
 
 
 class Client(StrEnum):
-    """Programs whose configuration we know."""
+    """The client programs whose configuration format is supported."""
 
     CLAUDE_CODE = "claude-code"
     CURSOR = "cursor"
@@ -35,7 +35,7 @@ _SECTIONS: Final = {Client.VSCODE: "servers", Client.ZED: "context_servers"}
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How the server is started over standard streams."""
+    """The command that starts the server over standard streams."""
 
     command: str
     arguments: Sequence[str]
@@ -43,12 +43,12 @@ class Start:
 
 
 def place_of(client: Client) -> str:
-    """Return where the block goes."""
+    """Return the place where a person pastes the block."""
     return _FILES[client]
 
 
 def started_block(client: Client, start: Start) -> str:
-    """Return the block with which a client starts the server."""
+    """Return the block that makes a client start the server."""
     entry: dict[str, Any] = {"command": start.command, "args": list(start.arguments)}
     if client in {Client.CLAUDE_CODE, Client.VSCODE}:
         entry = {"type": "stdio", **entry}
@@ -60,7 +60,7 @@ def started_block(client: Client, start: Start) -> str:
 
 
 def found_block(client: Client, url: str) -> str:
-    """Return the block with which a client finds the server that runs at a URL, with its token in `TOKEN_VARIABLE`."""
+    """Return the block that makes a client use the running server at a URL, with its token from `TOKEN_VARIABLE`."""
     if client is Client.CODEX:
         return _toml({"url": url, "bearer_token_env_var": TOKEN_VARIABLE})
     if client is Client.VSCODE:
@@ -84,7 +84,7 @@ def _json(client: Client, entry: Mapping[str, Any]) -> str:
 
 
 def _toml(entry: Mapping[str, Any]) -> str:
-    # A string of JSON, and a list of them, reads the same in TOML.
+    # JSON strings and lists of strings are valid TOML, too.
     lines = [f"[mcp_servers.{NAME}]"]
     lines += [f"{name} = {json.dumps(value)}" for name, value in entry.items() if name != "env"]
     if "env" in entry:

@@ -1,7 +1,8 @@
-"""One agent's keys for MCP servers of this user, and tokens of HTTP clients: two private files, changed only by a person's command.
+"""One agent's keys for this user's MCP servers, and tokens of HTTP clients, stored in two private files.
 
-Nothing that a relayer says deletes them: keys that are refused today may be good tomorrow, and whoever lost them by a relayer's
-mistake could not get them back.
+Only a person's command changes these files, never a response of a relayer: keys that are refused today may be accepted
+tomorrow, and keys that were deleted by a relayer's mistake could not be recovered. `Pairing` and `reply_to` transfer keys
+from the machine that has the secret to another machine.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ _SHORTEST_TOKEN: Final = 20
 
 
 class Credentials(BaseModel):
-    """What `credentials_path` holds: an agent's secret, and what the account's owner lets it do.
+    """The content of `credentials_path`: an agent's secret, and the certificate that the account issued for it.
 
     Attributes:
-        relayer: the URL that they were made for; another one may be chosen, which never changes the file.
+        relayer: URL of the relayer that they were created for; choosing another one never changes the file.
         account: the account's id.
         agent: the agent's normal name.
         secret: its secret, 64 hex digits.
-        certificate: what `gateway_plugin.identity.AgentHolder.parse` takes beside it.
-        label: for people.
+        certificate: the certificate, as `gateway_plugin.identity.AgentHolder.parse` takes it.
+        label: a name for people.
         created_at: seconds since 1970, as is ``expires_at``.
     """
 
@@ -65,7 +66,7 @@ class Credentials(BaseModel):
     expires_at: int
 
     def holder(self) -> AgentHolder:
-        """Return the keys; raises `IdentityError` where secret and certificate are damaged."""
+        """Return the keys. Raises `IdentityError` if secret or certificate is damaged."""
         try:
             return AgentHolder.parse(bytes.fromhex(self.secret), self.certificate)
         except (ValueError, IdentityError) as error:
@@ -73,15 +74,15 @@ class Credentials(BaseModel):
 
 
 def credentials_path(environ: Mapping[str, str]) -> Path:
-    """Return where the keys are saved; raises `IdentityError` as `config_directory`."""
+    """Return the path of the saved keys. Raises `IdentityError` as `config_directory` does."""
     return config_directory(environ) / "mcp-credentials.json"
 
 
 def saved(environ: Mapping[str, str]) -> Credentials | None:
-    """Return the saved keys; None where nobody logged in.
+    """Return the saved keys, or None if there are none.
 
     Raises:
-        IdentityError: the file is readable by others, or damaged; it is left as it is.
+        IdentityError: the file is readable by others, or damaged; it is not changed.
     """
     path = credentials_path(environ)
     try:
@@ -93,7 +94,7 @@ def saved(environ: Mapping[str, str]) -> Credentials | None:
 
 
 def stamp(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return what changes whenever keys are saved or removed."""
+    """Return a value that changes whenever keys are saved or removed."""
     try:
         found = credentials_path(environ).stat()
     except (OSError, IdentityError):
@@ -102,14 +103,14 @@ def stamp(environ: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def save(environ: Mapping[str, str], credentials: Credentials) -> Path:
-    """Save keys in place of those that are there; return where. Raises `IdentityError`: it cannot be written."""
+    """Save keys in place of existing ones, and return the path. Raises `IdentityError` if the file cannot be written."""
     path = credentials_path(environ)
     replace_private(path, credentials.model_dump_json(indent=2).encode() + b"\n")
     return path
 
 
 def is_given(environ: Mapping[str, str], settings: PluginSettings) -> bool:
-    """Whether settings or environment name keys, which then count before saved ones."""
+    """Return whether settings or environment name keys, which take precedence over saved ones."""
     variables = (*SECRET_VARIABLES, "MEMRELAY_SECRET_FILE")
     return settings.key is not None or bool(taken_variable()) or any(environ.get(name) for name in variables)
 
@@ -117,12 +118,13 @@ def is_given(environ: Mapping[str, str], settings: PluginSettings) -> bool:
 def find_holder(
     environ: MutableMapping[str, str], settings: PluginSettings, agent: str | None
 ) -> tuple[KeyHolder, Credentials | None]:
-    """Return the keys to serve with, and the saved ones if those are they.
+    """Return the keys for a server, and the saved credentials if those are used.
 
-    First what the environment names, then saved keys of that agent, then the gateway's secret, which is made where there is none.
+    Keys from settings or environment come first, then saved keys of that agent, then the gateway's secret, which is created if
+    there is none.
 
     Raises:
-        IdentityError: there are none for that agent, or they cannot be read.
+        IdentityError: there are no keys for that agent, or they cannot be read.
     """
     if not is_given(environ, settings):
         found = saved(environ)
@@ -136,7 +138,7 @@ def find_holder(
 
 
 def issue(root: RootHolder, agent: str, *, relayer: str, days: int, label: str, now: int) -> Credentials:
-    """Make an agent's credentials, agent in normal form; whoever holds them is that agent until they run out or are taken back."""
+    """Create credentials for an agent, by its normal name. They are valid until they expire or are revoked."""
     certificate = mint(root.root, agent, now=now, seconds=days * _DAY)
     return Credentials(
         version=1,
@@ -152,7 +154,7 @@ def issue(root: RootHolder, agent: str, *, relayer: str, days: int, label: str, 
 
 
 def serial(credentials: Credentials) -> bytes:
-    """Return the serial of the certificate, by which it is taken back; raises `IdentityError`."""
+    """Return the serial of the certificate, by which it is revoked. Raises `IdentityError`."""
     try:
         return Certificate.verify(base64url.decode(credentials.certificate)).serial
     except (Malformed, NotAccepted) as error:
@@ -161,12 +163,12 @@ def serial(credentials: Credentials) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """A machine's question for keys: what it shows, and what opens the reply. Good for five minutes.
+    """A machine's request for keys: the code that it shows, and the key that opens the reply. Valid for five minutes.
 
     Attributes:
-        key: private; never leaves the process.
-        state: what the reply must repeat.
-        begun: seconds, on the machine's own clock that only goes forward.
+        key: private key; never leaves the process.
+        state: random value that the reply must repeat.
+        begun: seconds of the machine's monotonic clock.
     """
 
     key: PrivateKey = field(repr=False)
@@ -175,19 +177,19 @@ class Pairing:
 
     @classmethod
     def begin(cls) -> Pairing:
-        """Begin."""
+        """Create a request with a new key."""
         return cls(PrivateKey.generate(), secrets.token_hex(16), time.monotonic())
 
     def code(self, now: int) -> str:
-        """Return what a person carries to the machine with the secret; nothing in it is secret."""
+        """Return the code that a person enters on the machine with the secret. It contains no secret."""
         asked = {"key": bytes(self.key.public_key).hex(), "state": self.state, "until": now + PAIRING_SECONDS}
         return _REQUEST + base64url.encode(json.dumps(asked).encode())
 
     def open(self, reply: str) -> Credentials:
-        """Open the reply.
+        """Decrypt the reply.
 
         Raises:
-            IdentityError: it is no reply to this question, or came too late.
+            IdentityError: it is no reply to this request, or came too late.
         """
         if time.monotonic() - self.begun > PAIRING_SECONDS:
             raise IdentityError(f"the reply came after more than five minutes; begin again: {_LOGIN} --pair")
@@ -204,17 +206,17 @@ class Pairing:
 
 
 def reply_to(code: str, credentials: Credentials, *, now: int) -> str:
-    """Return the reply to a pairing code: the credentials, to be opened by nobody but who asked.
+    """Return the reply to a pairing code: the credentials, encrypted for the machine that showed the code.
 
     Raises:
-        IdentityError: it is no such code, or too old.
+        IdentityError: the code is invalid or too old.
     """
     try:
         asked = parse_json(base64url.decode(code.strip().removeprefix(_REQUEST)))
         key, state, until = PublicKey(bytes.fromhex(asked["key"])), str(asked["state"]), int(asked["until"])
     except (Malformed, ValueError, KeyError, TypeError) as error:
         raise IdentityError(f"CODE: it is none that `{_LOGIN} --pair` printed; copy all of it") from error
-    # Both machines' clocks have a say: one that is wrong by more than that is told by every signed request, too.
+    # The clocks of the two machines may differ by this much. A larger difference makes every signed request fail anyway.
     if not now - PAIRING_SECONDS <= until <= now + 2 * PAIRING_SECONDS:
         raise IdentityError(f"CODE: it is older than five minutes; begin again there: {_LOGIN} --pair")
     said = json.dumps({"state": state, "credentials": credentials.model_dump(mode="json")}).encode()
@@ -223,13 +225,13 @@ def reply_to(code: str, credentials: Credentials, *, now: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An HTTP client's token, of which the file keeps the digest alone.
+    """An HTTP client's token, of which the file contains only the digest.
 
     Attributes:
-        agent: whose memories it opens, as commands take the name.
+        agent: the agent whose memories it gives access to, in the form that commands take.
         digest: SHA-256, hex.
         created_at: seconds since 1970.
-        label: for people.
+        label: a name for people.
     """
 
     agent: str
@@ -239,15 +241,15 @@ class Token:
 
     @property
     def id(self) -> str:
-        """By which a person names it; tells nothing of the token."""
+        """Return the id by which a person names the token; it reveals nothing about the token."""
         return self.digest[:8]
 
 
 class Tokens:
-    """The tokens of this user's HTTP clients; what a command changes holds for the server at once.
+    """The tokens of this user's HTTP clients. The server applies changes made by a command immediately.
 
     Args:
-        environ: says where the file is.
+        environ: the environment, by which the file is found.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -255,7 +257,7 @@ class Tokens:
         self._read: tuple[tuple[int, int], tuple[Token, ...]] = ((0, 0), ())
 
     def all(self) -> tuple[Token, ...]:
-        """Return all tokens, oldest first; raises `IdentityError`: the file is readable by others, or damaged."""
+        """Return all tokens, oldest first. Raises `IdentityError` if the file is readable by others, or damaged."""
         try:
             at = self.path.stat()
             if self._read[0] != (at.st_mtime_ns, at.st_ino):
@@ -268,7 +270,7 @@ class Tokens:
         return self._read[1]
 
     def agent_of(self, token: str) -> str | None:
-        """Return the agent of a token; None for one that nobody was given, or where the file cannot be read."""
+        """Return the agent of a token; None if the token is unknown or the file cannot be read."""
         if len(token) < _SHORTEST_TOKEN:
             return None
         digest = hashlib.sha256(token.encode()).hexdigest()
@@ -280,7 +282,7 @@ class Tokens:
         return found[0] if found else None
 
     def add(self, agent: str, *, label: str, now: int) -> str:
-        """Make a token and return it; it is shown once. Raises `IdentityError`."""
+        """Create a token and return it; it cannot be shown again. Raises `IdentityError`."""
         token = secrets.token_urlsafe(32)
         digest = hashlib.sha256(token.encode()).hexdigest()
         with locked(self.path):
@@ -288,7 +290,7 @@ class Tokens:
         return token
 
     def remove(self, token_id: str) -> bool:
-        """Take a token back; False where there is none of this id. Raises `IdentityError`."""
+        """Delete a token. Return False if there is none with this id. Raises `IdentityError`."""
         with locked(self.path):
             known = self.all()
             kept = tuple(one for one in known if one.id != token_id)

@@ -1,8 +1,8 @@
-"""The HTTP form: this machine alone, a token for each client, and no more sessions than a client can mean.
+"""The HTTP form of the server: reachable from this machine only, with a token for each client and a limit on sessions.
 
-Streamable HTTP, and for older clients the stream of events (SSE) that came before it.
-
-A token stands for an agent: two clients with two tokens never see each other's memories. Needs the extra ``memrelay[mcp]``.
+It supports Streamable HTTP and, for older clients, the stream of server-sent events (SSE) that preceded it. A token
+belongs to an agent, so two clients with tokens of different agents never see each other's memories. Needs the extra
+``memrelay[mcp]``.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ _UNAUTHORISED: Final = -32001
 _TOO_MANY: Final = -32000
 
 AgentOf = Callable[[str], str | None]
-"""Returns the agent of a token, or None for a token that nobody was given."""
+"""Returns the agent of a token, or None for an unknown token."""
 
 
 @dataclass(slots=True)
 class _Client:
-    """What is noted of one agent's clients: open sessions with when they were used last, and when the newest were opened."""
+    """The clients of one agent: open sessions with the time of their last use, and the times when the newest were opened."""
 
     sessions: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
     opened: deque[float] = field(default_factory=deque)
 
 
 class Guard:
-    """Lets through what carries a token, and says whose request it is.
+    """Middleware that requires a token, identifies the caller by it, and limits sessions.
 
     Args:
         app: the protocol's application.
-        agent_of: whose a token is.
+        agent_of: returns the agent of a token.
         clock: the time.
     """
 
@@ -78,7 +78,7 @@ class Guard:
         self.connections = Connections(ConnectionLimits(most=connections_within_files(MAX_CONNECTIONS)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -108,7 +108,7 @@ class Guard:
             return
         named = next((headers[name] for name in _NAMESPACE_HEADERS if headers.get(name)), b"")
         scope[_CALLER] = Caller(agent, named.decode("latin-1").strip())
-        # By this the SDK, too, keeps sessions to those who opened them.
+        # The SDK uses this user to restrict a session to the client that opened it.
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=agent, scopes=[]))
         if streams:
             await self._streamed(client, scope, receive, send)
@@ -116,7 +116,7 @@ class Guard:
             await self._app(scope, receive, self._noting(send, client, session, scope["method"]))
 
     async def _streamed(self, client: _Client, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with a stream, which is a session as long as it lasts."""
+        """Respond with a stream. It counts as a session as long as it lasts."""
         name = secrets.token_bytes(16)
         now = self._clock.monotonic()
         client.sessions[name] = now
@@ -130,7 +130,7 @@ class Guard:
         return any(session in client.sessions for other, client in self._clients.items() if other != agent)
 
     def _full(self, client: _Client) -> float:
-        """Return for how many seconds no session may be opened; 0 when one may."""
+        """Return for how many seconds no session may be opened; 0 if one may be opened now."""
         now = self._clock.monotonic()
         while client.sessions and next(iter(client.sessions.values())) < now - IDLE_SECONDS:
             client.sessions.popitem(last=False)
@@ -141,7 +141,7 @@ class Guard:
         return _MINUTE if len(client.sessions) >= MAX_SESSIONS_OF_ONE else 0.0
 
     def _noting(self, send: Send, client: _Client, session: bytes | None, method: str) -> Send:
-        """Return a sender that notes which session an answer opens, uses or ends."""
+        """Return a sender that records which session a response opens, uses or ends."""
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -163,14 +163,14 @@ class Guard:
 
 
 def caller_of(ctx: ServerRequestContext[Any, Any]) -> Caller:
-    """Return who sent the HTTP request of a context; the guard has noted it there."""
+    """Return the sender of the HTTP request of a context, as recorded by the guard."""
     scope = ctx.request.scope if ctx.request is not None else {}
     found: Caller = scope[_CALLER]
     return found
 
 
 class _Streams:
-    """The older transport: a stream of events, and what a client sends beside it."""
+    """The older transport: a stream of events, and the messages that a client posts separately."""
 
     def __init__(self, server: Server[dict[str, Any]], security: TransportSecuritySettings) -> None:
         self._server = server
@@ -185,9 +185,9 @@ class _Streams:
 
 
 def application(server: Server[dict[str, Any]], agent_of: AgentOf, clock: Clock) -> Guard:
-    """Return what answers HTTP: the protocol at `PATH` and `SSE_PATH`, behind the guard.
+    """Return the HTTP application: the protocol at `PATH` and `SSE_PATH`, behind the guard.
 
-    Requests with a ``Host`` or ``Origin`` that is not this machine's are refused: a page in a browser is no client.
+    Requests with a ``Host`` or ``Origin`` of another machine are refused, so that web pages in a browser cannot use it.
     """
     hosts = ("127.0.0.1:*", "localhost:*", "[::1]:*")
     security = TransportSecuritySettings(
@@ -208,20 +208,20 @@ def application(server: Server[dict[str, Any]], agent_of: AgentOf, clock: Clock)
 
 
 def _counting(connections: Connections) -> type[H11Protocol]:
-    """Return uvicorn's protocol with its connections counted, and their request heads timed, before a token is looked at."""
+    """Return uvicorn's protocol, extended to limit connections and the time of request heads before tokens are checked."""
 
     class Counting(H11Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(cast("asyncio.Transport", transport))
             host = self.client[0] if self.client else ""
-            # By what the guard sees of a connection, too.
+            # The guard identifies a connection by its client address, too.
             if not connections.enter(self.client, self.transport.abort, host, self.loop.time()):
                 self.transport.abort()
 
         def data_received(self, data: bytes) -> None:
             connections.heard(self.client, self.loop.time())
             super().data_received(data)
-            # There is none before the first head.
+            # There is no cycle before the first request head.
             request = cast("RequestResponseCycle | None", self.cycle)
             if request is not None and not request.response_complete:
                 connections.asked(self.client)
@@ -238,7 +238,7 @@ def _counting(connections: Connections) -> type[H11Protocol]:
 
 
 async def serve_http(app: Guard, listening: socket) -> None:
-    """Serve until the process is told to end."""
+    """Serve until the process receives a signal to end."""
     config = uvicorn.Config(
         app,
         http=_counting(app.connections),
@@ -247,7 +247,7 @@ async def serve_http(app: Guard, listening: socket) -> None:
         lifespan="on",
         timeout_graceful_shutdown=3,
         server_header=False,
-        # As many are accepted before the first of them is counted: within the files that are kept free.
+        # Up to this many connections may be accepted before the first is counted; the reserved files suffice for them.
         backlog=_BACKLOG,
     )
 

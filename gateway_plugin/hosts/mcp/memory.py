@@ -1,7 +1,7 @@
-"""Doing what an MCP client asks, through the plugin: whose memories, under which name a tool came, and how its answer is shown.
+"""Run the calls of an MCP client with the plugin, for the caller's memories, and render results for the tool name used.
 
-Nothing here speaks the protocol. What is wrong with keys or settings is no reason to end: every call is answered with it and with
-what to do, and a login by a person is taken up by the next call of ``memwal_login``.
+Nothing here depends on the protocol. Invalid keys or settings do not end the server: every call returns the problem and its
+fix, and after a person has logged in, the next call of ``memwal_login`` uses the new keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway_plugin.turn import HostTurn
 from relayer.wire.quoting import escape
 
 LIMIT_SECONDS: Final = 30.0
-"""How long any call may take; the deadlines of its requests are shorter."""
+"""Maximum seconds of a call; the deadlines of its requests are shorter."""
 ANALYZE_SECONDS: Final = 60.0
 _SLOW: Final = frozenset({"memory_analyze", "memwal_analyze", "memwal_remember_bulk"})
 _SESSION: Final = "api:mcp"
@@ -40,7 +40,7 @@ _FIXES: Final = {
     "skipped:identity": f"A person can get keys for this program: {_LOGIN}",
     "switched_off": "A person can switch it on: memrelay-gateway on, without MEMRELAY_DISABLE",
 }
-# MemWal's tools, ours that do the same, and the arguments that they share.
+# MemWal's tools, each with our equivalent tool and the arguments that both have.
 _IN_OUR_WORDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "memwal_remember": ("memory_store", ("text",)),
     "memwal_recall": ("memory_search", ("query", "limit")),
@@ -55,11 +55,11 @@ Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls.
+    """The caller of a tool.
 
     Attributes:
-        agent: whose memories; None is the host's default agent, or the one whose keys are held.
-        namespace: below the agent's own, for calls that name none; "" for none.
+        agent: the agent whose memories are used; None for the host's default agent, or the one whose keys are held.
+        namespace: the namespace below the agent's own for calls that name none; "" for the agent's own.
     """
 
     agent: str | None = None
@@ -68,11 +68,11 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class McpAnswer:
-    """What a client is told.
+    """The result of a call.
 
     Attributes:
-        text: for the model.
-        structured: for programs, of the shape that the tool's definition gives; None for failures.
+        text: the text for the model.
+        structured: the result for programs, in the schema of the tool's definition; None for failures.
         failed: whether the text is an error.
     """
 
@@ -88,8 +88,8 @@ class ClientMemory:
     """The memory of one server.
 
     Args:
-        opener: makes the plugin, also again after a login; raises `GatewayError`.
-        keys_now: what changes when other keys are saved.
+        opener: creates the plugin, and creates it again after a login; raises `GatewayError`.
+        keys_now: returns a value that changes when other keys are saved.
     """
 
     def __init__(self, opener: Opener, keys_now: Callable[[], object] = lambda: None) -> None:
@@ -103,7 +103,7 @@ class ClientMemory:
         self._opening = asyncio.Lock()
 
     async def open(self) -> str:
-        """Make the plugin; return what is wrong, "" when nothing is."""
+        """Create the plugin. Return the problem, or "" if there is none."""
         self._keys_then = self._keys_now()
         try:
             self._plugin, self._problem = self._opener(), None
@@ -115,7 +115,7 @@ class ClientMemory:
         return ""
 
     async def aclose(self) -> None:
-        """Deliver what waits, and stop."""
+        """Deliver what is pending, and close the plugin."""
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             await plugin.aclose()
@@ -123,7 +123,7 @@ class ClientMemory:
     async def call(
         self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
     ) -> McpAnswer:
-        """Do what a tool of `gateway_plugin.hosts.mcp.definitions.NAMES` says; every failure is an answer."""
+        """Call a tool of `gateway_plugin.hosts.mcp.definitions.NAMES`; every failure is returned as a result."""
 
         async def done() -> McpAnswer:
             if name in MEMWAL_NAMES:
@@ -133,7 +133,7 @@ class ClientMemory:
         return await _bounded(done, ANALYZE_SECONDS if name in _SLOW else LIMIT_SECONDS)
 
     async def read(self, uri: str, caller: Caller) -> McpAnswer | None:
-        """Read a resource; None where there is none of this name."""
+        """Read a resource; None if there is none with this URI."""
         one = next((one for one in RESOURCES if one.uri == uri), None)
         prefix = TEMPLATE.partition("{")[0]
         ref = uri.removeprefix(prefix)
@@ -143,18 +143,18 @@ class ClientMemory:
 
         async def done() -> McpAnswer:
             answer = await self._tool(tool, arguments, caller)
-            # An unknown reference reads as an empty text.
+            # The tool returns an empty text for an unknown reference.
             return self._shown(tool, answer) if answer.text else McpAnswer("")
 
         answer = await _bounded(done, LIMIT_SECONDS)
         return answer if answer.text else None
 
     async def recall(self, query: str, caller: Caller) -> str:
-        """Return the block that a turn with this prompt would be given, or why there is none."""
+        """Return the memory block that a turn with this prompt would get, or the reason why there is none."""
         if self._plugin is None or caller in self._logged_out:
             return self._unavailable(caller).text
         if caller.namespace:
-            # A turn recalls from the agent's own memories alone.
+            # Turns recall from the agent's own namespace only, so search instead.
             return (await self.call("memory_search", {"query": query}, caller, _untold)).text
         found = await self._plugin.before_turn(query, session_key=_SESSION, host=_host_turn(caller))
         return found.text or f"(No memories: {found.detail or found.status})"
@@ -192,7 +192,7 @@ class ClientMemory:
     async def _memwal(
         self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
     ) -> McpAnswer:
-        """Answer a call under MemWal's name, in MemWal's words."""
+        """Call a tool by MemWal's name, and return a result in MemWal's format."""
         if name == "memwal_login":
             return await self._login(caller)
         if name == "memwal_logout":
@@ -226,10 +226,10 @@ class ClientMemory:
             asked = {"text": given.get("text", ""), "namespace": namespace}
             answer = await self._tool("memory_store", asked, caller)
             if answer.failed:
-                # The rest would most likely fail, too, each after a deadline of its own.
+                # The remaining ones would most likely fail as well, each after its own deadline.
                 before = f"; the {place} before it are saved" if place else ""
                 return McpAnswer(f"{answer.text}\n(items[{place}]{before})", failed=True)
-            # A courtesy or a question is nothing to remember, and has no id.
+            # A courtesy or a question is not stored, so it has no id.
             ids.append(str(answer.details.get("id", "")))
         await progress(len(items), len(items), f"{len(items)} of {len(items)} saved")
         return McpAnswer(
@@ -239,7 +239,7 @@ class ClientMemory:
     async def _login(self, caller: Caller) -> McpAnswer:
         self._logged_out.discard(caller)
         answer = await self._tool("memory_status", {}, caller)
-        # What works is left alone: over HTTP, others work with it, too.
+        # A working plugin is not replaced, because other HTTP clients use it, too.
         if answer.failed or self._keys_now() != self._keys_then:
             async with self._opening:
                 await self.aclose()
@@ -259,28 +259,28 @@ class ClientMemory:
 
 
 async def _bounded(work: Callable[[], Awaitable[McpAnswer]], seconds: float) -> McpAnswer:
-    """Do something in time; what keeps it from being done is an answer, too."""
+    """Run a call with a timeout; a timeout or an unexpected error is returned as a result."""
     try:
         async with asyncio.timeout(seconds):
             return await work()
     except TimeoutError:
         why = f"it took longer than {seconds:.0f} seconds. {_FIXES['timeout']}"
-    except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
+    except Exception as error:  # noqa: BLE001 - an error in the plugin must not end the model's turn
         why = f"it failed inside the plugin ({type(error).__name__})"
     return McpAnswer(f"Memory error: {why}", failed=True)
 
 
 async def _untold(_done: float, _total: float | None, _message: str) -> None:
-    """Tell nobody how far it is."""
+    """Ignore progress."""
 
 
 def _host_turn(caller: Caller) -> HostTurn:
-    # A program of one person's: what is said here is told to that person.
+    # The program belongs to one person, and only that person reads the results.
     return HostTurn(host=_HOST, agent=caller.agent, audience=Audience.DIRECT)
 
 
 def _flat(arguments: Mapping[str, object], caller: Caller) -> str:
-    """Return the namespace that MemWal's flat one is below the agent's own; "" for its ``default``, the agent's own."""
+    """Return the namespace below the agent's own for MemWal's flat name; "" for ``default``, which is the agent's own."""
     name = arguments.get("namespace")
     if not isinstance(name, str) or not name.strip():
         return caller.namespace
@@ -288,7 +288,7 @@ def _flat(arguments: Mapping[str, object], caller: Caller) -> str:
 
 
 def _in_their_words(name: str, details: Mapping[str, Any], namespace: str) -> tuple[str, dict[str, Any]]:
-    """Return what MemWal's tool of this name would say of a result, "" where it is what ours says."""
+    """Return a result in the format of MemWal's tool. The text is "" if ours can be used as it is."""
     match name:
         case "memwal_remember":
             told = {

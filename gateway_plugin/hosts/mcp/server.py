@@ -1,7 +1,7 @@
-"""The protocol: requests of a client to what `gateway_plugin.hosts.mcp.memory` does, over standard streams or HTTP.
+"""The protocol: passes a client's requests to `gateway_plugin.hosts.mcp.memory`, over standard streams or HTTP.
 
-Needs the extra ``memrelay[mcp]``. Whatever goes wrong with memory is a tool's answer; only a request that names nothing there is
-is refused. A call that a client cancels ends its request to the relayer, too.
+Needs the extra ``memrelay[mcp]``. Problems with memory are returned as results of tools; only a request for something that
+does not exist is refused. If a client cancels a call, its request to the relayer is cancelled as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory, McpAnswer
 NAME: Final = "memrelay"
 _BEAT_SECONDS: Final = 5.0
 _MAX_NAME: Final = 64
-# They report how far they are themselves.
+# Tools that report their progress themselves.
 _OWN_PROGRESS: Final = frozenset({"memwal_remember_bulk"})
 _R = TypeVar("_R")
 
@@ -44,13 +44,13 @@ CallerOf = Callable[[Context], Caller]
 
 
 class MemoryServer:
-    """Answers one server's requests.
+    """Handles the requests of one server.
 
     Args:
-        memory: what they are about.
-        caller_of: who calls, from a request's context.
-        offered: under whose names tools are listed.
-        debug: told of every request, without any text of it; None for nobody.
+        memory: runs the calls.
+        caller_of: returns the caller of a request, by its context.
+        offered: the names under which tools are listed.
+        debug: called for every request, without any text of it; None to log nothing.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class MemoryServer:
         quiet()
 
     def server(self) -> Server[dict[str, Any]]:
-        """Return the SDK's server, which any transport can carry."""
+        """Return the SDK's server, which works with any transport."""
         return Server(
             NAME,
             version=__version__,
@@ -181,20 +181,20 @@ class MemoryServer:
 
 
 async def serve_stdio(server: Server[dict[str, Any]]) -> None:
-    """Serve the one client at the other end of standard input and output, until it closes them."""
+    """Serve the client at the other end of standard input and output until it closes them."""
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
 
 def client_agent(ctx: Context) -> str | None:
-    """Return the name of the client's program as an agent's: what it calls itself; None where it says nothing."""
+    """Return an agent's name for the client program, from the name that it reports; None if it reports none."""
     given = ctx.session.client_params
     name = re.sub(r"[^a-z0-9_-]+", "-", given.client_info.name.lower()).strip("-_") if given else ""
     return f"mcp-{name[: _MAX_NAME - 4]}" if name else None
 
 
 def quiet() -> None:
-    """Keep the SDK's log to ourselves: it may quote a request, and with it what somebody said."""
+    """Suppress the SDK's log, which may quote requests and therefore conversation text."""
     for name in ("mcp", "uvicorn"):
         log = logging.getLogger(name)
         log.handlers[:] = [logging.NullHandler()]
@@ -202,7 +202,7 @@ def quiet() -> None:
 
 
 async def _beating(ctx: Context, work: Callable[[], Awaitable[_R]]) -> _R:
-    """Do something, and let a client that asked for progress know every few seconds that it goes on."""
+    """Await work, and report every few seconds that it continues if the client asked for progress."""
 
     async def beat() -> None:
         count = 0

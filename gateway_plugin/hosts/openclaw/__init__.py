@@ -1,4 +1,4 @@
-"""OpenClaw: a plugin of plain JavaScript that hands every event over to a bridge process, and what that process does.
+"""The adapter for OpenClaw: a plugin of plain JavaScript that forwards every event to a bridge process, and that process.
 
-The JavaScript and its manifest lie beside this file; ``docs/hosts/openclaw.md`` tells how to install them.
+The JavaScript and its manifest are in this folder; ``docs/hosts/openclaw.md`` explains how to install them.
 """

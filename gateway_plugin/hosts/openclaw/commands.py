@@ -1,4 +1,4 @@
-"""The chat's commands: ``/memory status|on|off|why``, for the session that asks or, with ``--global``, for all."""
+"""The chat commands ``/memory status|on|off|why``. They apply to the current session or, with ``--global``, to all sessions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _ADMIN: Final = "operator.admin"
 
 
 def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str, Any]) -> str:
-    """Answer a command.
+    """Run a chat command and return its output.
 
     Args:
         plugin: the gateway's memory.
-        arguments: what stands behind the command's name.
+        arguments: the text after the command's name.
         context: the host's context of the command: session, sender, rights.
     """
     words = arguments.split()
@@ -63,7 +63,7 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
 
 
 def _may_decide_for_all(context: Mapping[str, Any]) -> bool:
-    """Tell whether the sender may: a client of the gateway by its scopes, anybody else by being the owner."""
+    """Return whether the sender may change all sessions: gateway clients need the scope, other senders must be the owner."""
     scopes = context.get("gatewayClientScopes")
     return _ADMIN in scopes if isinstance(scopes, list) else context.get("senderIsOwner") is True
 
@@ -87,7 +87,7 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
 
 
 def _status_everywhere(plugin: AsyncMemoryPlugin) -> str:
-    """Say how the gateway's own switch stands, and what the settings leave off: nothing of any session."""
+    """Return the state of the gateway's own switch and what the settings disable, without anything about a session."""
     status = plugin.status()
     rows = [f"Memory: {_state_everywhere(plugin)}", f"relayer: {status.url}", _captured(plugin)]
     notes = (status.last_error, status.relayer_trouble, status.warning, *status.notes)

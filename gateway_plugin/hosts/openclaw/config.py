@@ -1,4 +1,4 @@
-"""The plugin's configuration in the host: read, resolved, proposed as a block to paste, and written where asked."""
+"""Read the host's configuration file, resolve the plugin's settings in it, and propose or write changes to it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from gateway_plugin.settings import (
 from gateway_plugin.text.json_text import parse_json
 
 HOST_KEYS: Final = ("command",)
-"""``command``: the program that is the bridge, as one path or as a list with its first arguments."""
+"""Keys that the adapter reads itself. ``command`` is the bridge program: one path, or a list that starts with it."""
 
 
 def core_config(config: object, environ: Mapping[str, str]) -> object:
-    """Return the core's part of a configuration; what is no object is the core's to complain about.
+    """Return a configuration without the adapter's own keys, for the plugin's core. If it is no object, return it as it is.
 
-    The host resolves references to secrets for its gateway, and not for its own commands, which search memory, too: one to
-    a variable that is set is resolved here.
+    The host resolves references to secrets for its gateway, but not for its own commands, which search memory as well. So a
+    reference to an environment variable that is set is resolved here.
     """
     if not isinstance(config, Mapping):
         return config
@@ -47,23 +47,23 @@ def core_config(config: object, environ: Mapping[str, str]) -> object:
 def _resolved(value: object, environ: Mapping[str, str]) -> object:
     if isinstance(value, Mapping) and value.get("source") == "env":
         name = str(value.get("id", ""))
-        # Written as a variable, one that is not set is named by whoever reads the settings.
+        # If the variable is not set, write it as one, so that the error message of the settings names it.
         return environ.get(name) or f"${{{name}}}"
     return value
 
 
 Json = Mapping[str, Any]
 VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
-"""One in a value of the configuration, as the host writes it."""
+"""Matches an environment variable in a value of the configuration, as the host writes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """The host's configuration, read and never written.
+    """The host's configuration as it was read.
 
     Attributes:
         path: the file.
-        whole: what it holds; secrets may be among it.
+        whole: its content, which may include secrets.
     """
 
     path: Path
@@ -71,22 +71,22 @@ class HostConfig:
 
     @property
     def plugins(self) -> Json:
-        """The part about plugins."""
+        """Return the part about plugins."""
         return _object(self.whole.get("plugins"))
 
     @property
     def plugin_id(self) -> str:
-        """Which of the two is set up: the side-car where it alone has an entry."""
+        """Return the id of the plugin that is set up: the side-car if only that has an entry, else the main plugin."""
         entries = _object(self.plugins.get("entries"))
         return SIDECAR_ID if SIDECAR_ID in entries and PLUGIN_ID not in entries else PLUGIN_ID
 
     def entry(self, name: str) -> Json:
-        """Return the entry of a plugin; empty where it has none."""
+        """Return the entry of a plugin, or an empty object if it has none."""
         return _object(_object(self.plugins.get("entries")).get(name))
 
     @property
     def variables(self) -> Json:
-        """The environment variables that the host sets itself."""
+        """Return the environment variables that the host sets itself."""
         env = _object(self.whole.get("env"))
         return {
             **{name: value for name, value in env.items() if isinstance(value, str)},
@@ -95,17 +95,17 @@ class HostConfig:
 
     @property
     def settings(self) -> Json:
-        """The plugin's own settings."""
+        """Return the plugin's own settings."""
         return _object(self.entry(self.plugin_id).get("config"))
 
     @property
     def slot(self) -> str:
-        """Who holds the memory slot; the host's own memory where nobody is named."""
+        """Return the id of the plugin in the memory slot; the host's own memory if none is named."""
         slots = _object(self.plugins.get("slots"))
         return str(slots.get("memory.recall") or slots.get("memory") or "memory-core")
 
     def loads(self, name: str) -> str:
-        """Return why a plugin is not loaded, or "" when nothing in the configuration keeps it away."""
+        """Return the reason why a plugin is not loaded, or "" if the configuration does not prevent it."""
         allow, deny = self.plugins.get("allow"), self.plugins.get("deny")
         if self.plugins.get("enabled") is False:
             return "plugins.enabled is false"
@@ -117,16 +117,16 @@ class HostConfig:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The agents, the default one where none is named."""
+        """Return the ids of the agents, or of the default one if none is named."""
         return tuple(self._agents()) or (DEFAULT_AGENT,)
 
     def workspace(self, agent: str, environ: Mapping[str, str]) -> Path:
-        """Return an agent's workspace, as the host finds it."""
+        """Return an agent's workspace by the rules of the host."""
         own = _object(self._agents().get(agent)).get("workspace")
         shared = self._defaults.get("workspace")
         if isinstance(own, str) and own.strip():
             return _expanded(own, environ)
-        # The folder of the defaults is the default agent's own; those of the others lie in it.
+        # The default agent uses the shared folder itself; other agents use folders inside it.
         is_owner = agent == DEFAULT_AGENT or len(self.agents) == 1
         if isinstance(shared, str) and shared.strip():
             return _expanded(shared, environ) / ("" if is_owner else agent)
@@ -134,13 +134,16 @@ class HostConfig:
         return home / ".openclaw" / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
 
     def searches(self, agent: str) -> list[Json]:
-        """Return what is set of an agent's memory search, its own last; in today's spelling and that of hosts before 2026.9."""
+        """Return the settings of an agent's memory search, its own ones last.
+
+        Both the current form is read and that of hosts before 2026.9.
+        """
         parts = (self.whole, self._defaults, _object(self._agents().get(agent)))
         both = [(one.get("memorySearch"), _object(one.get("memory")).get("search")) for one in parts]
         return [_object(one) for pair in both for one in pair if _object(one)]
 
     def extra_paths(self, agent: str) -> list[object]:
-        """Return the further files and folders that the host's memory search reads for an agent, see `extra_places`."""
+        """Return the additional files and folders that the host's memory search reads for an agent, see `extra_places`."""
         lists = [search.get(name) for search in self.searches(agent) for name in ("paths", "extraPaths")]
         return [one for listed in lists for one in _array(listed)]
 
@@ -149,26 +152,26 @@ class HostConfig:
         return _object(_object(self.whole.get("agents")).get("defaults"))
 
     def _agents(self) -> Json:
-        """Return the entries of the agents by name; hosts before 2026.9 have a list of them."""
+        """Return the entries of the agents by name; hosts before 2026.9 list them instead."""
         agents = _object(self.whole.get("agents"))
         listed = {str(one.get("id")): one for one in _array(agents.get("list")) if isinstance(one, Mapping)}
         return _object(agents.get("entries")) or listed
 
     @property
     def keeps_people_apart(self) -> bool:
-        """Whether direct chats are a session for each person, and not one for all."""
+        """Return whether each person's direct chat is a session of its own, instead of one session for all."""
         return str(_object(self.whole.get("session")).get("dmScope") or "main") != "main"
 
     @property
     def senders(self) -> dict[str, tuple[str, ...]]:
-        """Return who may write to the agents in direct chats, by channel; ``*`` is everybody."""
+        """Return the senders that may write to the agents in direct chats, by channel; ``*`` stands for everybody."""
         channels = _object(self.whole.get("channels"))
         listed = {name: _array(_object(channel).get("allowFrom")) for name, channel in channels.items()}
         return {str(name): tuple(map(str, allowed)) for name, allowed in listed.items() if allowed}
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Return the owner's ids: those the host calls so, a channel's only sender, and what identity links join to them."""
+        """Return the owner's ids: those that the host names, the only sender of a channel, and ids that identity links add."""
         named = map(str, _array(_object(self.whole.get("commands")).get("ownerAllowFrom")))
         alone = (f"{channel}:{only[0]}" for channel, only in self.senders.items() if len(only) == 1)
         owners = {
@@ -182,7 +185,7 @@ class HostConfig:
         return tuple(sorted(owners))
 
     def tool_lists(self) -> tuple[tuple[str, Json], ...]:
-        """Return every place that allows or denies tools, with its name."""
+        """Return all settings that allow or deny tools, with their names."""
         places = [("tools", _object(self.whole.get("tools")))]
         places += [
             (f"agents.entries.{name}.tools", _object(_object(agent).get("tools")))
@@ -192,7 +195,7 @@ class HostConfig:
 
 
 def kept_turns(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Return how many captured turns the host's plugin keeps because no outbox took them, and where; see `kept.js`."""
+    """Return how many captured turns the host's plugin keeps because no outbox took them, and the folders; see `kept.js`."""
     folders = [state_folder(environ) / name / "kept-turns" for name in (PLUGIN_ID, SIDECAR_ID)]
     counts = {str(folder): sum(1 for _ in folder.glob("*.turn")) for folder in folders}
     return sum(counts.values()), " and ".join(folder for folder, count in counts.items() if count)
@@ -207,7 +210,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """Return the file of the host's configuration."""
+    """Return the path of the host's configuration file."""
     named = environ.get("OPENCLAW_CONFIG_PATH")
     return Path(named).expanduser() if named else state_folder(environ) / "openclaw.json"
 
@@ -216,7 +219,7 @@ def read_config(environ: Mapping[str, str]) -> HostConfig:
     """Read the host's configuration, which is JSON5.
 
     Raises:
-        SettingsError: there is none, or it cannot be read.
+        SettingsError: there is no such file, or it cannot be read.
     """
     path = config_path(environ)
     try:
@@ -232,7 +235,7 @@ def read_config(environ: Mapping[str, str]) -> HostConfig:
 
 
 def with_owners(settings: PluginSettings, environ: Mapping[str, str]) -> PluginSettings:
-    """Return settings that know the owner's ids of the host's configuration, too; without one they stay as they are."""
+    """Return settings extended by the owner's ids from the host's configuration; unchanged if there is no configuration."""
     try:
         known = read_config(environ).owners
     except SettingsError:
@@ -243,15 +246,15 @@ def with_owners(settings: PluginSettings, environ: Mapping[str, str]) -> PluginS
 
 
 def parse_config(text: str) -> Json:
-    """Return what a text in JSON5 says.
+    """Parse JSON5.
 
     Raises:
-        ValueError: it is no JSON5, or no object.
+        ValueError: the text is no JSON5, or no object.
     """
     try:
         value = parse_json(text)
     except ValueError:
-        # Ten times as slow: only for what is no plain JSON.
+        # JSON5 takes ten times as long to parse, so plain JSON is tried first.
         try:
             value = json5.loads(text)
         except RecursionError:
@@ -272,7 +275,7 @@ def _array(value: object) -> Sequence[object]:
 def extra_places(
     workspace: Path, extra: Iterable[object], environ: Mapping[str, str]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield where further files of an agent are, and the pattern of their names, "" for all; as the host writes them."""
+    """Yield the path and name pattern of each additional place of an agent's files; the pattern "" matches all names."""
     for entry in extra:
         path, pattern = (
             (entry.get("path"), entry.get("pattern")) if isinstance(entry, Mapping) else (entry, "")
@@ -282,7 +285,7 @@ def extra_places(
 
 
 def _expanded(path: str, environ: Mapping[str, str]) -> Path:
-    """Return a path; ``~`` is the host's home, which need not be this user's."""
+    """Expand variables and ``~``, which is the host's home directory and not necessarily this user's."""
     told = VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], path.strip())
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME")
     return (
@@ -300,10 +303,10 @@ def settings_block(*, url: str | None, command: str, consent: bool, sidecar: boo
     """Return the ``plugins`` part of the host's configuration.
 
     Args:
-        url: the relayer; None leaves it to the one of this machine.
-        command: the program that is the bridge: an absolute path, since a service seldom has a shell's search path.
-        consent: the operator allows the plugin to read conversations.
-        sidecar: beside another memory plugin, without the slot and without tools.
+        url: URL of the relayer; None for the relayer of this machine.
+        command: the bridge program, as an absolute path, because services seldom have the search path of a shell.
+        consent: whether the operator allows the plugin to read conversations.
+        sidecar: whether to run next to another memory plugin, without the memory slot and without tools.
     """
     config = {"command": command} if url is None else {"url": url, "command": command}
     entry: dict[str, Any] = {"enabled": True, "config": config}
@@ -311,13 +314,13 @@ def settings_block(*, url: str | None, command: str, consent: bool, sidecar: boo
         entry["hooks"] = {"allowConversationAccess": True}
     if sidecar:
         return {"plugins": {"entries": {SIDECAR_ID: entry}}}
-    # Loaded beside us, the host's own memory would register tools of the same names.
+    # The host's own memory plugin would register tools with the same names.
     entries = {PLUGIN_ID: entry, "memory-core": {"enabled": False}}
     return {"plugins": {"slots": {"memory": PLUGIN_ID}, "entries": entries}}
 
 
 def settings_steps(block: dict[str, Any], source: str) -> str:
-    """Return what a person does, in order, around the block."""
+    """Return instructions for a person, in order, that include the block."""
     name = SIDECAR_ID if SIDECAR_ID in block["plugins"]["entries"] else PLUGIN_ID
     return "\n".join(
         (
@@ -334,7 +337,7 @@ def settings_steps(block: dict[str, Any], source: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of the file: ``backup`` holds it as it was, None when there was none or nothing had to change."""
+    """The result of writing: ``backup`` is a copy of the previous file, None if there was none or nothing had to change."""
 
     path: Path
     changed: bool
@@ -342,16 +345,16 @@ class Written:
 
 
 def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
-    """Merge a block into the host's configuration; what the file says beside it stays.
+    """Merge a block into the host's configuration; all other settings are kept.
 
     Args:
-        path: the file; made when it is missing.
-        block: what it must hold.
-        now: seconds since the epoch, for the name of the copy.
+        path: the file; created if it is missing.
+        block: the settings that it must contain.
+        now: seconds since the epoch, for the name of the backup.
 
     Raises:
-        SettingsError: the file is no plain JSON: its comments would be lost.
-        IdentityError: it cannot be written.
+        SettingsError: the file is not plain JSON, so that its comments would be lost.
+        IdentityError: the file cannot be written.
     """
     place = path.resolve()
     try:
@@ -373,16 +376,16 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
 
 
 def write_whole(config: HostConfig, document: Json, *, now: int) -> Written:
-    """Write a configuration in place of the one that was read; comments go, and stay in the copy.
+    """Replace the configuration that was read by another one. Comments are lost in the file and kept in the backup.
 
     Args:
         config: as it was read.
-        document: what is to stand there.
-        now: seconds since the epoch, for the name of the copy.
+        document: the new content.
+        now: seconds since the epoch, for the name of the backup.
 
     Raises:
-        SettingsError: somebody changed the file meanwhile.
-        IdentityError: it cannot be written.
+        SettingsError: the file was changed since it was read.
+        IdentityError: the file cannot be written.
     """
     if document == config.whole:
         return Written(config.path, changed=False)
@@ -402,7 +405,7 @@ def _replaced(path: Path, text: str, document: Json, now: int) -> Written:
 
 
 def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with another one put over it, object by object."""
+    """Return an object with the values of another one merged into it, recursively."""
     merged = dict(held)
     for key, value in block.items():
         inner = merged.get(key)
@@ -416,31 +419,31 @@ def _rendered(document: Mapping[str, Any]) -> bytes:
 
 
 CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
-"""Where the host's plugin puts its configuration, as JSON."""
+"""The variable in which the host's plugin passes its configuration to commands, as JSON."""
 HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"
-"""Set for commands that a person types as the host's: what the plugin's settings say of files, as JSON."""
+"""The variable that passes the plugin's file settings, as JSON, to commands that a person runs through the host."""
 
 _SECRET: Final = "MEMRELAY_SECRET"  # noqa: S105 - the name of a variable
 
 
 def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make a command use the plugin's settings.
+    """Return the environment variables that make a command use the plugin's settings.
 
     Args:
-        environ: the environment as the host's plugin left it.
+        environ: the environment that the host's plugin prepared.
 
     Raises:
-        SettingsError: the secret is a reference that only the gateway resolves. Another secret would be another account:
-            no answer is better than a wrong one.
+        SettingsError: the secret is a reference that only the gateway resolves. Any other secret would belong to another
+            account, so the command must not run with one.
     """
     config = _handed_over(environ)
     given = _variables(config, environ)
     key = next((config[name] for name in SECRET_KEYS if config.get(name)), None)
     if isinstance(key, Mapping) and key.get("source") == "env":
-        # The host resolves references for its gateway, not for its commands.
+        # The host resolves references for its gateway, but not for its commands.
         key = environ.get(str(key.get("id", "")), key)
     elif isinstance(key, str):
-        # In the file a variable stands as it was written; the host has put its value in where it started the command.
+        # The file contains variables unresolved; the host resolves them only in commands that it starts.
         key = VARIABLE.sub(lambda name: environ.get(name[1], name[0]), key)
         if VARIABLE.search(key):
             key = {"unset": True}
@@ -453,7 +456,7 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
-    """Return whether the plugin's settings recall and capture, for a command that shows it; None if they are wrong."""
+    """Return whether the plugin's settings enable recall and capture, for status output; None if the settings are invalid."""
     settings = _without_secret(_handed_over(environ), environ)
     if settings is None:
         return None
@@ -461,7 +464,7 @@ def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
 
 
 def files_variable(environ: Mapping[str, str]) -> str:
-    """Return what `HOST_VARIABLE` is to be for a command of the host's; "" outside a host."""
+    """Return the value of `HOST_VARIABLE` for a command of the host; "" outside a host."""
     if not environ.get(CONFIG_VARIABLE):
         return ""
     settings = safe_load(core_config(_handed_over(environ), environ), environ).settings
@@ -469,7 +472,7 @@ def files_variable(environ: Mapping[str, str]) -> str:
 
 
 def host_files(environ: Mapping[str, str]) -> FilesSettings:
-    """Return what the plugin's settings say of files; raises `SettingsError`."""
+    """Return the plugin's file settings. Raises `SettingsError`."""
     try:
         return FilesSettings.model_validate_json(environ.get(HOST_VARIABLE, "{}"))
     except ValueError:
@@ -479,10 +482,10 @@ def host_files(environ: Mapping[str, str]) -> FilesSettings:
 
 
 def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
-    """Return relayer and agent, in whichever of the accepted spellings the configuration names them."""
+    """Return relayer, agent and default namespace as environment variables, from any of the accepted spellings."""
     settings = _without_secret(config, environ)
     if settings is None:
-        # What is wrong elsewhere in it must not send the command to another relayer.
+        # Even if another setting is invalid, the command must not use another relayer.
         return {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
     return {
         "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
@@ -494,7 +497,7 @@ def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
 
 
 def _handed_over(environ: Mapping[str, str]) -> Json:
-    """Return the configuration that the host's plugin left for a command; nothing where it left none."""
+    """Return the configuration that the host's plugin passed to a command; empty if it passed none."""
     try:
         return _object(parse_json(environ.get(CONFIG_VARIABLE, "")))
     except ValueError:
@@ -502,6 +505,6 @@ def _handed_over(environ: Mapping[str, str]) -> Json:
 
 
 def _without_secret(config: Json, environ: Mapping[str, str]) -> PluginSettings | None:
-    """Return what a configuration says besides the secret; None if it is wrong."""
+    """Return the settings without the secret; None if they are invalid."""
     plain = {name: value for name, value in config.items() if name not in SECRET_KEYS}
     return safe_load(core_config(plain, environ), environ).settings

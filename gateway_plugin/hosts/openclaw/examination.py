@@ -1,4 +1,8 @@
-"""``memrelay-gateway doctor --host openclaw``: why memory does not work in this gateway, one check after the other."""
+"""The checks of ``memrelay-gateway doctor --host openclaw``, which find out why memory does not work in this gateway.
+
+`check_config` reads the host's configuration only, `check_bridge` starts the bridge as the host does, and `check_agents`
+writes and recalls a memory as each agent. Every finding is a `Check`, with a fix.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ _OFF_WORDS: Final = frozenset({"0", "false", "no", "off"})
 
 
 def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Check what the host's configuration says; nothing is started and nothing is asked."""
+    """Check the host's configuration; starts no process and sends no request."""
     name = config.plugin_id
     yield _loaded(config, name)
     if name == PLUGIN_ID:
@@ -54,9 +58,9 @@ def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Che
 
 
 def other_owners(environ: Mapping[str, str]) -> str:
-    """Return a sentence about other plugins of the host that own our tools, with the fix; "" where there are none (CP-07).
+    """Return a message about other plugins of the host that own our tools, with the fix; "" if there are none (CP-07).
 
-    For the bridge, which says it when it starts: what the host writes about a clash names neither cause nor way out.
+    The bridge prints it at startup, because the host's own message about the conflict names neither its cause nor a fix.
     """
     with contextlib.suppress(SettingsError):
         config = read_config(environ)
@@ -77,7 +81,7 @@ def bridge_program(config: HostConfig, environ: Mapping[str, str]) -> tuple[str,
 
 
 def _people(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
-    """Tell how people are kept apart, and whether the owner is known among them."""
+    """Report whether direct chats are kept apart by person, and whether the owner's id is known."""
     settings = safe_load(core_config(config.settings, environ), environ).settings
     owners = {*config.owners, *(settings.owners if settings else ())}
     several = [channel for channel, allowed in config.senders.items() if len(allowed) > 1 or "*" in allowed]
@@ -96,7 +100,7 @@ def _people(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
 
 
 async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncIterator[Check]:
-    """Start the bridge as the host does, with the host's settings, and see what it says of itself."""
+    """Start the bridge as the host does, with the host's settings, and check its own report."""
     command = bridge_program(config, environ)
     set_command = f"openclaw config set plugins.entries.{config.plugin_id}.config.command"
     fix = (
@@ -132,7 +136,7 @@ async def check_bridge(config: HostConfig, environ: Mapping[str, str]) -> AsyncI
 
 
 def check_kept_turns(environ: Mapping[str, str]) -> Check:
-    """Tell how many captured turns wait with the host's plugin because the outbox, or the bridge, did not take them."""
+    """Count the captured turns that the host's plugin keeps because outbox or bridge did not take them."""
     count, where = kept_turns(environ)
     found = (
         f"{count} captured {'turn waits' if count == 1 else 'turns wait'} in {where}"
@@ -144,7 +148,7 @@ def check_kept_turns(environ: Mapping[str, str]) -> Check:
 
 
 def check_names(agents: Mapping[str, Identity]) -> Check:
-    """Tell which agents of the host are one to the relayer, because the settings make them one."""
+    """Check whether several agents of the host share one namespace because of the settings."""
     shared: dict[str, list[str]] = {}
     for name, identity in agents.items():
         shared.setdefault(identity.namespace, []).append(name)
@@ -161,14 +165,14 @@ async def check_agents(
     clock: Clock,
     holder: KeyHolder,
 ) -> AsyncIterator[Check]:
-    """Write and recall a memory as each agent of the host, and tell of the last turn that the gateway noted of it (MS-31).
+    """Write and recall a memory as each agent of the host, and report the last turn that the gateway recorded for it (MS-31).
 
     Args:
         client: the relayer.
-        agents: the host's agents, and who they are to the relayer.
-        outbox: the gateway's.
+        agents: the host's agents, with their identities at the relayer.
+        outbox: the gateway's outbox.
         clock: the time.
-        holder: the keys at hand.
+        holder: the available keys.
     """
     for name, identity in agents.items():
         check = await canary(client, identity, clock=clock, holder=holder)
@@ -195,7 +199,7 @@ def _loaded(config: HostConfig, name: str) -> Check:
 
 def _slot(config: HostConfig) -> Check:
     held = config.slot
-    # The newer name of the slot goes first in the host, too.
+    # The host, too, reads the newer name of the slot first.
     fix = f'openclaw config set plugins.slots.memory "{PLUGIN_ID}"; {_RESTART}. To leave it to {held}, use the side-car: '
     return Check(
         "openclaw memory slot",
@@ -246,7 +250,7 @@ def _access(config: HostConfig, name: str) -> Check:
 
 
 def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
-    """Tell whether the host's model is asked, and with whose consent; neither answer is a fault."""
+    """Report whether the host's model is used and who allowed it; neither result is an error."""
     settings = safe_load(core_config(config.settings, environ), environ).settings
     policy = config.entry(name).get("llm")
     policy = policy if isinstance(policy, Mapping) else {}
@@ -276,7 +280,7 @@ def _variables(config: HostConfig, environ: Mapping[str, str]) -> Check:
 
 
 def _recorder(config: HostConfig, environ: Mapping[str, str]) -> Check:
-    """Tell whether the host writes down whole prompts, and with them what was recalled, in the clear."""
+    """Check whether the host stores whole prompts, which include recalled memories, unencrypted."""
     said = environ.get(_RECORDER) or config.variables.get(_RECORDER) or _dotenv(environ)
     off = said is not None and str(said).strip().lower() in _OFF_WORDS
     where = "agents/AGENT/agent/openclaw-agent.sqlite, trajectory_runtime_events"
@@ -290,7 +294,7 @@ def _recorder(config: HostConfig, environ: Mapping[str, str]) -> Check:
 
 
 def _dotenv(environ: Mapping[str, str]) -> str | None:
-    """Return what the host's file of variables says of the recorder; None where it says nothing."""
+    """Return the value that the host's ``.env`` file sets for the recorder; None if it sets none."""
     with contextlib.suppress(OSError, ValueError):
         for line in (state_folder(environ) / ".env").read_text("utf-8").splitlines():
             name, _, value = line.removeprefix("export ").partition("=")
@@ -300,7 +304,7 @@ def _dotenv(environ: Mapping[str, str]) -> str | None:
 
 
 def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Check:
-    """Compare the copy that the host loads with this package."""
+    """Compare the version of the copy that the host loads with this package."""
     for folder in _copies(config, name, environ):
         with contextlib.suppress(OSError, ValueError):
             told = parse_json((folder / "openclaw.plugin.json").read_text("utf-8"))
@@ -315,7 +319,7 @@ def _installed(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
 
 
 def _copies(config: HostConfig, name: str, environ: Mapping[str, str]) -> list[Path]:
-    """Return where the host may have the plugin from: its own copy first, then what it was told to load."""
+    """Return the folders that the host may load the plugin from: its own copy first, then the configured paths."""
     load = config.plugins.get("load")
     paths = load.get("paths") if isinstance(load, Mapping) else None
     return [

@@ -1,4 +1,4 @@
-"""The files of the host's agents: where they lie, how they are looked at while the gateway runs, and how tools read them."""
+"""The files of the host's agents: their places, the watcher that indexes them while the gateway runs, and reading by tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway_plugin.turn import HostTurn
 from relayer.wire.retries import doubled
 
 EVERY: Final = 2.0
-"""Seconds between two looks at the files."""
+"""Minimum seconds between two scans of the files."""
 _SLOWEST: Final = 60.0
 _PAUSE: Final = 20.0
 _SETTLES: Final = 0.5
@@ -34,13 +34,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AgentPlaces:
-    """Where an agent's files are.
+    """The places of an agent's files.
 
     Attributes:
         agent: its id in the host.
         workspace: its workspace.
-        roots: what of it, and besides it, is indexed.
-        mirrors: whether direct conversations are written into its daily notes, which are private then.
+        roots: the indexed parts of the workspace, and indexed places outside of it.
+        mirrors: whether direct conversations are written into its daily notes, which are private in that case.
     """
 
     agent: str
@@ -49,11 +49,11 @@ class AgentPlaces:
     mirrors: bool = False
 
     def read(self, path: str, *, private: bool) -> str | None:
-        """Return the text of a file that is indexed; None where there is no such file.
+        """Return the text of an indexed file; None if there is no such file.
 
         Args:
-            path: below the workspace, as a search cites it, or absolute.
-            private: whether what belongs to direct conversations alone may be told.
+            path: relative to the workspace, as searches cite it, or absolute.
+            private: whether files that are for direct conversations only may be read.
         """
         for root, below in self._candidates(path):
             file = root.path / below if below.parts else root.path
@@ -66,11 +66,11 @@ class AgentPlaces:
         return None
 
     def _candidates(self, path: str) -> Iterator[tuple[IndexRoot, PurePosixPath]]:
-        """Yield which roots a path may lie in, and where in them; what leads out is refused when it is opened."""
+        """Yield the roots that may contain a path, each with the path below it. Opening refuses paths that leave the root."""
         asked = PurePosixPath(path)
         for root in self.roots:
             real = PurePosixPath(root.path.as_posix())
-            # As it is cited, relative to the workspace, and as it is.
+            # A path may be relative to the workspace, as it is cited, or absolute.
             for given in (asked, PurePosixPath(self.workspace.as_posix()) / asked):
                 if given.is_relative_to(real) and given.is_absolute():
                     yield root, given.relative_to(real)
@@ -84,9 +84,9 @@ def places_of(
     """Return the places of every agent whose memory search is not switched off.
 
     Args:
-        config: the host's.
+        config: the host's configuration.
         environ: the environment, for ``${NAME}`` and the host's folders.
-        more: paths that the plugin's own settings name, as the host's ``extraPaths`` are written.
+        more: additional paths from the plugin's own settings, in the form of the host's ``extraPaths``.
     """
     found = []
     for agent in config.agents[:_MAX_AGENTS]:
@@ -109,7 +109,7 @@ def _roots(workspace: Path, extra: Iterable[object], environ: Mapping[str, str])
 
 
 def agent_of(context: Json) -> str:
-    """Return the host's id of the agent that a context is about."""
+    """Return the host's id of the agent of a context."""
     with contextlib.suppress(IdentityError):
         ref = parse_session_key(session_key_of(context) or "")
         if ref.agent is not None:
@@ -119,11 +119,11 @@ def agent_of(context: Json) -> str:
 
 
 class FileWatch:
-    """Looks at the files of every agent, again and again, while the gateway runs; nothing of it raises into a turn.
+    """Scans the files of every agent repeatedly while the gateway runs. Its errors never reach a turn.
 
     Args:
         plugin: the gateway's memory.
-        environ: the environment, which says where the host's configuration lies.
+        environ: the environment, by which the host's configuration is found.
     """
 
     def __init__(self, plugin: AsyncMemoryPlugin, environ: Mapping[str, str]) -> None:
@@ -131,18 +131,18 @@ class FileWatch:
         self._environ = environ
         self._config: tuple[tuple[int, int], HostConfig] | None = None
         self._heard: dict[str, Path] = {}
-        # By agent, how often in a row a look failed, and until when the next one waits.
+        # By agent: the number of failed scans in a row, and the time before which the next one must not start.
         self._failed: dict[str, tuple[int, float]] = {}
         self._told: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, unless the settings say that files are left alone."""
+        """Start scanning, unless the settings disable it."""
         if self._plugin.settings.files.enabled and not self._plugin.settings.disabled:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="memrelay-files")
 
     async def aclose(self) -> None:
-        """End; what was not looked at is looked at by the next gateway."""
+        """Stop scanning; the next gateway scans what is left."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -150,18 +150,18 @@ class FileWatch:
             self._task = None
 
     def heard(self, context: Json) -> None:
-        """Note where the host itself says, in the context of a hook, that an agent's workspace is."""
+        """Record an agent's workspace, which the host gives in the context of a hook."""
         workspace = context.get("workspaceDir")
         if isinstance(workspace, str) and workspace and len(self._heard) < _MAX_AGENTS:
             self._heard[agent_of(context)] = Path(workspace)
 
     def places(self) -> list[AgentPlaces]:
-        """Return the places of every agent as the host's configuration has them now."""
+        """Return the places of every agent by the current configuration of the host."""
         more = self._plugin.settings.files.paths
         try:
             config = self._configuration()
         except SettingsError:
-            # Written in a way that only the host reads: what turns tell of their workspaces is enough to go on with.
+            # If only the host can read its configuration, the workspaces that turns named are used instead.
             return [
                 AgentPlaces(agent, workspace, _roots(workspace, more, self._environ))
                 for agent, workspace in self._heard.items()
@@ -169,7 +169,7 @@ class FileWatch:
         return places_of(config, self._environ, more=more)
 
     def of(self, context: Json) -> AgentPlaces | None:
-        """Return the places of the agent of a hook's or tool's context; None where nothing is known of it."""
+        """Return the places of the agent of a context; None if they are not known, or files are not indexed."""
         if not self._plugin.settings.files.enabled:
             return None
         agent = agent_of(context)
@@ -196,7 +196,7 @@ class FileWatch:
                 found = []
             for places in found:
                 await self._look(places)
-            # At most a tenth of the time is spent on looking.
+            # Scanning takes at most a tenth of the time.
             await asyncio.sleep(min(_SLOWEST, max(EVERY, 9 * (time.monotonic() - begun))))
 
     async def _look(self, places: AgentPlaces) -> None:
@@ -208,7 +208,7 @@ class FileWatch:
         try:
             look = await self._plugin.look_at_files(
                 places.roots,
-                # No chat's own: what is switched off in one does not end this, the gateway's switch does.
+                # This session is not that of any chat: only the gateway's switch ends scanning, not that of one chat.
                 session_key=f"agent:{places.agent}:files",
                 host=host,
                 settled=_settled,
@@ -217,7 +217,7 @@ class FileWatch:
         except GatewayError as error:
             self._failed[places.agent] = (failures + 1, now + doubled(EVERY, failures, _SLOWEST))
             self._tell(f"files of agent {places.agent} wait: {error}")
-        except Exception as error:  # noqa: BLE001 - one agent's defect must not end the others' looks
+        except Exception as error:  # noqa: BLE001 - an error with one agent must not end the scans of the others
             self._failed[places.agent] = (failures + 1, now + _SLOWEST)
             self._tell(f"files of agent {places.agent} cannot be looked at ({type(error).__name__})")
         else:
@@ -232,5 +232,5 @@ class FileWatch:
 
 
 def _settled(file: IndexedFile) -> bool:
-    """Whether nobody seems to be writing a file just now: an editor may empty it first."""
+    """Return whether a file was last changed a while ago: an editor that is still writing may have emptied it first."""
     return not 0 <= time.time() - file.mark[0] / 1e9 < _SETTLES

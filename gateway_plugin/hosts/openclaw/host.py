@@ -1,7 +1,8 @@
-"""What the bridge answers to OpenClaw's plugin: turns, session events, tools, commands, and how things stand.
+"""The methods of the bridge that OpenClaw's plugin calls: turns, session events, tools, commands and status.
 
-Nothing here raises into a turn. Wrong settings end neither the bridge nor the gateway: the plugin is told once what is
-wrong, and every later request is answered with the same reason.
+Errors here never reach a turn. Invalid settings end neither the bridge nor the gateway: the plugin gets the problem once,
+and every later request is answered with the same problem. `Settling` delays the capture of a turn until its output has
+settled, and `OpenClawModel` lets the host's own language model answer prompts.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _MAX_PENDING: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class HeardTurn:
-    """A question and what was answered so far.
+    """A prompt and the part of its answer that the host reported so far.
 
     Attributes:
         session: the session key.
-        context: the ``ctx`` of the event that told of the answer.
+        context: the ``ctx`` of the event that reported the answer.
         messages: the turn's messages, oldest first.
     """
 
@@ -58,12 +59,12 @@ class HeardTurn:
 
 
 class Settling:
-    """One pending turn for each session.
+    """Debounces the capture of turns: at most one turn per session is pending.
 
     Args:
-        seconds: how long its output must be still.
-        capture: captures a turn; raises nothing.
-        limit: of pending turns; beyond it the oldest is captured at once.
+        seconds: a turn is captured after this time without new output.
+        capture: captures a turn; must not raise.
+        limit: maximum number of pending turns; if there are more, the oldest one is captured immediately.
     """
 
     def __init__(
@@ -75,32 +76,32 @@ class Settling:
         self._pending: OrderedDict[str, tuple[HeardTurn, asyncio.Task[None]]] = OrderedDict()
 
     async def heard(self, turn: HeardTurn) -> None:
-        """Take a turn in place of what is pending of its session: the same turn, with more of its answer."""
+        """Replace the session's pending turn by the same turn with more of its answer."""
         self.drop(turn.session)
         self._pending[turn.session] = (turn, asyncio.create_task(self._later(turn)))
         if len(self._pending) > self._limit:
             await self.flush(next(iter(self._pending)))
 
     async def flush(self, session: str) -> None:
-        """Capture now what is pending of a session, because it goes on or ends."""
+        """Capture a session's pending turn now, because the session continues or ends."""
         if (pending := self._pending.pop(session, None)) is not None:
             turn, timer = pending
             timer.cancel()
             await self._capture(turn)
 
     def drop(self, session: str) -> None:
-        """Let go of what is pending of a session: it is captured otherwise."""
+        """Discard a session's pending turn, because it is captured in another way."""
         if (pending := self._pending.pop(session, None)) is not None:
             pending[1].cancel()
 
     async def aclose(self) -> None:
-        """Capture everything that is pending."""
+        """Capture all pending turns."""
         for session in list(self._pending):
             await self.flush(session)
 
     async def _later(self, turn: HeardTurn) -> None:
         await asyncio.sleep(self._seconds)
-        # From here on nobody cancels this: what is captured is captured once and whole.
+        # After this line nothing cancels the task, so the turn is captured exactly once and completely.
         self._pending.pop(turn.session, None)
         await self._capture(turn)
 
@@ -116,20 +117,20 @@ _SENTENCES: Final = {
 
 
 class OpenClawModel:
-    """The `HostModel` of one gateway: OpenClaw's own, which the shim asks through ``api.runtime.llm.complete``.
+    """The `HostModel` of one gateway: OpenClaw's own model, which the JavaScript calls by ``api.runtime.llm.complete``.
 
     Args:
-        ask: asks the shim.
+        ask: sends a request to the JavaScript.
     """
 
     def __init__(self, ask: AskHost) -> None:
         self._ask = ask
 
     async def complete(self, question: HostQuestion) -> HostAnswer:
-        """Have the host ask its model.
+        """Let the host's model answer a prompt.
 
-        The agent's own model is used where ``plugins.entries.memrelay.llm.allowAgentIdOverride`` grants that, else the model of
-        the gateway's default agent.
+        The agent's own model is used if ``plugins.entries.memrelay.llm.allowAgentIdOverride`` grants that, otherwise the model
+        of the gateway's default agent.
 
         Raises:
             HostModelUnavailable: the host refuses, or its model failed.
@@ -175,9 +176,9 @@ _LOOK_SECONDS: Final = 5.0
 _OWN_SHARE: Final = 0.9
 _MAX_BEHIND: Final = 100
 _MOST_BEHIND: Final = 20
-# What a session said is not in the outbox after these, and may be later.
+# After these outcomes of a capture, the session's messages are not in the outbox, but may be later.
 _NOT_CAPTURED: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
-# Of the host's reasons to end a session, those after which the conversation does not go on.
+# The host's reasons for ending a session after which the conversation does not continue.
 _ENDS: Final = frozenset({"new", "reset", "idle", "daily", "deleted"})
 _SLOTS: Final = {
     Position.PREPEND: "prependContext",
@@ -190,11 +191,11 @@ MakePlugin = Callable[[PluginSettings], AsyncMemoryPlugin]
 
 
 class OpenClawHost:
-    """One gateway's memory.
+    """The memory of one gateway.
 
     Args:
-        environ: the environment, without which no settings are complete.
-        make_plugin: makes the plugin once settings are known.
+        environ: the environment, from which missing settings are taken.
+        make_plugin: creates the plugin once its settings are known.
         relayer: the relayer of this machine, for settings that name none.
     """
 
@@ -220,12 +221,12 @@ class OpenClawHost:
         self._looking: asyncio.Task[None] | None = None
         self._settling = Settling(0, self._settled)
         self._files: FileWatch | None = None
-        # What sessions said that could not be put into the outbox, the newest: it goes with what is captured next. Kept here,
-        # because the history is shorter after a compaction, of which the host tells without it.
+        # The newest messages by session that could not be put into the outbox; they are captured with the next turn. They
+        # must be stored here, because a compaction shortens the history, and the host reports it without the old one.
         self._behind: dict[str, tuple[Json, ...]] = {}
 
     async def initialize(self, params: Json) -> Json:
-        """Take the configuration; see `Host.initialize`."""
+        """Apply the configuration; see `Host.initialize`."""
         await self.aclose()
         try:
             self._model = OpenClawModel(self._ask) if params.get("model") is True and self._ask else None
@@ -256,7 +257,7 @@ class OpenClawHost:
         }
 
     def methods(self) -> Mapping[str, Callable[[Call], Awaitable[object]]]:
-        """Return what can be asked; see `Host.methods`."""
+        """Return the methods by name; see `Host.methods`."""
         return {
             "turn.before": self._before,
             "turn.after": self._after,
@@ -272,11 +273,11 @@ class OpenClawHost:
         }
 
     def attach(self, ask: AskHost) -> None:
-        """Take the way to ask the host; see `Host.attach`."""
+        """Store the function that sends requests to the host; see `Host.attach`."""
         self._ask = ask
 
     async def aclose(self) -> None:
-        """Deliver what waits and let go; see `Host.aclose`."""
+        """Deliver what is pending and release everything; see `Host.aclose`."""
         await self._settling.aclose()
         files, self._files = self._files, None
         if files is not None:
@@ -290,13 +291,13 @@ class OpenClawHost:
             self._relayer.release()
 
     async def _with_relayer(self, settings: PluginSettings) -> PluginSettings:
-        """Return settings that name a relayer: where they name none, the one of this machine, started if need be."""
+        """Return settings that name a relayer. If they name none, use the relayer of this machine, and start it if needed."""
         if self._relayer is None or not is_wanted(settings):
             return settings
         try:
             url = await self._relayer.ensure()
         except GatewayError as error:
-            # Turns go on without memory, and captured ones wait: it may be started otherwise.
+            # Turns continue without memory and captured ones wait, because the relayer may be started in another way.
             notify(f"memrelay: {error}")
             return settings
         return settings.model_copy(update={"url": url})
@@ -311,7 +312,7 @@ class OpenClawHost:
             return {"status": "failed", "detail": self._problem}
         if self._files is not None:
             self._files.heard(context)
-        # The session goes on: what it said last has settled.
+        # A new turn of the session means that the output of the last one is complete.
         await self._settling.flush(session_key_of(context) or "")
         injection = await plugin.before_turn(
             prompt,
@@ -345,7 +346,7 @@ class OpenClawHost:
         self._settling.drop(key)
         plugin = self._plugin
         if plugin is None:
-            # What the plugin keeps until the settings are right.
+            # The plugin keeps the request until the settings are valid.
             return {"status": "failed", "detail": self._problem, "unconfigured": True}
         report = await plugin.after_turn(
             (*self._behind.get(key, ()), *added),
@@ -362,7 +363,7 @@ class OpenClawHost:
         return _captured(report)
 
     async def _handed_over_late(self, call: Call) -> Json:
-        """Take what the plugin kept while no bridge took it; what becomes of it is what would have become of it then."""
+        """Handle a request that the plugin kept while no bridge could take it, in the same way as if it had arrived in time."""
         if self._kept is None:
             return {"status": "failed", "detail": self._problem, "unconfigured": True}
         kept = self._kept.call(call)
@@ -373,7 +374,7 @@ class OpenClawHost:
         raise BridgeError(INVALID_PARAMS, f"{kept.method[:64]!r} is nothing that is kept")
 
     async def _heard(self, call: Call) -> Json:
-        """Take an answer whose turn is captured once it has settled; nothing if the run's end captured it already."""
+        """Accept a partial answer, which is captured once it has settled; ignore it if the end of the run captured it already."""
         context = _context(call)
         asked = self._runs.asked(context)
         if self._plugin is None or not self._settles or asked is None or asked[1]:
@@ -392,7 +393,11 @@ class OpenClawHost:
             )
 
     async def _session_event(self, call: Call) -> Json:
-        """Begin a session warm; before its history is rewritten or ends, catch up where a capture failed, and deliver."""
+        """Handle the start or end of a session, or a compaction.
+
+        A new session is warmed up. Before its history is rewritten or ends, messages whose capture failed are captured again,
+        and the outbox is delivered.
+        """
         context = _context(call)
         key = session_key_of(context) or ""
         if self._plugin is None:
@@ -438,7 +443,7 @@ class OpenClawHost:
             raise BridgeError(UNAVAILABLE, self._problem)
         found = await search_hits(self._plugin, call.params, _context(call))
         if found["error"]:
-            # To the host, no hits would mean that there is nothing to be found.
+            # An empty result would tell the host that nothing was found.
             raise BridgeError(UNAVAILABLE, str(found["error"]))
         return found
 
@@ -471,7 +476,7 @@ class OpenClawHost:
 
 
 async def _look_again(plugin: AsyncMemoryPlugin, context: Json) -> None:
-    """Ask until the relayer answers, so that the end of an outage is told although nobody writes meanwhile."""
+    """Call the relayer until it responds, so that the end of an outage is reported even if no turn happens meanwhile."""
     while plugin.outage:
         await asyncio.sleep(_LOOK_SECONDS)
         await plugin.warm(session_key=session_key_of(context), host=host_turn(context))
@@ -486,7 +491,7 @@ def _context(call: Call) -> Json:
 
 def _within(asked: float | None, milliseconds: float) -> float:
     own = milliseconds / 1000
-    # A little earlier than the host gives up: a status that says why is better than an aborted request.
+    # Give up a little earlier than the host: a status with a reason is better than an aborted request.
     return own if asked is None else min(asked * _OWN_SHARE, own)
 
 
@@ -494,7 +499,7 @@ def _answer(injection: Injection) -> Json:
     result: dict[str, str] = {_SLOTS[injection.position]: injection.text} if injection.text else {}
     if injection.instruction or injection.standing:
         system = _SLOTS[Position.SYSTEM_APPEND]
-        # What stays the same comes first, so that the host's provider can keep it.
+        # The constant part comes first, so that the provider's prompt cache can keep it.
         parts = (injection.standing, result.get(system), injection.instruction)
         result[system] = "\n\n".join(filter(None, parts))
     return {
@@ -512,7 +517,7 @@ def _captured(report: CaptureReport) -> Json:
 
 
 def _stop_reason(messages: tuple[Json, ...]) -> str:
-    """Return why the last answer ended: the host calls a provider's error a success and says it here."""
+    """Return the stop reason of the last answer. The host reports a provider's error as success, and names it only here."""
     reasons = (
         message.get("stopReason") for message in reversed(messages) if message.get("role") == "assistant"
     )

@@ -1,6 +1,7 @@
-"""The plugin's manifest, made from the settings: what the host checks and shows is what the plugin accepts.
+"""The plugin's manifest, generated from the settings, so that the host checks and shows exactly what the plugin accepts.
 
-``python -m gateway_plugin.hosts.openclaw.manifest`` writes it; a test holds the shipped file to it.
+``python -m gateway_plugin.hosts.openclaw.manifest`` writes it, and a test compares the shipped file with it. `write_package`
+builds the package that the host installs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SIDECAR_ID: Final = "memrelay-sidecar"
 FOLDER: Final = Path(__file__).parent
 
 _Schema = dict[str, Any]
-# Keys whose value the plugin reads leniently, as the plugin that they come from did (CP-16).
+# Keys whose values are parsed leniently, like in the plugin that they come from (CP-16).
 _ANYTHING: Final = {
     "autoRecall",
     "autoCapture",
@@ -40,7 +41,7 @@ _ANYTHING: Final = {
     "autoCaptureMaxMessages",
 }
 SECRET_KEYS: Final = ("key", "privateKey")
-"""The spellings of the gateway's secret, which may be a reference: an object."""
+"""The accepted names of the gateway's secret. Its value may be a reference, which is an object."""
 _LEFT_OUT: Final = {"title", "default", "description", "format", "writeOnly"}
 
 _PLACEHOLDERS: Final = {
@@ -64,7 +65,7 @@ _OWN_HINTS: Final = {
     DRAFTS[1]: ("Draft patterns", "auto-recall's name of what is a draft in recall.sourcePenalties."),
 }
 _ORDINARY: Final = ("url", "key", "autoRecall", "autoCapture")
-"""What a person sets first; everything else is shown as advanced."""
+"""The settings that a person sets first; all others are shown as advanced."""
 
 
 _MEMORY_COMMAND: Final = {
@@ -75,7 +76,7 @@ _MEMORY_COMMAND: Final = {
 
 
 def manifest() -> dict[str, Any]:
-    """Return the manifest of the plugin that holds the memory slot."""
+    """Return the manifest of the plugin that uses the memory slot."""
     return {
         "id": PLUGIN_ID,
         "name": "memrelay",
@@ -90,7 +91,7 @@ def manifest() -> dict[str, Any]:
         },
         "skills": ["./skills"],
         **(common := _common("memrelay", ("memory", "active-memory"))),
-        # The host's own command, which goes with the slot.
+        # The host's ``memory`` command belongs to the plugin in the memory slot.
         "cliCommands": [*common["cliCommands"], _MEMORY_COMMAND],
     }
 
@@ -108,7 +109,7 @@ def sidecar_manifest() -> dict[str, Any]:
 
 
 def config_schema() -> _Schema:
-    """Return the JSON Schema of the configuration: every spelling that `settings` accepts."""
+    """Return the JSON Schema of the configuration, with every spelling that `settings` accepts."""
     tree = PluginSettings.model_json_schema(by_alias=True)
     definitions = tree.pop("$defs")
     properties = {
@@ -125,18 +126,18 @@ def config_schema() -> _Schema:
         properties[name] = {"anyOf": [{"type": "string"}, {"type": "object"}]}
     for name, (least, most) in RANGES.items():
         properties[name] |= {"minimum": least, "maximum": most}
-    # What has no counterpart, or is read by us alone, is not the host's to judge.
+    # The host should not validate settings without effect, or those that only we read.
     properties |= {name: {} for name in (*WITHOUT_EFFECT, *DRAFTS)}
     properties["preset"] = {"type": "string", "enum": sorted(PRESETS)}
     properties["timeoutMs"] = {"type": "integer", "minimum": 50, "maximum": 120_000}
-    # "direct" and "active" are ours, the others active-memory's.
+    # "direct" and "active" are our names, the others active-memory's.
     properties["mode"] = {"type": "string", "enum": ["direct", "active", "escalate", "always", "off"]}
     properties["command"] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def hints() -> dict[str, dict[str, object]]:
-    """Return what the host shows beside each setting, by its dotted name: label, help, and whether it is a secret."""
+    """Return the label, help and secrecy that the host shows for each setting, by its dotted name."""
     fields = _fields(PluginSettings)
     told = {name: _hint(name, info) for name, info in fields.items()}
     for name in ActiveSettings.model_fields:
@@ -153,7 +154,7 @@ def hints() -> dict[str, dict[str, object]]:
 
 
 def _fields(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
-    """Return every setting of a model and of the groups in it, by its dotted name."""
+    """Return every setting of a model and of its nested models, by its dotted name."""
     found: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():
         if name in UNSETTABLE:
@@ -202,7 +203,7 @@ def _label(name: str) -> str:
 
 
 def tool_file() -> dict[str, Any]:
-    """Return what the JavaScript registers: the tools as the model sees them, and the section of the system prompt."""
+    """Return the data that the JavaScript registers: the tools as the model sees them, and a section of the system prompt."""
     return {"tools": tool_definitions(), "prompt": list(PROMPT_SECTION)}
 
 
@@ -218,7 +219,7 @@ def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
         "commandAliases": [{"name": name, "kind": "runtime-slash"} for name in slash],
         "uiHints": hints(),
         "configContracts": {
-            # Named as the owner, the setting alone is without its value where a reference leads nowhere; the gateway starts.
+            # With this owner, a reference that cannot be resolved only leaves the setting empty, and the gateway starts.
             "secretInputs": {
                 "paths": [
                     {"path": name, "expected": "string", "ownerKind": "capability"} for name in SECRET_KEYS
@@ -230,7 +231,7 @@ def _common(command: str, slash: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Schema:
-    """Return a schema without references, titles and defaults: defaults are the plugin's business, not the host's."""
+    """Return a schema without references, titles and defaults. The host must not fill in defaults; the plugin does."""
     if "$ref" in schema:
         return _resolved(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     plain: _Schema = {}
@@ -254,7 +255,7 @@ def _at(properties: Mapping[str, Any], path: tuple[str, ...]) -> _Schema:
 
 
 def main() -> None:
-    """Write the shipped files."""
+    """Write the generated files of the package."""
     for name, content in (("openclaw.plugin.json", manifest()), ("tools.json", tool_file())):
         (FOLDER / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
@@ -268,21 +269,21 @@ _CODE: Final = (
     *("tools.json", "package.json", "openclaw.plugin.json"),
 )
 PACKED: Final = "memrelay"
-"""The part of a package's ``package.json`` that says where it was made: ``command``, the program beside it."""
+"""The part of ``package.json`` that describes the machine that built the package; ``command`` is its bridge program."""
 _SKILLS: Final = ("skills/memory-recall/SKILL.md",)
 
 
 def plugin_folder() -> Path:
-    """Return the folder that ``openclaw plugins install --link`` takes."""
+    """Return the folder for ``openclaw plugins install --link``."""
     return FOLDER
 
 
 def package_files(*, sidecar: bool = False, command: str | None = None) -> dict[str, bytes]:
-    """Return the package's files by their names: the plugin's, or those of its side-car.
+    """Return the contents of the package's files by name.
 
     Args:
-        sidecar: which of the two.
-        command: the program that is the bridge where the settings name none, so that nobody has to.
+        sidecar: whether to return the side-car's package instead of the plugin's.
+        command: the bridge program to use if the settings name none.
     """
     files = {name: (FOLDER / name).read_bytes() for name in (*_CODE, *(() if sidecar else _SKILLS))}
     package = json.loads(files["package.json"])
@@ -295,7 +296,7 @@ def package_files(*, sidecar: bool = False, command: str | None = None) -> dict[
 
 
 def write_package(folder: Path, *, sidecar: bool = False, command: str | None = None) -> Path:
-    """Write the package and return its file; the same version and command give the same bytes.
+    """Write the package and return its path. The same version and command give the same bytes.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,7 +1,7 @@
-"""Moving a host from an earlier memory plugin to this one: what its configuration becomes, and where its memories lie.
+"""Plan the move of a host from an earlier memory plugin to this one: its new configuration, and the files to import.
 
-Nothing is written here. The configuration that comes out holds every setting of the old one that has a counterpart, under the
-name that it had; the old plugin's entry stays, disabled, so that the way back is one word.
+Nothing is written here. The new configuration keeps every setting of the old plugin that has a counterpart, under the same
+name. The old plugin's entry is kept but disabled, so that moving back takes a single change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from relayer.wire.redaction import redact
 
 
 class Origin(StrEnum):
-    """The plugins that somebody may come from."""
+    """The plugins that a host may move from."""
 
     MEMORY_CORE_PLUS = "memory-core-plus"
     AUTO_RECALL = "auto-recall"
@@ -51,7 +51,7 @@ PLUGIN_IDS: Final[Mapping[Origin, tuple[str, ...]]] = {
     Origin.MEMSEARCH: ("memsearch",),
     Origin.ACTIVE_MEMORY: ("active-memory",),
 }
-"""What each is called in ``plugins.entries``."""
+"""The ids of each plugin in ``plugins.entries``."""
 
 _CORE: Final = "memory-core"
 _MASK: Final = "***"
@@ -59,7 +59,7 @@ _SECRET_NAME: Final = re.compile(
     r"(?:key|token|secret|password|passphrase|credential|authorization)s?$", re.IGNORECASE
 )
 
-# What the old service's own address and key are to it, they are not to a relayer.
+# The key, account and address of a MemWal service mean nothing to a relayer.
 _MEMWALS: Final = {
     "privateKey": "reads the memories there, and is not taken over: it was known to MemWal's programs. A new secret is made",
     "accountId": "is an account of MemWal's; memrelay's is made from the secret",
@@ -83,7 +83,7 @@ _NO_COUNTERPART: Final[Mapping[Origin, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Files of an agent that become its memories; ``kind`` says how they are read."""
+    """Files of an agent that are imported as memories; ``kind`` selects the parser."""
 
     agent: str
     kind: RootKind
@@ -92,13 +92,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What a move comes to.
+    """A planned move.
 
     Attributes:
-        document: the whole configuration as it will be.
-        former: the old plugin's own settings.
-        left_out: sentences about settings and abilities that have no counterpart.
-        places: files to import, those that exist.
+        document: the complete new configuration.
+        former: the old plugin's settings.
+        left_out: messages about settings and features without a counterpart.
+        places: existing files to import.
     """
 
     document: Json
@@ -116,18 +116,18 @@ def plan(
     url: str | None,
     access: bool,
 ) -> Migration:
-    """Work out a move; the same one again changes nothing.
+    """Plan a move. Planning it again after it was carried out changes nothing.
 
     Args:
         config: the host's configuration.
-        origin: the plugin that is left.
-        environ: where the host's folders are.
-        command: the program that is the bridge.
-        url: the relayer, if it is to be named.
+        origin: the plugin to move from.
+        environ: the environment, by which the host's folders are found.
+        command: the bridge program.
+        url: URL of the relayer to name in the configuration, if any.
         access: whether recall and capture may read conversations.
 
     Raises:
-        SettingsError: the configuration is spread over files, or a setting has a value that is not taken here.
+        SettingsError: the configuration is split into several files, or a setting has a value that this plugin refuses.
     """
     if "$include" in config.whole or "$include" in config.plugins:
         problem = "takes its plugins from another file ($include)"
@@ -147,7 +147,7 @@ def plan(
         "hooks": {"allowConversationAccess": access},
         "config": {"command": command, "preset": origin.value, **({"url": url} if url else {}), **kept},
     }
-    # What was set for this plugin already is the person's later word.
+    # Settings of this plugin that exist already are newer than those of the old plugin.
     entry = merge(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
     entries[PLUGIN_ID] = entry
     for name in (*ids, _CORE):
@@ -159,7 +159,7 @@ def plan(
 
 
 def _taken(origin: Origin, former: Json) -> tuple[dict[str, Any], list[str]]:
-    """Divide the old settings into those that are kept and sentences about the others."""
+    """Split the old settings into those that are kept and messages about the others."""
     known = config_schema()["properties"]
     kept: dict[str, Any] = {}
     left_out = []
@@ -176,7 +176,7 @@ def _taken(origin: Origin, former: Json) -> tuple[dict[str, Any], list[str]]:
 
 
 def _load(plugins: dict[str, Any], former: list[str], environ: Mapping[str, str]) -> None:
-    """Have the host load this plugin into the memory slot: its installed copy, or this package's folder."""
+    """Make the host load this plugin into the memory slot: its installed copy, or this package's folder."""
     slots = plugins.setdefault("slots", {})
     for slot in ("memory", *(name for name in ("memory.recall",) if name in slots)):
         slots[slot] = PLUGIN_ID
@@ -201,7 +201,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _understood(config: Json, environ: Mapping[str, str]) -> None:
-    """Refuse what the plugin would refuse when the gateway starts; variables are the gateway's, and need not be set here."""
+    """Raise an error that the plugin would raise at the gateway's start; variables need to be set only for the gateway."""
     plain = json.loads(
         VARIABLE.sub("x", json.dumps({k: v for k, v in config.items() if k not in SECRET_KEYS}))
     )
@@ -224,14 +224,14 @@ def _places(config: HostConfig, origin: Origin, environ: Mapping[str, str]) -> I
 
 
 def _notes(workspace: Path) -> Iterator[Path]:
-    """Yield what a host reads of a workspace."""
+    """Yield the files of a workspace that a host reads."""
     yield from (
         workspace / name for name in ("MEMORY.md", "USER.md", "memory", "wiki") if (workspace / name).exists()
     )
 
 
 def shown_change(before: Json, after: Json) -> str:
-    """Return the difference of two configurations as lines; whatever may be a secret in them is masked."""
+    """Return the difference of two configurations as lines, with possible secrets masked."""
     old, new = (
         json.dumps(_masked(one), indent=2, ensure_ascii=False).splitlines() for one in (before, after)
     )
@@ -240,7 +240,7 @@ def shown_change(before: Json, after: Json) -> str:
 
 def _masked(value: object, name: str = "") -> object:
     if isinstance(value, Mapping):
-        # Every value of an environment may be one.
+        # Every value of ``env`` may be a secret.
         inside = "secret" if name == "env" else ""
         return {key: _masked(one, inside or str(key)) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The tools as the host registers them, and the host's own search of memory, answered by the same tools."""
+"""The memory tools as the host registers them, and the host's own memory search, which uses the same tools."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class AgentSessions:
     Attributes:
         state: the host's state directory.
         agent: the agent's id in the host.
-        only: the one session that may be read, where others could hear of what they were not told; None for all of them.
+        only: the key of the only session that may be read, if the others might reveal something to the readers of this
+            one; None for all sessions.
     """
 
     state: Path
@@ -46,24 +47,24 @@ class AgentSessions:
     only: str | None = None
 
     def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the messages of a session as the host keeps them, oldest first; of a long one the last 2,000.
+        """Yield the stored messages of a session, oldest first; of a long one only the last 2,000.
 
         Args:
             path: a session key, or a session's id.
 
         Raises:
             NoSuchLog: there is no such session here.
-            ToolError: it may not be read, or the host's file cannot be read just now.
+            ToolError: the session may not be read, or the host's database cannot be read at the moment.
         """
         if self.only is not None and path != self.only:
             raise ToolError("path: in a group only the group's own session can be read")
         agents = (self.state / "agents").resolve()
         file = agents / self.agent / "agent" / "openclaw-agent.sqlite"
         try:
-            # No link leads to another agent's. SQLite opens it by its name, but who could put a link there in between
-            # may write to the host's state, and so reads its databases anyway.
+            # Refuse links to another agent's database. SQLite opens the file by its name, so it could be replaced by a link
+            # in between, but only by a user who can write, and therefore read, the host's state anyway.
             with opened_below(agents, f"{self.agent}/agent/openclaw-agent.sqlite"):
-                # Not through a URI built of text alone: a name may hold what a URI takes for something else.
+                # `as_uri` escapes characters of the path that would have a meaning in a URI.
                 place = f"{file.as_uri()}?mode=ro"
                 with closing(sqlite3.connect(place, uri=True, timeout=_BUSY_SECONDS)) as log:
                     rows = log.execute(_MESSAGES, {"session": path, "limit": _MAX_MESSAGES}).fetchall()
@@ -90,7 +91,7 @@ PROMPT_SECTION: Final = (
     ),
     "",
 )
-"""Lines of the system prompt; they never change within a version, so that a provider's prompt cache survives."""
+"""Lines of the system prompt. They never change within a version, so that a provider's prompt cache stays valid."""
 
 _LABELS: Final = {
     "memory_search": "Search memory",
@@ -101,7 +102,7 @@ _LABELS: Final = {
     "memory_transcript": "Read transcript",
 }
 _MAX_RESULTS: Final = 50
-# Every request of the host carries what is shown here. The other arguments, and the other names, are taken all the same.
+# The arguments in the schemas, which the host sends with every request. Other arguments and names are accepted as well.
 _SHOWN: Final[dict[str, dict[str, str]]] = {
     "memory_search": {"query": "", "limit": ""},
     "memory_get": {"ref": "Id or path"},
@@ -123,10 +124,10 @@ Json = Mapping[str, Any]
 
 
 def tool_definitions() -> list[dict[str, Any]]:
-    """Return the tools.
+    """Return the definitions of the tools.
 
-    No argument but a query or a text is required of the model: the others have several names, of which a schema can only
-    show one, and the plugin says which is missing.
+    The schemas require no argument except a query or a text: the others have several accepted names, of which a schema can
+    show only one. If one is missing, the plugin's error names it.
     """
     return [_definition(schema) for schema in tool_schemas()]
 
@@ -134,13 +135,13 @@ def tool_definitions() -> list[dict[str, Any]]:
 async def call_tool(
     plugin: AsyncMemoryPlugin, params: Json, context: Json, *, state: Path, files: HostFiles | None = None
 ) -> Json:
-    """Do what the model asks; every failure is an answer.
+    """Run a tool call of the model and return its result; every failure is a result, too.
 
     Args:
         plugin: the gateway's memory.
         params: ``name`` and ``arguments`` of the call.
         context: the host's context of the run.
-        state: the host's state directory, where it keeps the sessions.
+        state: the host's state directory, which contains the sessions.
         files: the agent's files.
     """
     arguments = params.get("arguments")
@@ -149,13 +150,16 @@ async def call_tool(
     answer = await _call(plugin, name, arguments, context, logs=logs, files=files)
     details: dict[str, Any] = {**answer.details, "failed": answer.failed}
     if name == "memory_search":
-        # The host's active-memory believes in what was found, and in failures, only where it reads them here.
+        # The host's active-memory reads hits and failures only under these names.
         details |= {"error": answer.text} if answer.failed else {"results": _hits(answer)}
     return {"text": answer.text, "details": details}
 
 
 async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) -> Json:
-    """Answer a search by the host itself, in its own terms: each memory with the file and line that it is from, or as a file of its own."""
+    """Run a search of the host's memory API and return hits in its format.
+
+    A memory of a file is returned with that file and line, any other memory as a file of its own.
+    """
     options = params.get("options")
     options = options if isinstance(options, Mapping) else {}
     arguments: dict[str, object] = {"query": str(params.get("query", ""))}
@@ -173,7 +177,7 @@ async def search_hits(plugin: AsyncMemoryPlugin, params: Json, context: Json) ->
 async def read_file(
     plugin: AsyncMemoryPlugin, params: Json, context: Json, *, files: HostFiles | None = None
 ) -> Json:
-    """Answer the host's reading of a file of the agent's, or of a memory as a file."""
+    """Return the text of an agent's file, or of a memory that is addressed as a file, to the host."""
     place = params.get("place")
     place = place if isinstance(place, Mapping) else {}
     path = str(place.get("relPath", ""))
@@ -184,7 +188,10 @@ async def read_file(
 
 
 def _sessions(plugin: AsyncMemoryPlugin, context: Json, state: Path) -> AgentSessions | None:
-    """Return the sessions that may be read in a turn: the agent's own, and in a group, or where people are kept apart, this one."""
+    """Return the sessions that may be read in a turn.
+
+    Those are all sessions of the agent, but only the current one in a group, or if people are kept apart.
+    """
     try:
         ref = parse_session_key(session_key_of(context) or "")
     except IdentityError:
@@ -208,7 +215,7 @@ async def _call(
     given = arguments if isinstance(arguments, Mapping) else {}
     host = replace(host_turn(context), transcripts=logs, files=files)
     if session_key_of(context) is None:
-        # A search by the host itself may be on behalf of any chat of the agent: it hears what a group may hear.
+        # The host may search on behalf of any chat of the agent, so the search gets only what a group may see.
         host = replace(host, audience=Audience.GROUP)
     return await plugin.tool(name, given, session_key=session_key_of(context), host=host)
 

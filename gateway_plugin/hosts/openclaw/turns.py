@@ -1,4 +1,4 @@
-"""From the host's events to the plugin's words: who speaks, where, and which messages are this turn's."""
+"""Translate the host's events to the plugin's terms: who speaks and where, and which messages belong to this turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 
 
 def session_key_of(context: Json) -> str | None:
-    """Return the session key, or None outside any session."""
+    """Return the session key, or None outside of a session."""
     return _text(context, "sessionKey")
 
 
@@ -38,16 +38,16 @@ def host_turn(
     turn_id: str = "",
     searches: bool = True,
 ) -> HostTurn:
-    """Read a hook's context.
+    """Build a `HostTurn` from the context of a hook.
 
     Args:
         context: the ``ctx`` of a hook, a tool or a command.
-        inter_session: an earlier event of the run said that no person wrote the message.
-        stop_reason: why the last answer ended.
-        first_turn: nothing was said in the session before.
-        interactive: somebody waits for the answer, see `somebody_waits`.
-        turn_id: what the plugin calls this end of a turn.
-        searches: the host's own switch of memory is not off.
+        inter_session: whether an earlier event of the run reported that no person wrote the message.
+        stop_reason: the reason why the last answer ended.
+        first_turn: whether this is the first turn of the session.
+        interactive: whether a person waits for the answer, see `somebody_waits`.
+        turn_id: the plugin's id for this end of a turn.
+        searches: whether the host's own memory search is enabled.
     """
     provenance = context.get("inputProvenance")
     kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
@@ -72,12 +72,12 @@ def host_turn(
 
 
 def somebody_waits(context: Json) -> bool:
-    """Tell from the ``ctx`` of a turn whether a person waits in a chat: a one-shot command comes through no channel (AM-03)."""
+    """Return whether a person waits in a chat for the turn; a one-shot command has no channel (AM-03)."""
     return _text(context, "channel") is not None or _text(context, "channelId") is not None
 
 
 def messages_of(params: Json) -> tuple[Json, ...]:
-    """Return the messages of a call; what is no message is left out."""
+    """Return the messages of a call, without entries that are no messages."""
     given = params.get("messages")
     if not isinstance(given, Sequence) or isinstance(given, str):
         return ()
@@ -92,10 +92,10 @@ class _Run:
 
 
 class Runs:
-    """What the beginning of a run told that its end does not: where in the history it began, and who wrote.
+    """Remembers facts about the start of each run that its end does not contain: its position in the history, and its author.
 
-    The host hands over the whole history at the end of a run. Only what the run added is captured: what came before was
-    seen when it was new, perhaps by a process that is gone.
+    At the end of a run the host passes the whole history. Only messages that the run added are captured, since older ones were
+    captured when they were new, perhaps by an earlier process.
     """
 
     def __init__(self, limit: int = _MAX_RUNS) -> None:
@@ -103,7 +103,7 @@ class Runs:
         self._known: OrderedDict[str, _Run] = OrderedDict()
 
     def began(self, context: Json, *, before: int, prompt: str = "") -> None:
-        """Note a run, with how many messages its session had and what was asked."""
+        """Record the start of a run, with the number of messages in its session and the prompt."""
         run = _text(context, "runId")
         if run is not None:
             inter_session = host_turn(context).inter_session
@@ -113,7 +113,7 @@ class Runs:
             self._known.popitem(last=False)
 
     def asked(self, context: Json) -> tuple[str, bool] | None:
-        """Return what began a run, and whether another session wrote it; None of a run that ended, or that nobody saw begin."""
+        """Return the prompt of a run, and whether another session wrote it; None if it ended, or its start was not observed."""
         run = self._known.get(_text(context, "runId") or "")
         return None if run is None else (run.prompt, run.inter_session)
 
@@ -129,18 +129,18 @@ class Runs:
         """Return the messages that a run added, and whether another session wrote to it.
 
         Args:
-            context: the ``ctx`` of the event that ended it.
+            context: the ``ctx`` of the event that ended the run.
             messages: the end of the history.
-            total: how many messages the history has.
-            began_at: how many it had when the run began, where the host's plugin saw that: a bridge that was replaced
-                meanwhile did not.
-            inter_session: the host's plugin heard that another session wrote.
+            total: number of messages in the history.
+            began_at: number of messages at the start of the run, as the host's plugin observed it. The bridge may not know
+                it, because it may have been restarted since.
+            inter_session: whether the host's plugin observed that another session wrote.
         """
         run = self._known.pop(_text(context, "runId") or "", None)
         missing = total - len(messages)
         before = began_at if began_at is not None or run is None else run.before
         start = before - missing if before is not None else -1
-        # A history that became shorter was compacted on the way: its latest question is where the run began.
+        # A history that became shorter was compacted during the run, which then starts at the latest prompt.
         if not 0 <= start < len(messages):
             start = max(_questions(messages), default=0)
         return tuple(messages[start:]), inter_session or (run is not None and run.inter_session)
@@ -151,7 +151,7 @@ def _questions(messages: Sequence[Json]) -> Iterator[int]:
 
 
 def _agent(context: Json) -> str | None:
-    """Return the agent where no session key names one; the host's default agent is nobody's name."""
+    """Return the agent's name if no session key contains one; None for the host's default agent, which is not a name."""
     key = session_key_of(context) or ""
     named = _text(context, "agentId")
     if key.startswith("agent:") or named is None or named.casefold() == DEFAULT_AGENT:
