@@ -628,7 +628,7 @@ class EmbeddingShares:
     up for later nor pays for having been alone. The requester of a call is `on_behalf_of`.
 
     Args:
-        embedder: the embedder that does the work; closed with this one.
+        embedder: the embedder that does the work; `close` closes it, too.
         limits: see `ShareLimits`.
     """
 
