@@ -213,7 +213,7 @@ def _ready_draft(path: Path, text: str) -> Iterator[Path]:
 
 @contextmanager
 def ready_file(path: Path, url: str) -> Iterator[None]:
-    """Have a file (mode 0600) with URL, process id and version while the block runs, that is, while requests are served.
+    """Provide a file (mode 0600) with URL, process id and version while the block runs, that is, while requests are served.
 
     The file is written atomically. A symbolic link at the path is not followed: the link itself, or a file of an earlier run,
     is replaced.

@@ -113,7 +113,7 @@ class Scheduler:
             wanted = None
             try:
                 wanted = await task.round(on_error)
-            except Exception as error:  # noqa: BLE001 - whatever it was, it is told, and the next round comes
+            except Exception as error:  # noqa: BLE001 - any failure is reported, and the next round follows
                 on_error(error)
             pause = task.every if wanted is None else wanted
             pause *= uneven(self._randomness) if task.uneven else 1.0

@@ -517,7 +517,7 @@ class WorkPool:
             before = thread_time()
             try:
                 over = self._advanced(work)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller of `make`
                 over, failure = True, error
             work.seconds += thread_time() - before
             if over:

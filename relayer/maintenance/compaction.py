@@ -32,7 +32,7 @@ _LONGEST_PAUSE = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LogMaintenanceLimits:
-    """When logs are compacted and collected.
+    """The limits and the schedule of log maintenance.
 
     Attributes:
         compaction: see `CompactionLimits`.

@@ -64,7 +64,7 @@ _Steps: TypeAlias = Sequence[_Step]
 
 @dataclass(frozen=True, slots=True)
 class IdleLimits:
-    """How often and how fast the store is walked.
+    """The schedule and the rate of walks over the store.
 
     Attributes:
         every: mean seconds from the end of a walk to the next one; each pause is between half and one and a half times that.

@@ -22,7 +22,7 @@ INTERVAL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
-    """When an index is written.
+    """The growth of a namespace from which an index is written.
 
     Attributes:
         least: number of records that a namespace must have gained since the last index, or since its creation. With this

@@ -555,7 +555,7 @@ class OpenNamespace:
                 await self.view.index.measure_null()
             await self.wait_indexed()
 
-    # Reading, writing, waiting.
+    # Reading, writing and waiting.
 
     async def start(self) -> None:
         """Read the log; close the namespace if that fails."""
@@ -855,7 +855,7 @@ class OpenNamespace:
             while self._behind:
                 self.view.apply(self.log.state, list(self._slice()))
                 await asyncio.sleep(0)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nothing may be answered from this view
+        except Exception as error:  # noqa: BLE001 - after any failure, the view must not be used
             self._failure = error
         finally:
             self._end_indexing()
