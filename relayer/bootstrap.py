@@ -1,4 +1,8 @@
-"""The composition root: what a relayer is made of, in which order, and how it all ends."""
+"""The composition root: builds a relayer from its settings, starts its background tasks, and shuts it down.
+
+`build` creates all parts in the order of their dependencies and yields them as a `Relayer`, whose `RequestHandler` is not
+listening yet. On exit it closes them in reverse order. The remaining functions each create one part, or publish the metrics.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,7 @@ _EXPIRY_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Relayer:
-    """A relayer put together, not yet listening."""
+    """The parts of a relayer that is not listening yet."""
 
     context: Context
     handler: RequestHandler
@@ -90,21 +94,21 @@ async def build(
     clock: Clock | None = None,
     randomness: Randomness | None = None,
 ) -> AsyncIterator[Relayer]:
-    """Put a relayer together, with its background work running, and take it apart again.
+    """Build a relayer and run its background tasks while the context lasts.
 
     Args:
-        settings: checked.
-        relayer_key: 32 bytes.
-        port: the one it will be reached at, which requests are signed for.
-        store: instead of the data directory's; closed by the caller.
-        embedder: instead of the local model; closed by the caller.
-        clock: instead of the machine's.
-        randomness: instead of the machine's.
+        settings: the validated settings.
+        relayer_key: the relayer key, 32 bytes.
+        port: the port at which clients will reach it; requests are signed for the port.
+        store: used instead of the store of the settings; closed by the caller.
+        embedder: used instead of the embedder of the settings; closed by the caller.
+        clock: used instead of the system clock.
+        randomness: used instead of the system's source of random bytes.
 
     Raises:
         ConfigurationError: the model is missing.
         WrongRelayerKey: the store belongs to another key.
-        StoreError: the store cannot be used, or does not keep its promises.
+        StoreError: the store cannot be used, or does not have the guarantees that the log needs.
     """
     clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
     async with AsyncExitStack() as stack:
@@ -131,7 +135,8 @@ async def build(
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
         own = read_quotas(settings.quotas)
-        # The operator names an account by the id that is shown; the same id may be one of gateways and one of MemWal's.
+        # The operator names an account by the id that clients use. The same id may be that of a gateway's account and that of
+        # a MemWal account.
         also = {inner_account(account): quota for account, quota in own.items()}
         quotas = Quotas(ports, settings.quota, {**own, **also})
         stack.push_async_callback(quotas.close)
@@ -202,7 +207,7 @@ async def _namespaces(
 
 
 def load_readers() -> None:
-    """Read the weights and word lists of what reads texts: the first request would hold the loop for 25 ms by it."""
+    """Load the weights and word lists of the text classifiers, which would block the event loop for 25 ms in a request."""
     read_prompt("").reading()
     read_message("", Role.USER)
     essentials.load()
@@ -211,7 +216,7 @@ def load_readers() -> None:
 
 
 async def _calibration(embedder: Embedder) -> Calibration:
-    """Return what relevance is judged by at first; without an embedder, by words alone until it is back."""
+    """Return the initial calibration of relevance; while the embedder is unavailable, that of a search by terms alone."""
     try:
         return await first_calibration(embedder)
     except (EmbedderUnavailable, QueueFull):
@@ -219,7 +224,11 @@ async def _calibration(embedder: Embedder) -> Calibration:
 
 
 def _traces_to(url: str, stack: AsyncExitStack) -> Traces:
-    """Return what sends spans to a collector, closed by ``stack``. Raises `ConfigurationError` without the extra."""
+    """Return an exporter that sends spans to a collector, closed by ``stack``.
+
+    Raises:
+        ConfigurationError: the ``otlp`` extra is not installed.
+    """
     try:
         from relayer.adapters.otlp import OtlpTraces  # noqa: PLC0415 - the only user of an extra
     except ImportError as error:
@@ -304,7 +313,7 @@ def _assemble(
 def _compat(
     settings: RelayerSettings, native: Services, acceptance: Acceptance, metrics: Metrics
 ) -> CompatFront | None:
-    """Return the front for MemWal's clients, where they are served."""
+    """Return the front end for MemWal clients; None if they are not served."""
     if not settings.serves_memwal:
         return None
     context = native.context
@@ -385,12 +394,13 @@ def _idle(settings: RelayerSettings, context: Context) -> IdleCollection | None:
 
 
 def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_days: int) -> None:
-    """Run what runs beside the requests."""
+    """Start the background tasks."""
     context = relayer.context
 
     async def expire(_: OnError) -> None:
         relayer.acceptance.drop_expired()
-        # Also here: that task may be held up by a store that does not answer, and what has ended must go.
+        # The embedding maintenance does this too, but a store that does not respond may delay it, and expired keys must be
+        # dropped.
         await context.namespaces.drop_expired()
 
     tasks = [
@@ -412,7 +422,7 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
 
 
 def _report(task: str, error: BaseException) -> None:
-    """Log a failure beside the requests: a store that did not answer may be back soon, the rest is for somebody to look at."""
+    """Log a failure of a background task: as a warning if it is one of the store, which may pass, else as an error."""
     (log.warning if isinstance(error, StoreError) else log.error)(f"{task}_failed", **describe(error))
 
 
@@ -421,7 +431,7 @@ def _warn(event: str, error: BaseException) -> None:
 
 
 def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSettings) -> None:
-    """What is open, what is under way, and how much room is left."""
+    """Publish gauges: open namespaces and connections, requests and jobs in progress, free space."""
     gauge, namespaces, handler = metrics.gauge, relayer.context.namespaces, relayer.handler
     gauge("open_namespaces", "Namespaces open in this process.", lambda: len(namespaces))
     gauge("open_namespaces_bytes", "About what they take in memory.", lambda: namespaces.nbytes)
@@ -443,13 +453,13 @@ def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSetting
     if facts is not None:
         gauge("jobs_running", "Extractions that run here now.", lambda: len(facts.queue.running))
     if settings.store is None:
-        # A bucket's room is the bucket's operator's to watch.
+        # The size of a bucket is for its operator to watch.
         room = "Room left on the data directory's file system."
         gauge("store_free_bytes", room, lambda: free_bytes(settings.data))
 
 
 def _publish_counters(metrics: Metrics, relayer: Relayer) -> None:
-    """What was done since the start."""
+    """Publish counters of events since the start."""
     counter, indexes, connections = metrics.counter, relayer.indexes, relayer.handler.connections
     namespaces = relayer.context.namespaces
     counter("namespace_openings", "Namespaces opened, each by reading its log.", lambda: namespaces.openings)

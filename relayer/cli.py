@@ -1,4 +1,8 @@
-"""The ``memrelay`` command: run a relayer, look after its key; what is the plugin's is handed to the plugin."""
+"""The ``memrelay`` command: run a relayer, and manage its key and its store.
+
+Commands that need the secret of a gateway are passed on to ``memrelay-gateway``, the command of the plugin. Modules that need
+packages of an extra are imported in the functions that use them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from relayer.commands.options import settings_command
 from relayer.health import Unhealthy, ask, own_url
 from relayer.wire.command_line import JsonOption, application, tell
 
-# Commands that speak as a gateway; they need its secret, which a relayer must not hold.
+# Commands that act as a gateway. They need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status", "import")
 app = application(
     "memrelay",

@@ -1,4 +1,7 @@
-"""Ask a relayer of this machine how it is: what a container runs to check itself, so it costs little to start."""
+"""The client of a relayer's health endpoints, used by ``memrelay health``.
+
+A container runs it to check itself, so it uses only modules that are imported quickly.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ _ANY = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - compared with, n
 
 
 class Unhealthy(Exception):
-    """Raised when the relayer does not answer, or says itself that it is not ready."""
+    """Raised when the relayer does not respond, or reports that it is not ready."""
 
 
 def own_url(environment: Mapping[str, str]) -> str:
-    """Return where the relayer with this environment answers, as seen from its own machine."""
+    """Return the URL of the relayer that has these environment variables, as reached from its own machine."""
     host = environment.get("MEMRELAY_HOST", "")
     if host in _ANY:
         host = "127.0.0.1"
@@ -31,13 +34,13 @@ def own_url(environment: Mapping[str, str]) -> str:
 
 
 def ask(url: str, *, ready: bool) -> str:
-    """Ask ``GET /health``, or ``GET /ready``, and return ``alive`` or ``ready``.
+    """Request ``GET /health``, or ``GET /ready``, and return ``alive`` or ``ready``.
 
-    The certificate of a loopback address is not verified: it is made out to the public name, and nothing is sent.
+    The certificate of a loopback address is not verified: it is issued for the public name, and nothing secret is sent.
 
     Raises:
-        ConfigurationError: not a URL of a relayer.
-        Unhealthy: nobody answers within eight seconds, or a check fails; with the checks that do.
+        ConfigurationError: the URL is invalid.
+        Unhealthy: there was no response within eight seconds, or checks failed; the message names these checks.
     """
     status, document = _get(url, "/ready" if ready else "/health")
     checks = document.get("checks")

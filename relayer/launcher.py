@@ -1,4 +1,8 @@
-"""Start several `memrelay serve --reuse-port` processes on one port, and start those again that end (``--workers``)."""
+"""The launcher of ``--workers``: runs several ``memrelay serve --reuse-port`` processes on one port.
+
+`launch` reserves the port and starts the processes, the first one alone. A process that ends is started again after a pause
+that doubles each time. SIGTERM and SIGINT are passed on to all of them.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,13 @@ async def launch(
 ) -> int:
     """Run processes on one port until SIGTERM or SIGINT; a second signal kills them.
 
-    The first one starts alone, so that the keys and the store are made once.
+    The first one starts alone, so that the keys and the store are created only once.
 
     Args:
-        settings: checked.
-        flags: the settings of the command line, which the processes are given as well.
-        count: of processes.
-        say: prints one line for people.
+        settings: the validated settings.
+        flags: the settings of the command line, which are passed on to the processes.
+        count: the number of processes.
+        say: prints one line for the user.
 
     Returns:
         The exit code: 0 after an orderly stop, 1 after processes were killed, or that of a first process that cannot start.
@@ -47,10 +51,10 @@ async def launch(
     if sys.platform != "linux":
         raise ConfigurationError("--workers: several processes on one port need Linux; give 1")
     with ExitStack() as stack:
-        # Fails where another relayer has the port, even one that would share it.
+        # This fails if another relayer uses the port, even one that shares it.
         with bind(settings) as free:
             port = free.getsockname()[1]
-        # Bound and not listening: the port stays this launcher's while no process has it.
+        # The socket is bound but does not listen. It reserves the port while no process uses it.
         stack.enter_context(bind(settings.model_copy(update={"port": port, "reuse_port": True})))
         name_instance(port)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="memrelay-")))
@@ -74,7 +78,7 @@ class _Launcher:
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._answering: set[int] = set()
         self._announced = ExitStack()
-        # Set when the first process answers, or has ended without.
+        # `_begun` is set when the first process serves requests, or has ended before that.
         self._begun, self._stop = asyncio.Event(), asyncio.Event()
         self._code = 0
 
@@ -98,7 +102,7 @@ class _Launcher:
         self._stop.set()
 
     async def _keep(self, number: int) -> None:
-        """Run one of the processes, again whenever it ends, until the stop."""
+        """Run one of the processes, and restart it whenever it ends, until the launcher is told to stop."""
         failures = 0
         while not self._stop.is_set():
             code = await self._run(number)
@@ -123,7 +127,7 @@ class _Launcher:
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            # A terminal's Ctrl-C is for the launcher, which tells the processes.
+            # Ctrl-C in a terminal must signal only the launcher, which passes it on to the processes.
             process_group=0,
             preexec_fn=partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM),
         )

@@ -1,6 +1,7 @@
-"""The models of the settings: the embedder, the one before it, and the language models; and what reads captures.
+"""The models that the settings name: the embedder, the previous embedder, and the language models.
 
-A model behind an endpoint that is away is no reason not to start: it may come later, and readiness shows it until then.
+`Models` creates them, and `fact_work` creates the extraction of facts from captures. A relayer starts even if the endpoint
+of a model is unavailable: it may become available later, and readiness reports it until then.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _EMBEDDINGS_SECONDS = 20.0
 
 
 class _Remote(Protocol):
-    """What every model behind an endpoint can do."""
+    """The common interface of all models behind an endpoint."""
 
     @property
     def trouble(self) -> str: ...
@@ -39,14 +40,14 @@ class _Remote(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Makes the models that settings name.
+    """Creates the models that the settings name.
 
     Attributes:
-        settings: checked.
-        clock: for time and pauses.
-        randomness: for jitter.
-        readiness: shows which endpoints are away.
-        stack: closes what was made.
+        settings: the validated settings.
+        clock: the clock for timeouts and pauses.
+        randomness: the source of jitter.
+        readiness: reports which endpoints are unavailable.
+        stack: closes the created models.
     """
 
     settings: RelayerSettings
@@ -56,10 +57,10 @@ class Models:
     stack: AsyncExitStack
 
     async def embedder(self) -> Embedder:
-        """Make the embedder; one that is away may come later, if its dimension is known.
+        """Create the embedder; its endpoint may be unavailable now if the settings give its dimension.
 
         Raises:
-            ConfigurationError: the local model is missing, or the endpoint is not as the settings say.
+            ConfigurationError: the local model is missing, or the endpoint does not match the settings.
         """
         settings = self.settings
         if settings.embedder != "openai":
@@ -70,7 +71,7 @@ class Models:
         return remote
 
     def former(self, embedder: Embedder) -> Embedder | None:
-        """Return an installed local model other than ``embedder``'s, for namespaces that it embedded before.
+        """Return an installed local model other than that of ``embedder``, for namespaces with vectors of it; else None.
 
         Its weights are loaded when the first such namespace is opened.
         """
@@ -83,7 +84,7 @@ class Models:
         return None
 
     def shared(self, embedder: Embedder) -> Embedder:
-        """Have accounts share an embedder fairly; an endpoint does as much at once as the settings say."""
+        """Return an embedder that accounts share fairly; the settings limit the concurrent calls of an endpoint."""
         if self.settings.embedder != "openai":
             return EmbeddingShares(embedder)
         at_once = self.settings.model_at_once
@@ -91,10 +92,10 @@ class Models:
         return EmbeddingShares(embedder, limits)
 
     async def chat(self) -> ChatWork | None:
-        """Make the language model, and the one that is asked when it is away, as far as the settings name them.
+        """Create the language model and its fallback, as far as the settings name them; None without a language model.
 
         Raises:
-            ConfigurationError: an endpoint is not as the settings say.
+            ConfigurationError: an endpoint does not match the settings.
         """
         settings = self.settings
         if settings.model_url is None:
@@ -136,7 +137,10 @@ class Models:
 
 
 def fact_work(settings: RelayerSettings, clock: Clock, chat: ChatWork | None) -> FactWork | None:
-    """Make what reads captures with the model, as far as that was asked for; it shares the model's budget."""
+    """Create the extraction of facts and summaries by the language model, if the settings ask for one of them; else None.
+
+    It shares the model's budget.
+    """
     extracts, summarises = settings.extractor == "llm", settings.session_summaries == "on"
     if chat is None or not (extracts or summarises):
         return None

@@ -1,4 +1,4 @@
-"""What the process needs of its machine: a port, a certificate, signals, a ready file, a patient collector."""
+"""The operating system side of the relayer process: sockets, TLS, signals, limits, the ready file, and garbage collection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TURN_SECONDS = 0.0002
 
 
 def product_version() -> str:
-    """Return the installed version; a source tree that was never installed has none."""
+    """Return the installed version; ``0+source`` for a source tree that was never installed."""
     try:
         return importlib.metadata.version("memrelay")
     except importlib.metadata.PackageNotFoundError:
@@ -39,7 +39,7 @@ def product_version() -> str:
 
 
 def bind(settings: RelayerSettings) -> socket.socket:
-    """Take ``port``; nobody can connect before the site starts to listen.
+    """Bind a socket to ``port``; clients can connect only once the server listens on it.
 
     Raises:
         ConfigurationError: the address is not this machine's, or the port is taken.
@@ -48,12 +48,12 @@ def bind(settings: RelayerSettings) -> socket.socket:
 
 
 def bind_monitoring(settings: RelayerSettings) -> socket.socket:
-    """Take ``monitoring_port``; raises as `bind`."""
+    """Bind a socket to ``monitoring_port``; raises as `bind`."""
     return _bound(settings, "monitoring-port", settings.monitoring_port, shared=False)
 
 
 def _bound(settings: RelayerSettings, option: str, port: int, *, shared: bool) -> socket.socket:
-    """Return a socket that has a port.
+    """Return a socket that is bound to a port.
 
     Raises:
         ConfigurationError: the address is not this machine's, or the port is taken.
@@ -81,17 +81,21 @@ def _bound(settings: RelayerSettings, option: str, port: int, *, shared: bool) -
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many files and connections open as the machine allows it."""
+    """Raise the limit of open files and connections of this process as far as the system allows, up to 65,536."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        # Some systems promise more than they give; what is there already has to do then.
+        # Some systems report a higher limit than they grant. The current limit then remains.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def connections_within(wanted: int) -> int:
-    """Return how many connections there may be, so that descriptors are left for the store and for everything else."""
+    """Return how many connections to allow, so that file descriptors remain for the store and everything else.
+
+    Args:
+        wanted: the number in the settings, which is the maximum.
+    """
     room = connections_within_files(wanted)
     if room < wanted:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -100,7 +104,7 @@ def connections_within(wanted: int) -> int:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return how much can still be written there; 0 when the directory is gone."""
+    """Return the free space of the directory's file system in bytes; 0 if the directory does not exist."""
     try:
         return shutil.disk_usage(directory.expanduser()).free
     except OSError:
@@ -108,10 +112,11 @@ def free_bytes(directory: Path) -> int:
 
 
 def spare_the_collector() -> None:
-    """Leave what start-up made out of garbage collection, and collect less often than after every 700 objects.
+    """Exclude the objects created at start-up from garbage collection, and collect less often than by default.
 
-    A request makes a few hundred objects that reference counting frees; the defaults would scan every open namespace's
-    records again and again for cycles that are not there (docs/performance.md).
+    A request creates a few hundred objects, which reference counting frees. By default, Python collects after 700 new
+    objects, and would scan the records of all open namespaces again and again for cycles that do not exist
+    (docs/performance.md).
     """
     gc.collect()
     gc.freeze()
@@ -119,16 +124,17 @@ def spare_the_collector() -> None:
 
 
 def take_turns() -> None:
-    """Let a thread that computes give way to the event loop after 0.2 ms, not five: a request takes some twenty turns.
+    """Set the interpreter's switch interval to 0.2 ms instead of 5 ms, so that threads release the lock sooner.
 
-    Beside hostile texts that are read all the time, recalls took 79 ms at the 95th percentile with 1 ms, 39 ms with this
-    (``make attacks``). It costs threads that compute all the time a tenth of their work.
+    A request needs the interpreter lock about twenty times. While hostile texts were being processed all the time, the 95th
+    percentile of recalls was 79 ms with an interval of 1 ms, and 39 ms with this one (``make attacks``). Threads that compute
+    all the time lose a tenth of their throughput.
     """
     sys.setswitchinterval(_TURN_SECONDS)
 
 
 def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Return an event that SIGTERM or SIGINT sets; a second signal ends the process at once."""
+    """Return an event that SIGTERM or SIGINT sets; a second signal ends the process immediately."""
     stop = asyncio.Event()
 
     def on_signal(number: signal.Signals) -> None:
@@ -143,7 +149,7 @@ def stop_event(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
 
 def cores() -> int:
-    """Return how many cores this process may keep busy: by its affinity, and by what its control group is allowed."""
+    """Return the number of CPU cores that this process may use: by its affinity and the quota of its control group."""
     allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
@@ -152,10 +158,10 @@ def cores() -> int:
 
 
 def tls_context(settings: RelayerSettings) -> ssl.SSLContext | None:
-    """Return the context of ``--tls-cert`` and ``--tls-key``, or None without them.
+    """Return the TLS context of ``--tls-cert`` and ``--tls-key``; None without them.
 
     Raises:
-        ConfigurationError: a file is missing, or not a certificate and its key.
+        ConfigurationError: a file is missing, or they are not a certificate and its key.
     """
     if settings.tls_cert is None or settings.tls_key is None:
         return None
@@ -171,14 +177,18 @@ def tls_context(settings: RelayerSettings) -> ssl.SSLContext | None:
 
 
 def url_of(settings: RelayerSettings, port: int) -> str:
-    """Return the address that gateways use."""
+    """Return the URL that gateways use."""
     if settings.public_url is not None:
         return settings.public_url.rstrip("/")
     return f"{settings.scheme}://{in_url(settings.host)}:{port}"
 
 
 def check_ready_file(path: Path) -> None:
-    """Try whether `ready_file` could write, before anything is begun; raises `ConfigurationError` if not."""
+    """Check before start-up that `ready_file` will be able to write.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
     with _ready_draft(path, "") as draft:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -203,9 +213,10 @@ def _ready_draft(path: Path, text: str) -> Iterator[Path]:
 
 @contextmanager
 def ready_file(path: Path, url: str) -> Iterator[None]:
-    """Say in a file (0600) that requests are answered; others never see half of it, and it is gone when they are not.
+    """Provide a file (mode 0600) with URL, process id and version while the block runs, that is, while requests are served.
 
-    No link is followed: what has the name, a file that an earlier run left or a link, is replaced itself.
+    The file is written atomically. A symbolic link at the path is not followed: the link itself, or a file of an earlier run,
+    is replaced.
     """
     text = json.dumps({"url": url, "pid": os.getpid(), "version": product_version()})
     with _ready_draft(path, text) as draft:

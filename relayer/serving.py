@@ -1,4 +1,8 @@
-"""Serve a relayer in this process, from taking the port to releasing it."""
+"""Running a relayer in this process, from binding its port to the shutdown.
+
+`serve` binds the port, builds the relayer with `relayer.bootstrap.build`, listens, and announces that it is ready. It returns
+after a signal, when the requests in progress have been finished.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,11 @@ Say = Callable[[str], None]
 
 
 async def serve(settings: RelayerSettings, say: Say) -> None:
-    """Run a relayer until SIGTERM or SIGINT; a second signal ends the process at once.
+    """Run a relayer until SIGTERM or SIGINT; a second signal ends the process immediately.
 
     Args:
-        settings: checked.
-        say: prints one line for people.
+        settings: the validated settings.
+        say: prints one line for the user.
 
     Raises:
         ConfigurationError: the port is taken, a file is missing, or as `build`.
@@ -46,7 +50,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
     loop.set_exception_handler(loop_error)
     stop, began = stop_event(loop), perf_counter()
     raise_descriptor_limit()
-    # Before the port is taken: whoever waits for it to answer should not wait for a mistake.
+    # The certificate is checked before the port is bound, so that clients do not wait for a relayer that cannot start.
     tls_context(settings)
     async with AsyncExitStack() as stack:
         listening = stack.enter_context(bind(settings))
@@ -79,7 +83,10 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
 async def _answering(
     settings: RelayerSettings, sockets: Sequence[socket.socket], key: bytes
 ) -> AsyncIterator[Relayer]:
-    """Put a relayer together that answers on sockets, the first of which is its address; at the end requests under way are finished."""
+    """Build a relayer and serve requests on sockets, the first of which is its address, while the block runs.
+
+    At the end, requests in progress are finished.
+    """
     async with AsyncExitStack() as stack:
         port = sockets[0].getsockname()[1]
         relayer = await stack.enter_async_context(build(settings, key, port=port))

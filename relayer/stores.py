@@ -1,4 +1,8 @@
-"""The store of the settings: opened, and tried before memories are entrusted to it."""
+"""The object store that the settings name: how it is opened, and how its guarantees are checked.
+
+`open_store` opens a directory or a bucket, and `ports_over` combines it with everything else that logs need. `check_promises`
+probes a bucket at start-up, and `probe_store` does so for ``memrelay store probe``.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +25,15 @@ async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
     """Open the store that the settings name; the caller closes it.
 
     Args:
-        settings: checked.
-        clock: for honest times.
+        settings: the validated settings.
+        clock: the clock for the timestamps of objects.
 
     Raises:
-        StoreError: it cannot be used. A bucket is asked nothing yet.
+        StoreError: it cannot be used. No request is sent to a bucket yet.
     """
     address = settings.bucket
     if address is None:
         return await DirectoryStore.open(objects_directory(settings.data), clock=clock)
-    # boto3 takes its time and memory; a relayer over a directory has no use for it.
     from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
     return await S3Store.open(
@@ -42,7 +45,7 @@ async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
 
 
 def layout_of(settings: RelayerSettings) -> Layout:
-    """Return where in the store this deployment's objects are."""
+    """Return the layout of this deployment's objects in the store."""
     address = settings.bucket
     return Layout() if address is None else Layout(address.prefix)
 
@@ -50,17 +53,17 @@ def layout_of(settings: RelayerSettings) -> Layout:
 def ports_over(
     store: ObjectStore, settings: RelayerSettings, relayer_key: bytes, clock: Clock, randomness: Randomness
 ) -> LogPorts:
-    """Return what the logs of these settings work with."""
+    """Return the ports of the logs: the store, clock, randomness, the relayer's keys and the layout."""
     trust_ms = 0 if settings.commit_check == "always" else TRUST_MS
     return LogPorts(store, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings), trust_ms)
 
 
 async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
-    """Probe a bucket before memories are entrusted to it; the directory store does so by itself.
+    """Probe the guarantees of a bucket before memories are stored in it; a directory store checks its own when it is opened.
 
     Raises:
-        BrokenPromise: it cannot hold the log, and several relayers may be meant to share it.
-        StoreError: it cannot be tried.
+        BrokenPromise: the bucket lacks guarantees that the log needs, and ``single_relayer`` is not set.
+        StoreError: the bucket cannot be probed.
     """
     if settings.probe == "off":
         log.warning("store_not_probed", why="probe is off")
@@ -73,7 +76,7 @@ async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
         log.warning("store_breaks_promises", what=str(error), why_go_on="single_relayer is set")
         return
     if report is None:
-        # What was probed lately may keep versions since, or other credentials may be in use.
+        # The bucket was probed lately. Versioning may have been turned on since, or the credentials may differ.
         missing = await probe_erasure(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
     else:
         missing = report.missing
@@ -83,15 +86,18 @@ async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
 
 
 async def probe_store(settings: RelayerSettings, say: Callable[[str, str], None]) -> dict[str, object]:
-    """Try what the store of these settings promises, and return what was seen: numbers, seconds, what erasing lacks.
+    """Probe the guarantees of the store that the settings name.
 
     Args:
-        settings: which store.
-        say: told of each thing as it is found: a word, ``store``, ``kept``, ``missing`` or ``result``, and what it is about.
+        settings: the validated settings.
+        say: called with each finding: its kind (``store``, ``kept``, ``missing`` or ``result``) and its text.
+
+    Returns:
+        The number of requests, those of them without a clear response, the seconds, and what permanent deletion lacks.
 
     Raises:
-        BrokenPromise: it cannot hold the log.
-        StoreError: it cannot be tried.
+        BrokenPromise: the store lacks guarantees that the log needs.
+        StoreError: it cannot be probed.
     """
     clock = SystemClock()
     store = await open_store(settings, clock)

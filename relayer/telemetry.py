@@ -1,8 +1,9 @@
-"""Logs: one line per event, to standard error, for people or as JSON.
+"""Logging: one line for each event to standard error, as text or as JSON.
 
-A log shows what happened and never what was said: no text, key, certificate, vector or namespace. Exceptions are logged
-by type and place, because their messages may quote what they were given; for the same reason records of other
-libraries are cut to their first line. What the system and our own errors about a store say is told in words: they quote nobody.
+Log lines contain no text of memories or prompts, and no key, certificate, vector or namespace. Exceptions are logged by type
+and stack frames, because their messages may quote input; for the same reason only the first line of the message template of
+other libraries' records is logged. The messages of the operating system and of our own errors about a store are logged in
+words, because they quote no input.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _LONGEST_FOREIGN = 200
 
 
 class LogOutput:
-    """Writes log lines to ``stream``, or to standard error as it is when a line is written.
+    """Writes log lines to ``stream``, or to the `sys.stderr` of the moment if that is None.
 
-    structlog writes to standard output unless it is configured, which a program with a relayer inside may not have done.
+    structlog writes to standard output unless it is configured, and a program that embeds a relayer may not have configured it.
     """
 
     def __init__(self) -> None:
@@ -54,9 +55,9 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
     """Set up logging for the process.
 
     Args:
-        log_format: for people, or one JSON object a line; ``auto`` is for people on a terminal only.
+        log_format: ``console`` for text, ``json`` for one JSON object on each line, ``auto`` for text on a terminal only.
         level: debug, info, warning or error.
-        stream: standard error unless a test says otherwise.
+        stream: where to write; standard error except in tests.
     """
     output.stream = stream
     target = stream or sys.stderr
@@ -79,14 +80,14 @@ def configure(log_format: LogFormat, level: str = "info", stream: TextIO | None 
 
 
 def name_instance(port: int, *, shared: bool = False) -> None:
-    """Add machine and port to every line from now on, and the process id where several processes share the port."""
+    """Add host name and port to all later lines, and the process id if several processes share the port."""
     _instance["instance"] = f"{socket.gethostname()}:{port}"
     if shared:
         _instance["process"] = os.getpid()
 
 
 def name_request(request_id: str) -> None:
-    """Have every line of this task from now on say which request it is about."""
+    """Add a request id to all later lines of the current task."""
     _request.set(request_id)
 
 
@@ -95,7 +96,7 @@ _request: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def _stamped(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Say whose line it is, its level and its time: in one step, since every request writes one."""
+    """Add instance, request id, level and time to a line; one processor for all, because every request writes a line."""
     event.update(_instance)
     if request_id := _request.get():
         event["request_id"] = request_id
@@ -105,10 +106,10 @@ def _stamped(_: object, level: str, event: structlog.typing.EventDict) -> struct
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Return type and frames of an exception and of its causes, and nothing that it carries.
+    """Return the type and the stack frames of an exception and the types of its causes, without their messages.
 
-    Of an error of the system there are its cause in the system's own words and the path, if it was about one (``No space left on
-    device``; names below ``objects/`` are hashes), of one about the store the sentence for its operator.
+    An error of the operating system is described in the system's words (``No space left on device``), with its path if it has
+    one; names below ``objects/`` are hashes. For an error about the store, its message for the operator is included.
     """
     causes: list[str] = []
     words = _in_words(error)
@@ -135,7 +136,7 @@ def _in_words(error: BaseException) -> dict[str, str]:
     if not isinstance(error, OSError) or error.errno is None:
         return {}
     path = {"path": os.fsdecode(error.filename)} if isinstance(error.filename, str | bytes) else {}
-    # Not its own text: that is whatever it was made with.
+    # The exception's own text is not used: it may be any text that it was created with.
     return {"cause": os.strerror(error.errno), **path}
 
 
@@ -145,8 +146,8 @@ def loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     log.error("event_loop", what=context.get("message", ""), **(describe(error) if error else {}))
 
 
-# One encoder for all lines; of what is no JSON only the type is told.
-# The strict one: msgspec's would write out bytes and dataclasses, and fail at what no encoding can hold.
+# Values that are not JSON are logged as their type. The encoder of the standard library is used, because that of msgspec
+# would write out bytes and dataclasses, and fail for text that cannot be encoded.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=lambda value: type(value).__name__)
 
 
@@ -155,7 +156,7 @@ def _as_json(_: object, __: str, event: structlog.typing.EventDict) -> str:
 
 
 class _Foreign(logging.Handler):
-    """Records of other libraries, in our own form."""
+    """The handler that writes the records of other libraries in our own format."""
 
     def emit(self, record: logging.LogRecord) -> None:
         template = str(record.msg).partition("\n")[0][:_LONGEST_FOREIGN]

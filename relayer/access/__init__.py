@@ -1,1 +1,1 @@
-"""Who may ask: accounts with their revocations, the keys of the day, and what an accepted request may do."""
+"""Access control: accounts and revocations, the daily fleet keys, quotas, and what an accepted request may do."""

@@ -1,10 +1,15 @@
-"""Who asks, and what accounts have to do with it: which ones this relayer serves, and what they have taken back.
+"""Accounts: which ones this relayer serves, and which keys and certificates they have revoked.
 
-An account comes into being with the first thing that is kept for it, a namespace or a list of revocations: one small
-sealed object, under a name that says nothing without the relayer's key. It holds the account's revocations as the account signed them, so that the relayer cannot invent any.
+An account is created with the first object that is stored for it, a namespace or a list of revocations. It is one small
+sealed object, under a name that reveals nothing without the relayer's key. The object contains the account's list of
+revocations as the account signed it, so the relayer cannot forge one.
 
-The list is in a second object beside it. The newest of the two counts, so that putting one of them back, or deleting it,
-takes nothing back; and where the account's own object is gone, and anything else of it is there, nobody is let in.
+A second object has a copy of the list, and the newer of the two counts. So a revocation cannot be undone by restoring or
+deleting one of them. If an account's own object is missing while other objects of the account exist, no certificate of the
+account is accepted.
+
+`Principal` and `Access` describe the accepted request. `Accounts` admits certificates and stores revocations, with a cache
+of at most 15 seconds.
 """
 
 from __future__ import annotations
@@ -40,11 +45,15 @@ from relayer.wire.signing import Certificate, Revocations, Right
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An agent whose certificate and signature were accepted. Times are in ms since the epoch.
+    """An agent whose certificate and signature were accepted.
 
-    ``nonce`` and ``expires`` are the signature's; together with the signing key they make a write the same write when
-    it is sent twice (I7). ``body_digest`` is the SHA-256 of the request's body; ``peer`` is the name under which the machine that
-    asks is counted, empty for none.
+    Attributes:
+        certificate: the agent's certificate.
+        nonce: the signature's nonce. Together with the signing key and ``expires`` it identifies a write, so that a write
+            that is sent twice is applied once (I7).
+        expires: when the signature expires, in ms since the epoch.
+        body_digest: SHA-256 of the request's body.
+        peer: the name under which the client's machine is counted for limits; empty if it is not counted.
     """
 
     certificate: Certificate
@@ -64,16 +73,21 @@ class Principal:
         return self.certificate.agent_key
 
     def may(self, namespace: str, right: Right) -> bool:
-        """Whether the certificate grants a right on a namespace."""
+        """Return whether the certificate grants a right on a namespace."""
         return self.certificate.allows(namespace, right)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A principal's way into one namespace; its right was checked.
+    """The access of a principal to one namespace, after its right was checked.
 
-    ``secret`` is the namespace secret (from the sealed key, or derived for custody ``relayer``) and ``key_not_after``
-    the time in ms until which the relayer may hold it.
+    Attributes:
+        principal: the agent that sent the request.
+        namespace: the name of the namespace.
+        generation: the generation of the namespace's secret.
+        custody: who keeps the secret.
+        key_not_after: the time until which the relayer may hold the secret, in ms since the epoch.
+        secret: the namespace secret, from the sealed key, or derived for custody ``relayer``.
     """
 
     principal: Principal
@@ -89,7 +103,7 @@ class Access:
         return self.principal.account
 
     def origin(self, index: int = 0) -> Origin:
-        """Return whose operation it is: this request's one of that index."""
+        """Return the origin of this request's operation with an index."""
         principal = self.principal
         return Origin(principal.author, principal.nonce, index, principal.expires)
 
@@ -107,14 +121,14 @@ _LOST = (
 
 @dataclass(frozen=True, slots=True)
 class AccountCaps:
-    """How far ``accounts = open`` goes: accounts in all, and new ones per peer address and hour (0: any)."""
+    """The limits of ``accounts = open``: accounts in total, and new ones for each peer address and hour (0: no limit)."""
 
     total: int = 10_000
     per_address_and_hour: int = 20
 
 
 class DelegateKey(msgspec.Struct, frozen=True, array_like=True):
-    """A key that signs for a registered account: 32 bytes; ``added_at`` in ms."""
+    """A key of 32 bytes that signs for a registered account; ``added_at`` is in ms."""
 
     key: bytes
     label: str = ""
@@ -122,14 +136,20 @@ class DelegateKey(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
-    """What an operator registered for clients that sign without certificates: the id that they know, and their keys."""
+    """The registration of an account whose clients sign without certificates.
+
+    Attributes:
+        shown: the account id that those clients use.
+        keys: the keys that sign for it.
+        active: whether its requests are accepted.
+    """
 
     shown: str
     keys: tuple[DelegateKey, ...] = ()
     active: bool = True
 
     def admits(self, key: bytes) -> bool:
-        """Whether a key signs for it now."""
+        """Return whether a key signs for the account now."""
         return self.active and any(one.key == key for one in self.keys)
 
 
@@ -143,9 +163,17 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class _KnownAccount:
-    """What was last read of an account; ``read_at`` is monotonic, in seconds.
+    """The cached state of an account.
 
-    ``revocations`` is the newest list that was seen, ``beside`` the counter of the one in the second object.
+    Attributes:
+        stored: the account's object; None if none was seen.
+        etag: the etag of that object.
+        read_at: when it was last read; monotonic, in seconds.
+        revocations: the newest list of revocations that was seen.
+        counter: the counter of that list; -1 if there is none.
+        beside: the counter of the list in the second object; -1 if there is none.
+        agent_keys: the revoked signing keys.
+        serials: the serials of the revoked certificates.
     """
 
     stored: _Stored | None = None
@@ -160,15 +188,16 @@ class _KnownAccount:
 
 
 class Accounts:
-    """Admission and revocation, as far as this replica knows it.
+    """Admits certificates and stores revocations, with a cache of the accounts of this process.
 
     Args:
-        ports: the store of the account objects, and what reading them takes.
-        served: the ids that are served; None serves every account, up to ``caps``.
+        ports: the store, and what is needed to read account objects.
+        served: the ids of the accounts that are served; None for all accounts, up to ``caps``.
         caps: see `AccountCaps`.
 
     Attributes:
-        on_revoked: told each account of which this replica learns that it took something back: opened keys must go.
+        on_revoked: called with an account when this process sees a new list of revocations of it, so that keys that it
+            holds are dropped.
     """
 
     def __init__(
@@ -186,20 +215,20 @@ class Accounts:
         self._known: LRUCache[str, _KnownAccount] = LRUCache(_MOST_KNOWN)
         hourly = float(self._caps.per_address_and_hour)
         self._newcomers = Buckets(Limit(hourly, hourly / 3600))
-        # How many accounts there are, once they were counted.
+        # The number of accounts; None until they have been counted.
         self._total: int | None = None
 
     def serves(self, account: str) -> bool:
-        """Whether an account may come in at all; touches nothing."""
+        """Return whether an account is served at all; does not read the store."""
         return self._served is None or account in self._served
 
     def knows(self, account: str) -> bool:
-        """Whether this replica has read that an account has something here."""
+        """Return whether this process has seen the account's object."""
         known = self._known.get(account)
         return known is not None and known.stored is not None
 
     def admits_now(self, certificate: Certificate) -> bool:
-        """Whether what is known lets a certificate in; False means that `admit` has to look, or to refuse."""
+        """Return whether the cached state admits a certificate; if not, `admit` has to read the store or refuse."""
         account = certificate.account
         known = self._known.get(account)
         return (
@@ -211,18 +240,20 @@ class Accounts:
         )
 
     async def admit(self, certificate: Certificate, *, revokes: bool = False) -> None:
-        """Let a certificate in, by a list of revocations at most 15 s old.
+        """Check a certificate against a list of revocations that is at most 15 seconds old.
 
-        While the store does not answer, what was read in the last five minutes counts; after that nobody comes in.
+        While the store does not respond, a list read in the last five minutes is used; after that, no certificate is
+        admitted.
 
         Args:
-            certificate: verified, in its time.
-            revokes: whether it is about the list of revocations alone, which the account signs: the way back for a lost one.
+            certificate: a verified certificate within its validity.
+            revokes: whether the request only reads or replaces the list of revocations. It is admitted even if the
+                account's object is lost, because sending the list again restores the object.
 
         Raises:
             NotAccepted: ``account_not_served`` or ``revoked``.
-            AccountLost: the account's object is gone.
-            StoreError: the store does not answer, and what is known is too old.
+            AccountLost: the account's object is missing.
+            StoreError: the store does not respond, and the cached state is too old.
         """
         account = certificate.account
         if not self.serves(account):
@@ -238,25 +269,28 @@ class Accounts:
             raise NotAccepted("revoked")
 
     async def make(self, account: str, address: str = "") -> bool:
-        """Create an account if it does not exist, before anything is kept for it; returns whether this call created it.
+        """Create an account if it does not exist, before anything is stored for it.
 
         Args:
-            account: admitted.
-            address: of the peer, by `relayer.http.limits.peer_name`, for the hourly cap; empty for none.
+            account: the id of an admitted account.
+            address: the peer's address, from `relayer.http.limits.peer_name`, for the hourly limit; empty for no limit.
+
+        Returns:
+            Whether this call created it.
 
         Raises:
             NotAccepted: ``accounts_full``.
-            RateLimited: the peer made as many in the last hour as it may.
-            StoreError: the store does not answer.
+            RateLimited: the peer has created as many accounts in the last hour as it may.
+            StoreError: the store does not respond.
         """
         known = self._entry(account)
         return known.stored is None and await self._create(account, known, address)
 
     async def revocations(self, account: str) -> bytes:
-        """Return the list of revocations that is in place, as the account signed it; empty when there is none.
+        """Return the current list of revocations, as the account signed it; empty if there is none.
 
         Raises:
-            StoreError: the store does not answer.
+            StoreError: the store does not respond.
         """
         known = self._entry(account)
         with suppress(AccountLost):
@@ -264,12 +298,12 @@ class Accounts:
         return known.revocations
 
     async def revoke(self, encoded: bytes, *, account: str, address: str = "") -> Revocations:
-        """Put a newer list of revocations in place; it counts on this replica at once.
+        """Store a newer list of revocations. It takes effect immediately in this process.
 
         Raises:
             Refused: ``revocations_invalid`` (not a list that this account signed) or ``stale_counter``.
-            NotAccepted, RateLimited: as `make`, for an account that has nothing here.
-            StoreError: the store does not answer.
+            NotAccepted, RateLimited: as `make`, if the account does not exist yet.
+            StoreError: the store does not respond.
         """
         try:
             revocations = Revocations.verify(encoded)
@@ -287,21 +321,21 @@ class Accounts:
             try:
                 if known.stored is None:
                     await self._create(account, known, address, encoded)
-                # The second object last: it is never the newer one, unless somebody put the first one back.
+                # The second object is written last, so it is newer only if the first one was restored from an older copy.
                 if await self._put(account, known, encoded) and await self._put_beside(account, known):
                     return revocations
             finally:
-                # Whatever the store answered last: what this replica knows to be taken back counts here at once.
+                # Revocations that this process knows of take effect here, even if the store failed afterwards.
                 await self._learnt(account, known, before)
             await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
 
     async def registration(self, account: str) -> Registration | None:
-        """Return what is registered for an account, at most 15 s old; None for one that is not, or has nothing here.
+        """Return an account's registration, at most 15 seconds old; None if it is not registered or does not exist.
 
         Raises:
-            AccountLost: the account's object is gone.
-            StoreError: the store does not answer, and what is known is too old.
+            AccountLost: the account's object is missing.
+            StoreError: the store does not respond, and the cached state is too old.
         """
         known = self._entry(account)
         if self._age(known) >= _FRESH_SECONDS:
@@ -311,11 +345,11 @@ class Accounts:
     async def register(
         self, account: str, change: Callable[[Registration | None], Registration]
     ) -> Registration:
-        """Replace what is registered for an account by what ``change`` makes of it; other relayers know it 15 s later.
+        """Replace an account's registration by the result of ``change``; other relayers see it within 15 seconds.
 
         Raises:
-            AccountLost: the account's object is gone.
-            StoreError: the store does not answer.
+            AccountLost: the account's object is missing.
+            StoreError: the store does not respond.
         """
         known = self._entry(account)
         for _ in range(_SWAPS):
@@ -329,11 +363,13 @@ class Accounts:
         raise StoreUnavailable("the account's object could not be changed")
 
     async def mend(self, account: str) -> None:
-        """Make the account's object anew from the newest list that is left: an operator's work, while no relayer runs.
+        """Create the account's object again from the newest list of revocations that still exists.
+
+        Only an operator does this, while no relayer is running.
 
         Raises:
-            CorruptNamespace: one of its objects is there and does not open.
-            StoreError: the store did not answer, or somebody else wrote it; doing it again is safe.
+            CorruptNamespace: one of its objects exists and cannot be decrypted.
+            StoreError: the store did not respond, or another process wrote the object; calling this again is safe.
         """
         known = self._entry(account)
         with suppress(AccountLost):
@@ -343,7 +379,7 @@ class Accounts:
             raise StoreUnavailable("the account's object could not be changed")
 
     async def _put(self, account: str, known: _KnownAccount, encoded: bytes) -> bool:
-        """Write a list into the account's object; False if that has to be tried again."""
+        """Write a list into the account's object; return False if that has to be retried."""
         if known.stored is None or known.stored.revocations == encoded:
             return known.stored is not None
         return await self._swap(account, known, msgspec.structs.replace(known.stored, revocations=encoded))
@@ -358,7 +394,7 @@ class Accounts:
         return isinstance(outcome, Swapped)
 
     async def _put_beside(self, account: str, known: _KnownAccount) -> bool:
-        """Have the second object hold the newest list, too; False if that has to be tried again."""
+        """Write the newest list into the second object unless it is there; return False if that has to be retried."""
         key = self._key_beside(account)
         place = self._ports.layout.at(key)
         found = await self._read_beside(account, known)
@@ -401,7 +437,7 @@ class Accounts:
             if isinstance(found, Found):
                 self._take(known, self._open(self._key(account), account, found.data), found.etag)
                 if known.beside < known.counter and known.read_at == float("-inf"):
-                    # The list of a store that has none beside it yet; whatever the store answers, the next revocation does.
+                    # The second object is missing or old. If writing it fails now, the next revocation writes it.
                     with suppress(StoreError):
                         await self._put_beside(account, known)
             elif not isinstance(found, Unchanged | Absent):
@@ -409,13 +445,13 @@ class Accounts:
             known.read_at = asked_at
 
     async def _read(self, account: str, known: _KnownAccount) -> GetOutcome:
-        """Ask for the account's object, and while none was seen also for what would be left of a lost one."""
+        """Read the account's object; if none was seen yet, also check whether other objects show that it was lost."""
         store, place = self._ports.store, self._place(account)
         found = await store.get(place, if_none_match=known.etag or None)
         if known.stored is None:
             await self._read_beside(account, known)
         if isinstance(found, Absent) and (known.stored is not None or await self._is_used(account)):
-            # Another replica may have made it between the two questions.
+            # Another replica may have created it between the two reads.
             found = await store.get(place)
             if isinstance(found, Absent):
                 raise AccountLost(_LOST)
@@ -429,7 +465,7 @@ class Accounts:
         return found
 
     async def _is_used(self, account: str) -> bool:
-        """Whether the store has anything of an account."""
+        """Return whether the store has any object of an account."""
         start = self._place(account).removesuffix("account")
         async for _ in self._ports.store.list(start):
             return True
@@ -440,7 +476,7 @@ class Accounts:
         known.stored, known.etag = stored, etag
 
     def _learn(self, known: _KnownAccount, encoded: bytes) -> int:
-        """Let a list count unless a newer one is known; returns its counter, -1 for none."""
+        """Adopt a list of revocations unless a newer one is cached; return its counter, -1 if there is no list."""
         if not encoded:
             return -1
         try:
@@ -460,7 +496,8 @@ class Accounts:
             if known.stored is not None:
                 return False
             now = self._clock.monotonic()
-            # Taken before the first await, and given back: requests that come at once must not all find the same room.
+            # Counted before the account is created, and released if that fails, so that concurrent requests do not all see
+            # the same remaining capacity.
             await self._take_place(address, now)
             made = False
             try:
@@ -532,10 +569,15 @@ class Accounts:
 
 
 def account_at(keys: RelayerKeys, key: str, data: bytes) -> str:
-    """Return the id of the account whose object, or list beside it, has this key of the layout and these bytes.
+    """Return the id of the account to which an object belongs: its own object or the copy of its list of revocations.
+
+    Args:
+        keys: the relayer's keys.
+        key: the object's key in the layout.
+        data: the object's content.
 
     Raises:
-        CorruptNamespace: it does not open in its place, or belongs to another one.
+        CorruptNamespace: it cannot be decrypted as an object with this key, or belongs to another account.
         UpgradeRequired: its format is unknown.
     """
     account = _open(keys, key, data).account
@@ -546,7 +588,7 @@ def account_at(keys: RelayerKeys, key: str, data: bytes) -> str:
 
 
 def revoked_at(keys: RelayerKeys, key: str, data: bytes) -> int:
-    """Return the counter of the list in such an object, -1 for none; raises as `account_at`."""
+    """Return the counter of the list of revocations in an account's object, -1 if there is none; raises as `account_at`."""
     encoded = _open(keys, key, data).revocations
     try:
         return Revocations.verify(encoded).counter if encoded else -1
@@ -555,7 +597,7 @@ def revoked_at(keys: RelayerKeys, key: str, data: bytes) -> int:
 
 
 def registration_at(keys: RelayerKeys, key: str, data: bytes) -> Registration | None:
-    """Return what is registered in such an object; raises as `account_at`."""
+    """Return the registration in an account's object, None if there is none; raises as `account_at`."""
     return _open(keys, key, data).registration
 
 
@@ -571,7 +613,7 @@ def _open(keys: RelayerKeys, key: str, data: bytes) -> _Stored:
 
 
 def _place_of(key: str) -> bytes:
-    # Without the account's id: whoever has the relayer key and lost every list of ids finds them here.
+    # The account's id is not part of the context, so that an operator who has only the relayer key can find all accounts.
     return context(ObjectType.ACCOUNT, "", b"", key)
 
 

@@ -1,4 +1,9 @@
-"""The keys of the day, which replicas agree on: whoever creates one first decides, and everybody uses what is read back."""
+"""The fleet keys: one key pair for each day, shared by all replicas, to which gateways seal namespace keys.
+
+`create_or_read` creates an object unless it exists and returns what the store then has, so that all replicas use the pair
+of the replica that was first. `FleetKeys` keeps the pairs of the accepted days, issues the signed list of public keys, and
+deletes the pairs of past days permanently.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +21,15 @@ from relayer.wire.sealed_keys import FleetList, fleet_key_id
 from relayer.wire.sealing import SALT_SIZE
 
 _ATTEMPTS = 5
-_PAUSE = 0.2  # seconds; a store that throttles says how long, this is for unclear answers
+_PAUSE = 0.2  # seconds after an unclear response; a store that throttles says how long to wait
 
 
 async def create_or_read(ports: LogPorts, key: str, data: bytes) -> Found:
-    """Return the object at a key of the layout as the store has it; ``data`` is written only if there is none.
+    """Create an object at a key of the layout unless there is one, and return the object that the store has.
 
     Raises:
-        StoreUnavailable: five attempts in a row got no clear answer.
-        StoreError: whatever else the store raises.
+        StoreUnavailable: five attempts in a row got no clear response.
+        StoreError: as the store.
     """
     store, clock, place = ports.store, ports.clock, ports.layout.at(key)
     for _ in range(_ATTEMPTS):
@@ -36,7 +41,7 @@ async def create_or_read(ports: LogPorts, key: str, data: bytes) -> Found:
             if isinstance(outcome, Throttled):
                 await clock.sleep(outcome.retry_after)
                 continue
-            # Created, Exists and Unknown all mean: what counts is what the next read says.
+            # The outcome is Created, Exists or Unknown. In all three cases the next read decides.
             found = await store.get(place)
             if isinstance(found, Found):
                 return found
@@ -47,14 +52,17 @@ async def create_or_read(ports: LogPorts, key: str, data: bytes) -> Found:
 _LIST_AGE_MS = 60_000
 _EARLY_MS = 3_600_000
 _CHECK_SECONDS = 60.0
-# Days without a trace after which a sweep looks no further back.
+# The number of consecutive days without any object after which a sweep stops.
 _SWEPT_DAYS = 30
 
 
 class FleetKeys:
-    """The key pairs that this replica accepts; `start` before use, `task` beside the server.
+    """The key pairs that this replica accepts. Call `start` before use, and run `task` in the background.
 
-    ``on_left`` is told why pairs of days that are over could not be destroyed, once a day; it is tried again all the same.
+    Args:
+        ports: the store, the clock, randomness and the relayer's keys.
+        on_left: called at most once a day with the reason why pairs of past days could not be deleted permanently. The
+            deletion is retried all the same.
     """
 
     def __init__(self, ports: LogPorts, on_left: Callable[[StoreError], None] = lambda _: None) -> None:
@@ -68,16 +76,16 @@ class FleetKeys:
         self._swept = ""
 
     async def start(self) -> None:
-        """Make or fetch what today needs.
+        """Create or read the pairs that are needed today.
 
         Raises:
-            WrongRelayerKey: a day's object was sealed by another relayer key.
-            StoreError: the store does not answer.
+            WrongRelayerKey: the object of a day was sealed with another relayer key.
+            StoreError: the store does not respond.
         """
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Fetch the pairs of the live days, drop those that are over; raises as `start`."""
+        """Read the pairs of the accepted days and drop those of past days; raises as `start`."""
         now = self._clock.now_ms()
         days = (day_of(now + _EARLY_MS), *live_days(now))
         pairs = {day: pair for day in days if (pair := await self._pair(day, make=day >= day_of(now)))}
@@ -90,7 +98,7 @@ class FleetKeys:
 
     @property
     def task(self) -> Periodic:
-        """What the scheduler runs: it keeps the keys current, whatever the store answers meanwhile."""
+        """The periodic task that keeps the keys current; the scheduler repeats it also after a failure."""
         return Periodic("fleet_keys", lambda _: self.refresh(), _CHECK_SECONDS)
 
     def current(self) -> FleetList:
@@ -128,15 +136,16 @@ class FleetKeys:
             await self._sweep()
             self._swept = today
         except StoreError as error:
-            # Who is served does not depend on it: a store that lists no versions is no reason to serve nobody.
+            # Requests do not depend on the deletion: a store that does not list versions must not stop the service.
             if self._told != today:
                 self._told = today
                 self._on_left(error)
 
     async def _sweep(self) -> None:
-        """Destroy the pairs of days that are over by the store's clock: a replica's own may be far ahead.
+        """Delete the pairs of past days permanently.
 
-        Every version goes, also of days that no listing shows any more, because something only deleted them.
+        The store's clock decides which days are past, because this replica's clock may be far ahead. All versions are
+        deleted, also those of days that a listing does not show any more because only their latest version was deleted.
         """
         store, folder = self._ports.store, self._ports.layout.at(Layout.fleet(""))
         read = await store.get(f"{folder}{day_of(self._clock.now_ms())}")

@@ -1,11 +1,12 @@
-"""Quotas: how much an account may keep, across all processes that serve a store.
+"""Quotas: how much an account may store, across all processes that serve a store.
 
-All processes add up what they write in one object of the account (`relayer.access.usage`). A process may write a 256th of what was
-left when it last saw that object before it adds its writes; nearer to the quota it adds each write before it is made. So one process
-never goes beyond a quota, and each further process by a 256th of it at most. The object is compared with the store in the
-background: after erasures, after a refusal, and every six hours.
+All processes add what they write to one shared object of the account (`relayer.access.usage`). A process may write up to a
+256th of the remaining quota, as of its last look at that object, before it adds its writes there; closer to the quota it
+adds each write before making it. So a single process never exceeds a quota, and each further process exceeds it by at most
+a 256th. The object is compared with the store in the background: after erasures, after a refusal, and every six hours.
 
-Only what a request asks to be kept is refused: promises made earlier are kept, and forgetting and erasing are never refused.
+Only writes that a request asks for are refused. The results of jobs that were accepted earlier are stored, and forgetting
+and erasing are never refused.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from relayer.lib.scheduler import OnError, Periodic, Wake
 from relayer.lib.work import in_windows
 from relayer.log.objects import LogPorts
 
-# A process may run ahead of the shared object by this share of what was left of a quota.
+# A process may run ahead of the shared object by one part in this many of the remaining quota.
 _AHEAD_SHARE = 256
 # Seconds between two rounds that add what was written to the shared objects.
 _ADD_SECONDS = 30.0
-# Seconds for which a look at the shared object is good enough for somebody who asks how much is used.
+# The age in seconds up to which the cached shared object is used to report the usage of an account.
 _FRESH_SECONDS = 15.0
-# Time between two comparisons with the store, of an account that writes.
+# The time between two comparisons with the store, for an account that writes.
 _COMPARED_MS = 6 * 3600 * 1000
 # Seconds from an erasure to a comparison: most of what it frees is gone by then.
 _ERASED_SECONDS = 60.0
-# Seconds that a comparison waits for writes that are under way, and that the end of the process waits for the store.
+# The seconds for which a comparison waits for writes in progress, and for which the end of the process waits for the store.
 _WRITING_SECONDS, _CLOSING_SECONDS = 60.0, 5.0
 # Comparisons of one account take at most a tenth of the time, and come no sooner than this.
 _PAUSE_SHARE, _PAUSE_SECONDS = 10.0, 15.0
@@ -56,7 +57,7 @@ _NOT_KEPT = (Result.REFUSED, Result.DUPLICATE)
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The most that one account may keep; 0 is no limit."""
+    """The limits of what one account may store; 0 is no limit."""
 
     bytes: int = 0
     namespaces: int = 0
@@ -65,14 +66,16 @@ class Quota:
 
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """One account as this process knows it.
+    """The usage of one account as this process knows it.
 
     Attributes:
         seen: the shared object as last read or written; None before the first time.
-        added: written here and not yet added to the shared object; negative after writes that were counted and not kept.
-        writing: the ends of the writes that are counted and still under way.
-        lock: of whoever changes the shared object.
-        compare_after: when it may be compared with the store again, by the clock's `monotonic`.
+        seen_at: when that was, by the clock's `monotonic`.
+        added: what was written here and not yet added to the shared object. It is negative after writes that had been
+            counted were not stored.
+        writing: an event for each write that is counted and still in progress, set at its end.
+        lock: held while the shared object is read or changed.
+        compare_after: the earliest time of the next comparison with the store, by the clock's `monotonic`.
     """
 
     seen: SeenUsage | None = None
@@ -102,8 +105,8 @@ class Quotas:
 
     Args:
         ports: the store.
-        usual: what every account may keep.
-        own: what single accounts may keep instead.
+        usual: the quota of every account.
+        own: the quotas of single accounts, instead of ``usual``.
     """
 
     def __init__(self, ports: LogPorts, usual: Quota, own: Mapping[str, Quota] | None = None) -> None:
@@ -111,7 +114,7 @@ class Quotas:
         self._usual = usual
         self._own = own or {}
         self._tallies: LRUCache[str, _Tally] = LRUCache(_MAX_TALLIES)
-        # Accounts by their tallies, of which some writes are not in the shared object: none is lost with a tally that is evicted.
+        # Accounts by those tallies that have writes to add to the shared object. They are kept even if the tally is evicted.
         self._to_add: dict[_Tally, str] = {}
         # When each account is to be compared with the store, by the clock's `monotonic`.
         self._to_compare: dict[str, float] = {}
@@ -119,24 +122,24 @@ class Quotas:
 
     @property
     def task(self) -> Periodic:
-        """The task that adds writes to the shared objects and compares these with the store."""
+        """The periodic task that adds writes to the shared objects and compares these with the store."""
         return Periodic("quotas", self._round, _ADD_SECONDS, wake=self._wake)
 
     def of(self, account: str) -> Quota:
-        """Return what an account may keep."""
+        """Return the quota of an account."""
         return self._own.get(account, self._usual)
 
     def begin(self, account: str) -> None:
-        """Record that an account was created just now: what it keeps need not be looked up or counted."""
+        """Record that an account was created just now, so its usage need not be read or counted."""
         now = self._ports.clock.now_ms()
         self._see(account, self._tally(account), SeenUsage(Usage(), now, None, now))
 
     async def used(self, account: str) -> Usage:
-        """Return what an account keeps, with what this process wrote, and what others wrote up to half a minute ago.
+        """Return the usage of an account, with the writes of this process; those of others may lack the last half minute.
 
         Raises:
-            CorruptNamespace: the account was never counted before, and a pointer does not open.
-            StoreError: the store did not answer.
+            CorruptNamespace: the account was never counted before, and a pointer cannot be decrypted.
+            StoreError: the store did not respond.
         """
         tally = self._tally(account)
         async with tally.lock:
@@ -148,22 +151,28 @@ class Quotas:
         return (seen.usage + tally.added).not_negative()
 
     async def take_namespace(self, account: str) -> Callable[[], None]:
-        """Count a namespace that is about to be created; returns what is to be called afterwards.
+        """Count a namespace that is about to be created.
+
+        Returns:
+            A function to call after the attempt to create it.
 
         Raises:
             Refused: ``quota_exceeded``.
-            StoreError: the store did not answer.
+            StoreError: the store did not respond.
         """
         return await self._count(account, Usage(namespaces=1), refuses=True)
 
     async def take(
         self, account: str, operations: Sequence[Operation]
     ) -> Callable[[Sequence[Outcome]], None]:
-        """Count operations that are about to be appended; returns what is to be called with their outcomes, none if that failed.
+        """Count operations that are about to be appended.
+
+        Returns:
+            A function to call with their outcomes, or with an empty sequence if appending failed.
 
         Raises:
             Refused: ``quota_exceeded``; nothing may be appended.
-            StoreError: the store did not answer.
+            StoreError: the store did not respond.
         """
         if any(isinstance(operation, Erase | Close) for operation in operations):
             self._compare_in(_ERASED_SECONDS, account)
@@ -185,7 +194,7 @@ class Quotas:
         return settle
 
     async def close(self) -> None:
-        """Add what was written to the shared objects, as far as the store takes it."""
+        """Add the remaining writes to the shared objects; give up after five seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self._add_all(lambda _: None)
@@ -194,7 +203,7 @@ class Quotas:
         return self._tallies.setdefault(account, _Tally())
 
     async def _count(self, account: str, more: Usage, *, refuses: bool) -> Callable[[], None]:
-        """Count a write that is to come; returns what is to be called at its end. Raises as `take`."""
+        """Count a write before it is made, and return a function to call at its end; raises as `take`."""
         tally, quota = self._tally(account), self.of(account)
         if tally.runs_ahead(quota, more):
             self._run_ahead(account, tally, more)
@@ -216,20 +225,20 @@ class Quotas:
         return end
 
     async def _read(self, account: str, tally: _Tally) -> SeenUsage:
-        """Read the shared object; hold the lock."""
+        """Read the shared object; the caller holds the lock."""
         seen = await read_usage(self._ports, account)
         self._see(account, tally, seen)
         return seen
 
     def _see(self, account: str, tally: _Tally, seen: SeenUsage) -> None:
-        """Keep what the store showed; an account that was not compared lately is compared in the background."""
+        """Cache the shared object, and schedule a comparison if the last one was too long ago."""
         tally.seen, tally.seen_at = seen, self._ports.clock.monotonic()
         if seen.store_time - seen.counted_at > _COMPARED_MS:
             self._compare_in(0.0, account)
 
     async def _add(self, account: str, tally: _Tally, more: Usage, *, refuses: bool) -> None:
-        """Add what was written, and ``more``, to the shared object; hold the lock. Raises as `take`."""
-        # An object that was replaced since it was seen is read again, and so is one by which a write would be refused.
+        """Add the writes of this process, and ``more``, to the shared object; the caller holds the lock. Raises as `take`."""
+        # The cached object is read again if another process replaced it, and before a write is refused because of it.
         seen, is_current = tally.seen, False
         for _ in range(_ATTEMPTS):
             if seen is None:
@@ -241,7 +250,7 @@ class Quotas:
                 raise refused
             if refused is None:
                 total = (seen.usage + added + more).not_negative()
-                # Writes that come meanwhile run ahead of the new sum.
+                # Writes that are counted while the object is being written run ahead of the new sum.
                 tally.seen, tally.added = replace(seen, usage=total), Usage()
                 written = None
                 try:
@@ -253,7 +262,7 @@ class Quotas:
                     self._see(account, tally, written)
                     return
             seen, is_current = None, False
-        # Others were faster each time: the next round adds it.
+        # Other processes replaced the object each time. The next round of the periodic task adds this write.
         self._run_ahead(account, tally, more)
 
     def _run_ahead(self, account: str, tally: _Tally, more: Usage) -> None:
@@ -293,9 +302,10 @@ class Quotas:
         await in_windows(add, self._to_add.items())
 
     async def _compare(self, account: str, tally: _Tally) -> SeenUsage:
-        """Count what the account keeps, and correct the shared object by the difference.
+        """Count the account's usage in the store, and correct the shared object by the difference.
 
-        What is written meanwhile may be counted twice, so that the result is rather too high than too low until the next time.
+        Writes that are made meanwhile may be counted twice. The sum is then too high, never too low, until the next
+        comparison.
         """
         began = self._ports.clock.monotonic()
         try:
@@ -303,7 +313,7 @@ class Quotas:
                 if tally.added != Usage():
                     await self._add(account, tally, Usage(), refuses=False)
                 before = await self._read(account, tally)
-            # What is under way is in the sum already, and may not be in the store yet.
+            # Writes in progress are in the sum already, and may not be in the store yet.
             under_way = list(tally.writing)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_WRITING_SECONDS):
@@ -349,7 +359,7 @@ def _usage(operation: Operation) -> Usage:
 
 
 def _is_asked(operation: Operation) -> bool:
-    """Return whether a request asks for this to be kept: what the relayer promised itself has no author."""
+    """Return whether a request asks for this to be stored; jobs that the relayer accepted by itself have no author."""
     return isinstance(operation, Put | Supersede | JobAccepted) and bool(operation.origin.author)
 
 

@@ -1,7 +1,9 @@
-"""Does this store belong to this relayer key?
+"""The check that a store belongs to the relayer key.
 
-A wrong key would find nothing under its own hashed names and show every user an empty, healthy memory. A sealed
-constant at a name that needs no key turns that into a refusal to start.
+With a wrong key, a relayer would find no objects under its own hashed names and show every user an empty memory that looks
+healthy. So each store has a check object: a constant, sealed with the relayer key, at a name that is the same for all
+keys. `check_relayer_key` creates or decrypts it at start-up, and `probe` does so for readiness. While a backup is being
+restored, the check object names the run instead, so that no relayer serves a partial restore.
 """
 
 from __future__ import annotations
@@ -22,22 +24,22 @@ from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
 _CONSTANT = b"memrelay/v1/relayer"
-# Begins what stands in its place while a backup is restored, so that nobody serves half of it; the rest names the run.
+# The prefix of the content while a backup is being restored, so that no relayer serves a part of it. The run's name follows.
 _RESTORING = b"memrelay/v1/relayer/restoring/"
 _PLACE = context(ObjectType.CONSTANT, "", b"", Layout.relayer())
 _NEVER_WRITTEN = "probe/absent"
 _ANOTHER_KEY = "this bucket belongs to another relayer key"
-# Accounts that do not open before a store is taken for another key's: one may be damaged.
+# How many accounts must fail to decrypt before the store is considered to belong to another key: one may be damaged.
 _TRIED = 8
 
 
 async def check_relayer_key(ports: LogPorts) -> None:
-    """Write the constant if the store is new, and open the one it holds.
+    """Create the check object if the store is new, and decrypt the one that the store has.
 
     Raises:
         WrongRelayerKey: the store was first used with another key.
         StoreMisconfigured: a backup is being restored into it.
-        StoreError: the store does not answer.
+        StoreError: the store does not respond.
     """
     if not isinstance(await ports.store.get(ports.layout.at(Layout.relayer())), Found):
         await _check_accounts(ports)
@@ -45,7 +47,11 @@ async def check_relayer_key(ports: LogPorts) -> None:
 
 
 async def _check_accounts(ports: LogPorts) -> None:
-    """See that a store that has lost its constant, and is not new, is not claimed for another key than it was made with."""
+    """Check the accounts of a store without a check object: if none can be decrypted, the store belongs to another key.
+
+    Raises:
+        WrongRelayerKey: there are accounts, and none that was tried could be decrypted.
+    """
     failed = 0
     async for row in ports.rows_below("acct/"):
         found = await ports.get(row.key) if row.key.endswith("/account") else None
@@ -58,7 +64,7 @@ async def _check_accounts(ports: LogPorts) -> None:
             if failed == _TRIED:
                 break
         except UpgradeRequired:
-            return  # it opens
+            return  # it was decrypted
         else:
             return
     if failed:
@@ -66,11 +72,11 @@ async def _check_accounts(ports: LogPorts) -> None:
 
 
 async def begun_restore(ports: LogPorts) -> str:
-    """Return what `begin_restore` was given when a restore was begun and has not ended, else nothing.
+    """Return the run of a restore that has started and not ended, as given to `begin_restore`; empty if there is none.
 
     Raises:
         WrongRelayerKey: the store belongs to another key.
-        StoreError: the store does not answer.
+        StoreError: the store does not respond.
     """
     found = await ports.store.get(ports.layout.at(Layout.relayer()))
     constant = _constant(ports.keys, found) if isinstance(found, Found) else b""
@@ -78,16 +84,16 @@ async def begun_restore(ports: LogPorts) -> str:
 
 
 async def begin_restore(ports: LogPorts, run: str) -> None:
-    """Take an empty store for a restore, or go on with one that was begun.
+    """Reserve an empty store for a restore, or continue a restore that was started in it.
 
     Args:
         ports: the store.
-        run: names what is restored; whatever is different in another run must be different in it.
+        run: the name of the run; it must differ between runs that restore different content.
 
     Raises:
-        StoreMisconfigured: a relayer has used it, or the restore of another run was begun there.
-        WrongRelayerKey: it belongs to another key.
-        StoreError: the store does not answer.
+        StoreMisconfigured: a relayer has used the store, or the restore of another run was started in it.
+        WrongRelayerKey: the store belongs to another key.
+        StoreError: the store does not respond.
     """
     constant = _RESTORING + run.encode()
     found = await create_or_read(ports, Layout.relayer(), _sealed(ports, constant))
@@ -103,7 +109,11 @@ async def begin_restore(ports: LogPorts, run: str) -> None:
 
 
 async def end_restore(ports: LogPorts) -> None:
-    """Let relayers use the store; raises `StoreError`, and may be called again."""
+    """End a restore, so that relayers can use the store; calling this again is safe.
+
+    Raises:
+        StoreError: the store does not respond, or its response was not clear.
+    """
     at = ports.layout.at(Layout.relayer())
     found = await ports.store.get(at)
     if isinstance(found, Found) and _constant(ports.keys, found).startswith(_RESTORING):
@@ -113,11 +123,12 @@ async def end_restore(ports: LogPorts) -> None:
 
 
 async def probe(ports: LogPorts) -> int:
-    """Open the constant again, for readiness; returns the store's time in ms since the epoch.
+    """Decrypt the check object again, for readiness, and return the store's time in ms since the epoch.
 
     Raises:
-        WrongRelayerKey: it is gone, or another key's.
-        StoreError: the store does not answer.
+        WrongRelayerKey: it is missing, or belongs to another key.
+        StoreMisconfigured: a backup is being restored into the store.
+        StoreError: the store does not respond.
     """
     found = await ports.store.get(ports.layout.at(Layout.relayer()))
     if not isinstance(found, Found):
@@ -130,12 +141,13 @@ async def probe(ports: LogPorts) -> int:
 
 
 async def check_rights(ports: LogPorts) -> None:
-    """Try what requests need beyond reading what is there: to be told that something is absent, and to write.
+    """Check the permissions that requests need in addition to reading existing objects.
 
-    What is written is the constant, under its own name, which is taken: nothing changes.
+    These are the permission to see that an object does not exist, and to write. The write tries to create the check object,
+    which exists already, so nothing changes.
 
     Raises:
-        StoreError: one of them is refused, or the store does not answer.
+        StoreError: one of the two is denied, or the store does not respond.
     """
     await ports.store.get(ports.layout.at(_NEVER_WRITTEN))
     await ports.store.create(ports.layout.at(Layout.relayer()), _fresh(ports))

@@ -1,7 +1,9 @@
-"""The amount that an account keeps: counted from the store, and as a small object in which all processes add up what they write.
+"""The usage of an account: a shared sum of what all processes write, and the exact count from the store.
 
-The object is approximate: a process that dies takes with it what it has not added yet. A count from pointers, manifests and the
-entries after them takes up to three requests a namespace, so no request of a client waits for one.
+`read_usage` and `write_usage` access the sum, a small object for each account. It is approximate: if a process dies, the
+writes that it has not added yet are missing. `count_usage` counts pointers, manifests and the entries after them, which
+takes up to three store requests for each namespace, so no client's request waits for it. `relayer.access.quotas` compares
+the two in the background.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from relayer.ports import Created, Found, Swapped, Throttled
 from relayer.wire.sealing import ObjectType
 
 _FORMAT = 1
-# A memory takes no less in an entry: its seal alone takes 104 bytes, ids and times the rest.
+# The least size of a memory in an entry: its seal alone takes 104 bytes, ids and times the rest.
 _LEAST_BYTES = 200
-# A smaller entry has no memory with a vector: it forgets or erases, or ends a promise.
+# A smaller entry does not contain a memory with a vector: it forgets or erases memories, or ends a job.
 _USUAL_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Namespaces, memories (all versions, forgotten ones included), and the bytes that they take in the store."""
+    """Number of namespaces and memories (all versions, including forgotten ones), and the bytes they take in the store."""
 
     namespaces: int = 0
     memories: int = 0
@@ -45,7 +47,7 @@ class Usage:
         )
 
     def not_negative(self) -> Usage:
-        """Return the same with 0 in place of negative numbers."""
+        """Return a copy with 0 in place of negative numbers."""
         return Usage(max(0, self.namespaces), max(0, self.memories), max(0, self.bytes))
 
 
@@ -59,13 +61,13 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class SeenUsage:
-    """The object as the store showed it.
+    """The shared object as read from the store.
 
     Attributes:
         usage: the sum.
         counted_at: when it was last compared with the store, in ms of the store's time; 0 for never.
-        etag: of the object, None when there is none.
-        store_time: of the answer, in ms.
+        etag: the etag of the object; None if there is no object.
+        store_time: the store's time at its response, in ms.
     """
 
     usage: Usage
@@ -75,10 +77,10 @@ class SeenUsage:
 
 
 async def read_usage(ports: LogPorts, account: str) -> SeenUsage:
-    """Read an account's object; one that does not open is as good as none, except for its etag.
+    """Read an account's shared object. One that cannot be decrypted counts as empty, but its etag is returned.
 
     Raises:
-        StoreError: the store did not answer.
+        StoreError: the store did not respond.
     """
     place = _place_of(ports, account)
     found = await ports.store.get(ports.layout.at(place.key))
@@ -95,10 +97,13 @@ async def read_usage(ports: LogPorts, account: str) -> SeenUsage:
 async def write_usage(
     ports: LogPorts, account: str, usage: Usage, counted_at: int, etag: str | None
 ) -> SeenUsage | None:
-    """Replace an account's object if it still has ``etag`` (None: if there is none); None when it was not replaced for sure.
+    """Replace an account's shared object if its etag is still ``etag`` (None: create it if there is none).
+
+    Returns:
+        The new object, or None if it is not certain that it was replaced.
 
     Raises:
-        StoreError: the store did not answer.
+        StoreError: the store did not respond.
     """
     place = _place_of(ports, account)
     stored = _Stored(_FORMAT, usage.namespaces, usage.memories, usage.bytes, counted_at)
@@ -118,11 +123,13 @@ def _place_of(ports: LogPorts, account: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class CountedUsage:
-    """What a store holds of an account: an entry that no segment holds yet may have several memories, and is not read for that.
+    """The usage of an account as counted from the store.
+
+    The number of memories is a range, because entries that are not in a segment yet are not read to count theirs.
 
     Attributes:
-        usage: namespaces and bytes, and about the fewest memories that there can be.
-        most_memories: that there can be.
+        usage: namespaces, bytes, and about the least possible number of memories.
+        most_memories: the greatest possible number of memories.
     """
 
     usage: Usage = Usage()
@@ -132,17 +139,17 @@ class CountedUsage:
         return CountedUsage(self.usage + other.usage, self.most_memories + other.most_memories)
 
     def corrects(self, sum_before: Usage) -> Usage:
-        """Return the difference to a sum of what was written: of memories, only as far as that cannot be right."""
+        """Return the correction of a sum of writes; its number of memories changes only if it is outside of the range."""
         memories = min(max(sum_before.memories, self.usage.memories), self.most_memories)
         return Usage(self.usage.namespaces, memories, self.usage.bytes) - sum_before
 
 
 async def count_usage(ports: LogPorts, account: str) -> CountedUsage:
-    """Count what an account keeps: one listing, and up to three requests for each namespace.
+    """Count the usage of an account with one listing, and up to three requests for each namespace.
 
     Raises:
-        CorruptNamespace: a pointer does not open in its place.
-        StoreError: the store did not answer.
+        CorruptNamespace: a pointer cannot be decrypted at its key.
+        StoreError: the store did not respond.
     """
     pointers = [
         pointer for pointer in await list_pointers(ports, account) if pointer.state is not PointerState.ERASED
@@ -158,7 +165,7 @@ async def _usage_of(ports: LogPorts, account: str, pointer: Pointer) -> CountedU
     try:
         manifest = await ManifestView(ports, account, incarnation).read()
     except (CorruptNamespace, UpgradeRequired, NamespaceClosed):
-        return CountedUsage()  # nothing is written to it either, until an operator looked at it
+        return CountedUsage()  # nothing can be written to it either until an operator has repaired it
     fewest = most = manifest.live_count
     size = manifest.live_bytes
     async for row in ports.store.list(ports.layout.at(ports.layout.entries(incarnation))):

@@ -1,1 +1,1 @@
-"""Small parts that every floor may use, one of each: back-off, single flight, deadlines, bounded caches, buckets, the queue of jobs, readers of texts."""
+"""Shared building blocks for all layers: concurrency and load control, periodic tasks, the job queue, text classifiers."""

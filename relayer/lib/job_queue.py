@@ -1,8 +1,9 @@
-"""Which promised job is next, what can be said about each, and how much of a model an account may use.
+"""The scheduling of pending jobs, and the daily budget of a language model.
 
-The queue itself is the log: this keeps only what one process knows of jobs that are pending there. Slots go to the
-account that holds the fewest, then to the one that waited longest; within an account likewise by namespace. One account
-never holds all of several slots, and a namespace never more than one.
+The jobs themselves are in the log. `JobQueue` keeps only what this process knows of the pending ones: which are running,
+which are to be retried and when. It gives a free slot to the account that holds the fewest, then to the account that has
+waited longest, and within an account to the namespace that has waited longest. If there are several slots, one account
+never holds all of them, and a namespace never holds more than one. `ModelBudget` counts calls and tokens of each account.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Bounds of one process.
+    """The limits of jobs in one process.
 
     Attributes:
-        at_once: jobs that run.
+        at_once: jobs that run concurrently.
         per_namespace: jobs of one namespace that may be pending.
         per_account: jobs of one account that may be pending, in all of its namespaces that are open here.
-        bad_answers: answers of the model that may be unusable before a job fails.
-        patience_ms: how long a job may wait for a model that does not answer, before it fails.
-        takeover_ms: after this, a job is taken up here although another replica accepted it.
+        bad_answers: unusable responses of the model before a job fails.
+        patience_ms: how long a job may wait for a model that does not respond, before it fails.
+        takeover_ms: the age from which a job is run here although another replica accepted it.
     """
 
     at_once: int = 4
@@ -50,7 +51,14 @@ class JobLimits:
 
 @dataclass(slots=True)
 class Progress:
-    """What this process knows of a pending job; ``not_before`` is monotonic, in seconds."""
+    """The progress of a pending job in this process.
+
+    Attributes:
+        attempts: how often it was started.
+        bad_answers: unusable responses of the model so far.
+        not_before: the time of the next attempt; monotonic, in seconds.
+        reason: why it was last put off.
+    """
 
     attempts: int = 0
     bad_answers: int = 0
@@ -72,12 +80,13 @@ class Candidate:
 
 
 class JobQueue:
-    """Chooses, counts and remembers; see the module.
+    """Chooses which pending job runs next, and keeps the progress of each; see the module.
 
     Attributes:
-        running: the place of each job that runs here.
-        counts: of ends and of dropped facts, for metrics; no name of anybody.
-        wake: given when there may be work.
+        limits: see `JobLimits`.
+        running: the account and namespace of each job that runs here, by the job's id.
+        counts: numbers of finished, failed and delayed jobs and of dropped facts, for metrics; they identify no account.
+        wake: set when there may be work.
     """
 
     def __init__(self, clock: Clock, limits: JobLimits | None = None) -> None:
@@ -86,28 +95,32 @@ class JobQueue:
         self.counts: Counter[str] = Counter()
         self.wake = Wake()
         self._clock = clock
-        # Bounded: a job that ended elsewhere, in a namespace that nobody opens here, is never heard of again.
+        # These are bounded, because the end of a job in another process is not seen unless its namespace is open here.
         self._accepted: LRUCache[bytes, None] = LRUCache(_MOST_NOTES)
         self._progress: LRUCache[bytes, Progress] = LRUCache(_MOST_NOTES)
         self._turn = 0
         self._last_turn: LRUCache[str | Place, int] = LRUCache(_MOST_NOTES)
 
     def check_room(self, in_namespace: int, in_account: int) -> None:
-        """Refuse another job when too many are pending.
+        """Check that another job may be accepted.
+
+        Args:
+            in_namespace: pending jobs of the namespace.
+            in_account: pending jobs of the account.
 
         Raises:
-            QueueFull: come back later.
+            QueueFull: too many jobs are pending; the caller is to retry later.
         """
         if in_namespace >= self.limits.per_namespace or in_account >= self.limits.per_account:
             raise QueueFull("too many jobs of this account wait for the model", retry_after=5.0)
 
     def accepted(self, job: bytes) -> None:
-        """Note that this process promised a job: it is run here, at once."""
+        """Record that this process accepted a job, which is then run here without waiting for `JobLimits.takeover_ms`."""
         self._accepted[job] = None
         self.wake.set()
 
     def choose(self, candidates: Iterable[Candidate]) -> Candidate | None:
-        """Return the job to start now; the caller starts it."""
+        """Return the job to start now, None if there is none; the caller starts it and calls `started`."""
         if len(self.running) >= self.limits.at_once:
             return None
         held = Counter(account for account, _ in self.running.values())
@@ -121,7 +134,7 @@ class JobQueue:
         return min(due, key=lambda item: self._rank(item, held), default=None)
 
     def started(self, item: Candidate) -> None:
-        """Note that a job runs."""
+        """Record that a job was started."""
         self._turn += 1
         for name in (item.account, item.place):
             self._last_turn[name] = self._turn
@@ -129,12 +142,12 @@ class JobQueue:
         self._of(item.job.job).attempts += 1
 
     def stopped(self, job: bytes) -> None:
-        """Note that a job runs no longer, whatever came of it."""
+        """Record that a job is no longer running, whether or not it ended."""
         self.running.pop(job, None)
         self.wake.set()
 
     def ended(self, job: bytes, how: str) -> None:
-        """Note the end of a job; ``how`` is ``done`` or ``failed``."""
+        """Record the end of a job; ``how`` is ``done`` or ``failed``."""
         self.counts[how] += 1
         self._accepted.pop(job, None)
         self._progress.pop(job, None)
@@ -142,7 +155,14 @@ class JobQueue:
     def put_off(
         self, job: bytes, reason: str, at_least: float = 0.0, *, bad_answer: bool = False
     ) -> Progress:
-        """Let a job wait before it is tried again, longer each time; returns what is known of it now."""
+        """Delay the next attempt of a job, with exponential backoff, and return its progress.
+
+        Args:
+            job: the id of the job.
+            reason: why it is delayed.
+            at_least: the least delay in seconds.
+            bad_answer: whether the model's response was unusable.
+        """
         progress = self._of(job)
         progress.bad_answers += bad_answer
         progress.reason = reason
@@ -152,7 +172,7 @@ class JobQueue:
         return progress
 
     def look(self, job: bytes) -> tuple[Literal["queued", "running", "waiting"], Progress, float]:
-        """Return what a pending job does, and the seconds until it is tried again."""
+        """Return the status of a pending job, its progress, and the seconds until its next attempt."""
         progress = self._progress.get(job) or Progress()
         if job in self.running:
             return "running", progress, 0.0
@@ -179,28 +199,28 @@ _MOST_ACCOUNTS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DailyLimits:
-    """Calls and tokens of one account in a day of UTC; 0 sets no limit."""
+    """The maximum calls and tokens of one account in a day of UTC; 0 for no limit."""
 
     calls: int = 0
     tokens: int = 0
 
 
 class ModelBudget:
-    """Counts calls and tokens by account. What a restart or another process counted is not known here."""
+    """Counts a model's calls and tokens by account, in this process only; the counts start at 0 when it is restarted."""
 
     def __init__(self, limits: DailyLimits) -> None:
         self._limits = limits
-        # The day, and the calls and tokens on it.
+        # The day, and the account's calls and tokens on that day.
         self._spent: LRUCache[str, tuple[int, int, int]] = LRUCache(_MOST_ACCOUNTS)
 
     def wait_ms(self, account: str, now_ms: int) -> int:
-        """Return the milliseconds until the account may ask again: 0, or what is left of the day."""
+        """Return the milliseconds until the account may call the model: 0, or the rest of the day."""
         calls, tokens = self._today(account, now_ms)
         over = 0 < self._limits.calls <= calls or 0 < self._limits.tokens <= tokens
         return DAY_MS - now_ms % DAY_MS if over else 0
 
     def spend(self, account: str, tokens: int, now_ms: int) -> None:
-        """Note one call and what it cost."""
+        """Record one call and its tokens."""
         calls, spent = self._today(account, now_ms)
         self._spent[account] = now_ms // DAY_MS, calls + 1, spent + tokens
 

@@ -1,8 +1,9 @@
-"""What a text tells by its form alone: hashed n-grams of its characters and words, and small classifiers that read these.
+"""Text classification by n-grams: hashed features of characters and words, and small classifiers on them.
 
-They were learnt from labelled texts in fifteen languages. Of a prompt: its language, and whether it asks for something only a
-memory knows. Of a message: whether it says something that lasts, or why it does not. ``python -m bench.prompt_reader`` and
-``bench.message_reader`` make the weights anew from ``bench/sets``, and say how right they are.
+`read_prompt` classifies a prompt: its language, and whether it asks for something that only a memory knows. `read_message`
+classifies a message: whether it is worth storing, or why not. The classifiers were trained on labelled texts in fifteen
+languages. ``python -m bench.prompt_reader`` and ``bench.message_reader`` train them again from ``bench/sets`` and report
+their accuracy.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from relayer.domain.operations import Role
 from relayer.wire.fields import stream_safe
 
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-"""Scripts that are written without spaces between words."""
+"""The characters of scripts that are written without spaces between words."""
 BUCKETS = 1 << 15
 LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "zh")
-"""Those that the texts to learn from are in, by their ISO 639-1 codes."""
+"""The languages of the training texts, by their ISO 639-1 codes."""
 
-# Of a long text its beginning and its end: what is wanted stands before or after what was pasted.
+# Of a long text, only its beginning and end are read: the request itself comes before or after pasted text.
 _HEAD, _TAIL = 240, 120
 _TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*|\d+|[^\w\s]|_")
 _LONGEST_WORD = 24
@@ -39,7 +40,7 @@ _NAME = re.compile(r"(?<=[\w,;] )[A-Z\u00c0-\u00de\u0410-\u042f][a-z\u00df-\u00f
 
 
 def n_grams(text: str) -> Iterator[str]:
-    """The features of a text: pieces of its words, its words, pairs of them, how it begins and ends, its shape."""
+    """Yield the features of a text: parts of its words, its words and pairs of them, its beginning and end, its shape."""
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]} \n {text[-_TAIL:]}"
     folded = unicodedata.normalize("NFKC", stream_safe(text)).casefold()
@@ -87,11 +88,16 @@ def _shape(text: str) -> Iterator[str]:
 
 
 Vector = tuple[NDArray[np.int64], NDArray[np.float32]]
-"""Buckets, and a value for each of them."""
+"""A sparse feature vector: buckets, and a value for each of them."""
 
 
 def vector(text: str, count: int = BUCKETS) -> Vector:
-    """The features as buckets, ``count`` of them, and signed values of unit length, by hashing (Weinberger et al., 2009)."""
+    """Return a text's features by feature hashing (Weinberger et al., 2009): buckets, and signed values of unit length.
+
+    Args:
+        text: any text.
+        count: the number of different buckets.
+    """
     hashes = np.fromiter((crc32(gram.encode()) for gram in set(n_grams(text))), np.uint32)
     signs = np.where(hashes >> 31, 1.0, -1.0)
     return (hashes % count).astype(np.int64), (signs / max(len(hashes), 1) ** 0.5).astype(np.float32)
@@ -99,13 +105,17 @@ def vector(text: str, count: int = BUCKETS) -> Vector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classifier:
-    """One linear classifier: weights of each bucket (rows) for each class (columns), and a bias for each class."""
+    """A linear classifier: weights of each bucket (rows) for each class (columns), and a bias for each class."""
 
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]
 
     def logits(self, grams: Vector) -> NDArray[np.float32]:
-        """How likely each class is, in logits; the buckets are a multiple of the head's, or as many."""
+        """Return the logit of each class.
+
+        Args:
+            grams: a feature vector, whose number of buckets is that of this classifier or a multiple of it.
+        """
         buckets, values = grams
         return np.asarray(values @ self.weights[buckets % len(self.weights)] + self.bias, np.float32)
 
@@ -116,7 +126,7 @@ def _stored(name: str) -> bytes:
 
 @cache
 def heads_of(reader: str) -> dict[str, Classifier]:
-    """Classifiers by name out of a reader's file: weights as bytes with one scale a class, biases as they are."""
+    """Load the classifiers of a file, by name. Their weights are stored as bytes with one scale for each class."""
     stored = np.load(BytesIO(_stored(reader)), allow_pickle=False)
     names = [name for name in stored.files if f"{name}_scale" in stored.files]
     return {
@@ -125,22 +135,22 @@ def heads_of(reader: str) -> dict[str, Classifier]:
     }
 
 
-# Two linear classifiers, and a small network over what they say and the prompt's vector.
+# Two linear classifiers, and small networks that combine the logits of the second one with the prompt's vector.
 PROMPT_READER = "prompt_reader.npz"
 PURPOSES = ("none", "plan", "ask")
-"""What a prompt wants of memory: nothing; nothing, but what is known of the person may matter; to be told."""
+"""The classes of prompts: they need no memory; do not ask for one, but it may matter ("plan"); ask for one."""
 PROMPT_BUCKETS = 1 << 17
 LANGUAGE_BUCKETS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class PromptReading:
-    """What was read of a prompt.
+    """The classification of a prompt.
 
     Attributes:
-        language: the likeliest of `LANGUAGES`.
-        asks: how much likelier than not it is, in logits, that the prompt asks for a memory.
-        concerns: the same of asking for one, or touching what a memory may say.
+        language: the most likely one of `LANGUAGES`.
+        asks: the logit that the prompt asks for a memory.
+        concerns: the logit that it asks for one or touches what memories are about.
     """
 
     language: str
@@ -150,20 +160,26 @@ class PromptReading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """One layer of rectified sums of the n-grams' logits, a model's vector and 1, and a weighted sum of these for each class."""
+    """A network with one hidden layer of rectified linear units.
+
+    Attributes:
+        inner: the weights of the hidden layer. Its inputs are the logits of the n-grams, the vector of a model, and 1.
+        outer: the weights of the output layer, one column for each class.
+        bias: the bias of each class.
+    """
 
     inner: NDArray[np.float32]
     outer: NDArray[np.float32]
     bias: NDArray[np.float32]
 
     def logits(self, read: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How likely each class is, in logits; one row a row."""
+        """Return the logit of each class, for one input or for each row of several."""
         return np.asarray(np.maximum(read @ self.inner, 0) @ self.outer + self.bias, np.float32)
 
 
 @cache
 def _by_model() -> dict[str, Network]:
-    """The networks by the SHA-256 of a model."""
+    """Load the networks, by the SHA-256 of the embedding model's weights."""
     with np.load(BytesIO(_stored(PROMPT_READER)), allow_pickle=False) as stored:
         models = {name.split("_")[1] for name in stored.files if name.endswith("_inner")}
         return {model: _network(stored, f"model_{model}") for model in models}
@@ -176,22 +192,23 @@ def _network(stored: Mapping[str, NDArray[Any]], name: str) -> Network:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptForm:
-    """What n-grams alone say of a prompt, which can be read before there is a vector of it.
+    """The classification of a prompt by its n-grams alone, which is available before its vector.
 
     Attributes:
-        language: the likeliest of `LANGUAGES`.
-        purpose: how likely each of `PURPOSES` is, in logits.
+        language: the most likely one of `LANGUAGES`.
+        purpose: the logit of each of `PURPOSES`.
     """
 
     language: str
     purpose: NDArray[np.float32]
 
     def reading(self, query: NDArray[np.float32] | None = None, model: str = "") -> PromptReading:
-        """Return what was read of the prompt.
+        """Return the classification of the prompt.
 
         Args:
-            query: its vector, if there is one: a model that knows languages knows better what is asked than n-grams do.
-            model: the SHA-256 of that model; of most nothing has been learnt, and then the n-grams decide.
+            query: the vector of the prompt, of shape (dimension,), None if there is none. With it the result is better than
+                from n-grams alone.
+            model: the SHA-256 of the model of that vector. If there is no network for the model, the n-grams decide.
         """
         purpose, learnt = self.purpose, _by_model().get(model)
         if learnt is not None and query is not None:
@@ -205,28 +222,28 @@ class PromptForm:
 
 
 def read_prompt(text: str) -> PromptForm:
-    """Read a prompt; never fails, whatever the text is."""
+    """Classify a prompt by its n-grams; accepts any text."""
     heads, grams = heads_of(PROMPT_READER), vector(text, PROMPT_BUCKETS)
     language = LANGUAGES[int(heads["language"].logits(grams).argmax())]
     return PromptForm(language, heads["purpose"].logits(grams))
 
 
-# Two linear classifiers, one for what people say and one for what assistants answer.
+# Two linear classifiers, one for messages of users and one for messages of assistants.
 MESSAGE_READER = "message_reader.npz"
 MESSAGE_CLASSES = {
     "user": ("keep", "one_off", "hedge", "courtesy"),
     "assistant": ("result", "reply"),
 }
-"""What a message is, by who said it; the first is worth keeping."""
+"""The classes of messages by the role of the speaker. Messages of the first class are worth storing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageReading:
-    """What was read of a message.
+    """The classification of a message.
 
     Attributes:
-        worth: how much likelier than not it is, in logits, that the message is worth keeping.
-        otherwise: the likeliest reason not to keep it.
+        worth: the logit that the message is worth storing.
+        otherwise: the most likely reason not to store it.
     """
 
     worth: float
@@ -234,7 +251,7 @@ class MessageReading:
 
 
 def read_message(text: str, role: Role) -> MessageReading:
-    """Read a message or a part of one; never fails, whatever the text is."""
+    """Classify a message or a part of one by its n-grams; accepts any text."""
     name = "user" if role is Role.USER else "assistant"
     keep, *others = heads_of(MESSAGE_READER)[name].logits(vector(text)).tolist()
     return MessageReading(

@@ -1,4 +1,8 @@
-"""What a process does beside its requests: named tasks that come again, each failure told in one way."""
+"""Background tasks of a process: `Periodic` tasks that a `Scheduler` repeats, with one way to report failures.
+
+A failure of a round does not end its task: it is counted and reported, and the next round follows. `Wake` lets other code
+start the next round of a task early.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +22,18 @@ Report = Callable[[str, BaseException], None]
 
 
 class Wake:
-    """A signal that a task's next round shall not wait; it is given at first, so that the first round comes at once."""
+    """A signal that ends the pause before a task's next round; initially set, so that the first round starts immediately."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._event.set()
 
     def set(self) -> None:
-        """Let the next round begin now, or as soon as the one under way has ended."""
+        """Start the next round now, or as soon as the current one has ended."""
         self._event.set()
 
     async def wait(self, clock: Clock, seconds: float) -> None:
-        """Return when the signal is given, after so many seconds at the latest, and take it back."""
+        """Wait for the signal, for ``seconds`` at most, and clear it."""
         waits = [asyncio.ensure_future(self._event.wait()), asyncio.ensure_future(clock.sleep(seconds))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -41,16 +45,16 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """A task that comes again until the process ends.
+    """A task that is repeated until the process ends.
 
     Attributes:
-        name: for logs and counts.
-        round: does what is due. It tells its argument about what failed and did not keep it from going on, and returns
-            the seconds until the next round, None for the usual ones.
+        name: the name for logs and counts.
+        round: does the work that is due. It calls its argument with failures after which it continued, and returns the
+            seconds until the next round, None for ``every``.
         every: seconds between the end of a round and the next one, and before the first.
-        uneven: give or take a half, and anything up to ``every`` before the first round: replicas that were started
-            together shall not do the same at the same time.
-        wake: ends a pause.
+        uneven: whether pauses are random: between half and one and a half times their length, and up to ``every`` before
+            the first round, so that replicas that were started together do not act in lockstep.
+        wake: a signal that ends a pause; None for none.
     """
 
     name: str
@@ -61,15 +65,15 @@ class Periodic:
 
 
 class Scheduler:
-    """Runs tasks from `start` to the end of its ``async with``, which cancels them and waits for them.
+    """Runs tasks from `start` to the end of its ``async with`` block, which cancels them and waits for them.
 
     Args:
-        clock: for the pauses.
-        randomness: for the uneven ones.
-        report: told the task's name and what failed; the task's next round comes all the same.
+        clock: the clock for pauses.
+        randomness: the source of random pauses.
+        report: called with the task's name and the exception after each failure; the next round follows all the same.
 
     Attributes:
-        failures: how often something of each task failed.
+        failures: the number of failures of each task.
     """
 
     def __init__(self, clock: Clock, randomness: Randomness, report: Report) -> None:
@@ -91,11 +95,11 @@ class Scheduler:
         await asyncio.gather(*running, return_exceptions=True)
 
     def start(self, task: Periodic) -> None:
-        """Run a task from now on."""
+        """Start a periodic task."""
         self.spawn(self._repeat(task), task.name)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run something once, which deals with its own failures, and which ends when everything does."""
+        """Run a coroutine once in the background; it handles its own errors, and is cancelled when the scheduler ends."""
         running = asyncio.create_task(work, name=name)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -109,7 +113,7 @@ class Scheduler:
             wanted = None
             try:
                 wanted = await task.round(on_error)
-            except Exception as error:  # noqa: BLE001 - whatever it was, it is told, and the next round comes
+            except Exception as error:  # noqa: BLE001 - any failure is reported, and the next round follows
                 on_error(error)
             pause = task.every if wanted is None else wanted
             pause *= uneven(self._randomness) if task.uneven else 1.0

@@ -1,4 +1,12 @@
-"""How the work of requests is done together: within its time, once for all who ask, again after a pause, and in fair shares."""
+"""Concurrency and load control: deadlines, single-flight, concurrent calls, backoff, rate limits, fair scheduling.
+
+`Deadline` bounds each step of a request. `SingleFlight` lets concurrent callers share one run of an action, `together` and
+`in_windows` run coroutines concurrently, and `Backoff` spaces out retries. `Buckets` limit how much an account may ask for.
+Three classes divide a limited resource fairly among accounts: `Shares` long-lived requests, `WorkPool` a background thread
+for CPU-bound work, and `EmbeddingShares` the embedding model.
+
+Everything here belongs to one event loop and must be called on its thread.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +31,35 @@ from relayer.wire.retries import doubled
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment on the clock's monotonic scale, in seconds."""
+    """The time by which a request must be answered.
+
+    Attributes:
+        clock: the clock that the time is measured with.
+        at: the deadline on the clock's monotonic scale, in seconds.
+    """
 
     clock: Clock
     at: float
 
     @classmethod
     def after(cls, clock: Clock, seconds: float) -> Deadline:
-        """Make a deadline that many seconds from now."""
+        """Return the deadline that is ``seconds`` from now."""
         return cls(clock, clock.monotonic() + seconds)
 
     def remaining(self) -> float:
-        """Seconds left, never negative."""
+        """Return the remaining seconds, never less than 0."""
         return max(0.0, self.at - self.clock.monotonic())
 
     @asynccontextmanager
     async def step(self, name: str) -> AsyncIterator[None]:
-        """Bound a step; raises `DeadlineExceeded` with its name when the time is up, or what is inside raises `TimeoutError`."""
+        """Cancel the block if it runs past the deadline.
+
+        Args:
+            name: what the block does, for the error message.
+
+        Raises:
+            DeadlineExceeded: the time is up, or the block raised a `TimeoutError` of its own.
+        """
         try:
             async with asyncio.timeout(self.remaining()):
                 yield
@@ -48,9 +68,16 @@ class Deadline:
 
 
 class SingleFlight:
-    """Runs ``action`` for its callers, one run at a time, in the task of one of them.
+    """Shares runs of an action among concurrent callers, one run at a time.
 
-    A cancelled caller cancels nobody else: the next one that waits takes over.
+    A caller never joins a run that is already in progress: that run may have read too early to see what the caller must
+    see. It waits for that run to end, and shares the next one with all callers that waited.
+
+    The action runs in the task of one of its callers. If that task is cancelled, the next waiting caller starts a run of
+    its own, so cancelling one request does not fail another.
+
+    Args:
+        action: what to run.
     """
 
     def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
@@ -62,7 +89,11 @@ class SingleFlight:
         self._failure: RelayerError | None = None
 
     async def run(self) -> None:
-        """Return after a run that began after this call; raises what that run raised."""
+        """Return after a run that started after this call.
+
+        Raises:
+            RelayerError: what that run raised.
+        """
         wanted = self._begun + 1
         async with self._turn:
             if self._done >= wanted:
@@ -79,16 +110,17 @@ class SingleFlight:
             self._done = number
 
 
-AT_ONCE = 16  # requests to the store on behalf of one caller
+AT_ONCE = 16  # store requests in progress at the same time on behalf of one caller
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines at the same time and return their results in order.
+    """Run coroutines concurrently and return their results in order.
 
-    The first error cancels the others and is raised itself, not in a group; one of the relayer's own if there is one.
+    If one of them fails, the others are cancelled and its error is raised, not an exception group. If several fail at the
+    same time, a `RelayerError` is preferred, because that is what callers handle.
     """
     if len(works) == 1:
         return [await works[0]]  # the common case needs no task
@@ -103,7 +135,11 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 async def in_windows(
     work: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U], size: int = AT_ONCE
 ) -> list[T]:
-    """Do the work for every item, ``size`` of them at the same time; results in order, raises as `together`."""
+    """Call a coroutine function for every item and return the results in order.
+
+    A batch of ``size`` items runs concurrently, and the next one starts when all of it has ended. Raises as `together`;
+    later batches are then not started.
+    """
     rest, results = list(items), list[T]()
     for start in range(0, len(rest), size):
         results += await together([work(item) for item in rest[start : start + size]])
@@ -111,7 +147,7 @@ async def in_windows(
 
 
 async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Run two coroutines of different results as `together` does."""
+    """Run two coroutines with results of different types, as `together` does."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = group.create_task(one), group.create_task(other)
@@ -133,20 +169,21 @@ _LONGEST_SECONDS = 2.0
 
 
 def fraction(randomness: Randomness) -> float:
-    """Return something from 0 to below 1."""
+    """Draw a number from [0, 1)."""
     return int.from_bytes(randomness.bytes(4), "big") / 2**32
 
 
 def uneven(randomness: Randomness) -> float:
-    """Return something between a half and one and a half: what a pause is multiplied by, so that replicas drift apart."""
+    """Draw a factor from [0.5, 1.5) to multiply a pause by, so that replicas do not act in lockstep."""
     return 0.5 + fraction(randomness)
 
 
 class Backoff:
-    """Counts failed attempts of writers that compete, and says how long to wait after each.
+    """Computes delays between attempts of writers that compete for the same object.
 
-    Full jitter (a uniform draw from zero to the cap of the attempt) spreads competitors best, as simulated in "Exponential
-    Backoff And Jitter", AWS Architecture Blog, 2015.
+    Uses exponential backoff with full jitter: each delay is drawn from zero to a limit that starts at 50 ms and doubles up
+    to 2 s. Of the variants simulated in "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), this one spreads
+    competing writers best.
     """
 
     def __init__(self, randomness: Randomness) -> None:
@@ -154,11 +191,15 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Start over after a success."""
+        """Start over with short delays, after a success."""
         self._failures = 0
 
     def next_delay(self, at_least: float = 0.0) -> float:
-        """Return the seconds to wait now; ``at_least`` is what the store asked for."""
+        """Count a failed attempt and return the seconds to wait before the next one.
+
+        Args:
+            at_least: seconds that the store asked for; the backoff is added to them.
+        """
         cap = doubled(_FIRST_SECONDS, self._failures, _LONGEST_SECONDS)
         self._failures += 1
         return at_least + cap * fraction(self._randomness)
@@ -166,57 +207,73 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Room for ``capacity`` tokens, of which ``per_second`` come back each second."""
+    """The parameters of a token bucket.
+
+    Attributes:
+        capacity: tokens in a full bucket, which is the largest possible burst.
+        per_second: tokens added each second, which is the sustained rate.
+    """
 
     capacity: float
     per_second: float
 
 
 class Buckets:
-    """One bucket per name, full at first sight.
+    """Rate limiters that share one `Limit`: a token bucket for each name, full at first.
 
     Args:
-        limit: of each.
-        most: names; beyond, the one unused for longest is forgotten.
+        limit: the parameters of every bucket.
+        most: how many names to remember. Beyond that the least recently used one is forgotten, and its bucket is full
+            again.
     """
 
     def __init__(self, limit: Limit, *, most: int = 20_000) -> None:
         self._limit = limit
-        # What is in them, and the time of that.
+        # The tokens of each bucket, and the time at which they were counted.
         self._levels: LRUCache[str, tuple[float, float]] = LRUCache(most)
 
     def wait(self, name: str, cost: float, now: float) -> float:
-        """Return the seconds until ``cost`` tokens are there; 0 when they are. ``now`` is monotonic, in seconds.
+        """Return the seconds until a bucket holds ``cost`` tokens, 0 if it does. ``now`` is monotonic, in seconds.
 
-        A cost above the capacity waits for a full bucket, and then gets through.
+        A cost above the capacity only waits for a full bucket, so that an expensive request is delayed but not refused for
+        ever.
         """
         return self.wait_at(self.level(name, now), cost)
 
     def wait_at(self, level: float, cost: float) -> float:
-        """Return what `wait` does, for a bucket with so many tokens."""
+        """Return the seconds to wait as `wait` does, for a bucket that holds ``level`` tokens."""
         lacking = min(cost, self._limit.capacity) - level
-        # Refilling adds rounding errors; a caller that waited exactly as told must get in.
+        # Refilling adds rounding errors, and a caller that waited exactly the returned time must be let in.
         return lacking / self._limit.per_second if lacking > 1e-6 else 0.0
 
     def spend(self, name: str, cost: float, now: float) -> None:
-        """Take tokens, down to an empty bucket; a cost below zero gives them back, up to a full one."""
+        """Take tokens, down to an empty bucket; a negative cost returns tokens, up to a full one."""
         self.leave(name, self.level(name, now) - cost, now)
 
     def leave(self, name: str, level: float, now: float) -> None:
-        """Put so many tokens into a bucket, none for less than none."""
+        """Set the tokens of a bucket; a negative ``level`` counts as 0."""
         self._levels[name] = (max(0.0, level), now)
 
     def __len__(self) -> int:
         return len(self._levels)
 
     def level(self, name: str, now: float) -> float:
-        """Return how many tokens there are."""
+        """Return how many tokens a bucket holds."""
         level, at = self._levels.get(name, (self._limit.capacity, now))
         return min(self._limit.capacity, level + max(0.0, now - at) * self._limit.per_second)
 
 
 def take(buckets: Sequence[tuple[Buckets, str]], cost: float, now: float) -> float:
-    """Take ``cost`` tokens from every bucket, or from none: returns the seconds to wait, 0 when taken."""
+    """Take ``cost`` tokens from each of several buckets, or from none of them.
+
+    Args:
+        buckets: pairs of a set of buckets and a name in it, for example an account's bucket and its agent's.
+        cost: in tokens.
+        now: monotonic, in seconds.
+
+    Returns:
+        0 if the tokens were taken, else the seconds after which it can be tried again.
+    """
     levels = [table.level(name, now) for table, name in buckets]
     wait = max([table.wait_at(level, cost) for (table, _), level in zip(buckets, levels, strict=True)])
     if not wait:
@@ -230,25 +287,28 @@ _RETRY_SECONDS = 15.0
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A place that is taken; when it is ``lost``, whoever has it is to stop waiting soon and answer what there is."""
+    """The right to keep a long-lived request open. Once it is ``lost``, the request must respond soon with what it has."""
 
     lost: bool = False
 
 
 class Shares:
-    """At most so many places, and so many of one account; where all are taken, an account with fewer gets one of another's.
+    """Limits how many long-lived requests are open, in total and for each account.
+
+    If all permits are taken, the oldest permit of the account that holds the most is revoked in favour of an account that
+    holds fewer. A revoked request is not interrupted: it has to look at `Place.lost`.
 
     Args:
-        what: waits in them, for the text of the refusal.
-        most: places in all.
-        per_account: of one account.
+        what: the requests, for the error message ("polls").
+        most: permits in total.
+        per_account: permits of one account.
     """
 
     def __init__(self, what: str, *, most: int, per_account: int) -> None:
         self._what = what
         self._most = most
         self._per_account = per_account
-        # The places of each account, the oldest first.
+        # The permits of each account, oldest first. Accounts without permits are removed.
         self._taken: dict[str, list[Place]] = {}
 
     def __len__(self) -> int:
@@ -256,10 +316,10 @@ class Shares:
 
     @contextmanager
     def place(self, account: str) -> Iterator[Place]:
-        """Take a place for as long as the context lasts.
+        """Hold a permit while the block runs.
 
         Raises:
-            QueueFull: the account has its share.
+            QueueFull: the account has its share, or all permits are taken and no account has noticeably more.
         """
         place = self._take(account)
         try:
@@ -278,7 +338,8 @@ class Shares:
     def _displace(self, own: int) -> bool:
         richest = max(self._taken, key=lambda account: len(self._taken[account]))
         oldest = self._taken[richest][0]
-        # One less there and one more here must be fairer than before, or two accounts would take turns for ever.
+        # The other account must still have at least as many permits afterwards, or two accounts would evict each other for
+        # ever.
         if len(self._taken[richest]) <= own + 1:
             return False
         oldest.lost = True
@@ -293,21 +354,25 @@ class Shares:
             self._taken.pop(account, None)
 
 
-# What is done at once, without the thread: ordinary requests, in well under a millisecond.
+# Work of at most this weight is done on the event loop, where it takes well under a millisecond: ordinary requests.
 _INLINE = 1024
-# Characters beyond ASCII take several times as long to fold and to judge.
+# Text beyond ASCII takes several times as long to normalise and classify.
 _OTHER_SCRIPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How much may wait, that under way included: works, and what they weigh, of one account and in all.
+    """Limits of a `WorkPool`; weights are in characters, see `weight`, and include the work in progress.
 
     Attributes:
-        slice_seconds: how long one work keeps others from their turn; a piece of it is never cut.
-        rest_seconds: how long it rests for queries at most, and then no longer than it has worked since.
-        idle_seconds: how long the thread waits for more.
-        retry_after: seconds after which who was refused may come back.
+        account_works: unfinished works of one account.
+        account_weight: their total weight; a single work may exceed it.
+        works: unfinished works in total.
+        weight: their total weight.
+        slice_seconds: how long one work runs before the next one's turn; a piece is never interrupted.
+        rest_seconds: how long the thread pauses for queries at most, and then no longer than it has worked in between.
+        idle_seconds: how long the thread stays alive without work.
+        retry_after: seconds after which a refused caller may try again.
     """
 
     account_works: int = 32
@@ -321,12 +386,12 @@ class PoolLimits:
 
 
 def weight(texts: Iterable[str]) -> int:
-    """Return about how much work texts are: their characters, those of other scripts more than once."""
+    """Estimate the CPU time that processing texts takes, in characters of ASCII text."""
     return sum(len(text) if text.isascii() else len(text) * _OTHER_SCRIPTS for text in texts)
 
 
 class _Queries:
-    """Counts the queries under way, while which the thread rests; a context manager for each of them, on the event loop."""
+    """Counts the queries in progress, for which the thread pauses; the context manager of each query, on the event loop."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -343,7 +408,7 @@ class _Queries:
             self._none.set()
 
     def rest(self, seconds: float) -> float:
-        """Wait until there are none, for so long at most; returns for how long it was."""
+        """Wait until no query is in progress, for ``seconds`` at most, and return the seconds waited."""
         if seconds <= 0 or self._none.is_set():
             return 0.0
         begun = perf_counter()
@@ -353,7 +418,7 @@ class _Queries:
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """Pieces still to be made, and those that are there."""
+    """The pieces that are still to be computed, and the results so far."""
 
     pieces: Iterator[Any]
     account: str
@@ -366,14 +431,17 @@ class _Work:
 
 
 class WorkPool:
-    """Makes things piece by piece, fairly: accounts take turns, and so do the works of one account.
+    """Computes pieces of work on one background thread, fairly among accounts.
 
-    A query needs the interpreter a dozen times, and would wait each time until this thread lets go of it: ``with pool.queries``
-    it has it for itself.
+    A work is an iterator whose items take CPU time. The thread computes items of one work for a time slice and then turns to
+    the next account, round robin; the works of one account take turns in the same way.
+
+    A query needs Python's global interpreter lock a dozen times, and would each time wait until the thread gives it up. So
+    the thread pauses while a block ``with pool.queries`` runs, within `PoolLimits.rest_seconds`.
 
     Args:
-        limits: of what may wait.
-        on_used: told, on the event loop, of an account and the seconds of CPU that a work of its took.
+        limits: see `PoolLimits`.
+        on_used: called on the event loop with an account and the CPU seconds that a work of it took.
     """
 
     def __init__(
@@ -383,29 +451,29 @@ class WorkPool:
         self._on_used = on_used
         self._came = threading.Condition(threading.Lock())
         self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
-        # Works of each account that are not over, and their weight.
+        # Number and total weight of the unfinished works of each account.
         self._held: dict[str, tuple[int, int]] = {}
         self._running = False
         self.queries = _Queries()
-        # How long the thread may still rest.
+        # The seconds for which the thread may still pause; used by the thread alone.
         self._rest = self._limits.rest_seconds
 
     def __len__(self) -> int:
-        """How many works are not over."""
+        """Return the number of unfinished works."""
         return sum(works for works, _ in self._held.values())
 
     async def make(self, account: str, pieces: Iterable[T], weight: int) -> list[T]:
-        """Return the pieces, each made on the thread unless they weigh next to nothing.
+        """Return the pieces as a list, computed on the thread unless they cost next to nothing.
 
-        Who stops waiting, because the deadline passed for example, has no more made than the piece under way.
+        If the caller is cancelled, for example by its deadline, only the piece that is being computed is finished.
 
         Args:
-            account: for whom.
-            pieces: an iterator that makes them; others get their turn between two.
-            weight: about how much work that is, in characters of plain text.
+            account: the account on whose behalf the work is done.
+            pieces: usually a generator; the thread may turn to another work between two pieces.
+            weight: the estimated work in characters of ASCII text, see the function `weight`.
 
         Raises:
-            QueueFull: too much waits, of this account or in all.
+            QueueFull: too much work is waiting, of this account or in total.
         """
         if weight <= _INLINE:
             return list(pieces)
@@ -415,8 +483,9 @@ class WorkPool:
         try:
             with self._came:
                 if not self._running:
-                    # For as long as there is work, and a while: nothing is left to be stopped. Not for each work, and before
-                    # there is any: whoever starts a thread waits until it runs, and a thread with work lets go late.
+                    # The thread lives while there is work, and `idle_seconds` longer, so it need not be stopped at shutdown.
+                    # It is started before there is work for it, because starting a thread waits until it runs, and a thread
+                    # with work takes its time to give up the interpreter.
                     self._running = True
                     threading.Thread(target=self._work, name="texts", daemon=True).start()
                 self._waiting.setdefault(account, deque()).append(work)
@@ -448,11 +517,11 @@ class WorkPool:
             before = thread_time()
             try:
                 over = self._advanced(work)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller of `make`
                 over, failure = True, error
             work.seconds += thread_time() - before
             if over:
-                # A loop that is closed has nobody waiting.
+                # If the loop was closed in the meantime, no caller waits for the result.
                 with suppress(RuntimeError):
                     work.loop.call_soon_threadsafe(_tell, work.done, failure)
             else:
@@ -460,7 +529,7 @@ class WorkPool:
                     self._waiting.setdefault(work.account, deque()).append(work)
 
     def _advanced(self, work: _Work) -> bool:
-        """Make pieces for a slice; says whether there are no more, or nobody waits for them."""
+        """Compute pieces for one time slice; return whether the work is finished or abandoned."""
         worked = 0.0
         while not work.abandoned:
             self._rest -= self.queries.rest(self._rest)
@@ -477,7 +546,7 @@ class WorkPool:
         return True
 
     def _next(self) -> _Work | None:
-        """Take the next work of the account whose turn it is, which goes behind the others; None when none came for a while."""
+        """Take a work of the account whose turn it is, and move that account to the end; None after an idle time."""
         with self._came:
             if not self._came.wait_for(lambda: self._waiting, self._limits.idle_seconds):
                 self._running = False
@@ -498,21 +567,27 @@ def _tell(done: asyncio.Future[None], failure: BaseException | None) -> None:
         done.set_exception(failure)
 
 
-# What a call costs whatever it holds, and the most that the model reads of a text, both in characters: 256 tokens.
+# The cost of a call is counted in characters: a fixed part, and the length of each text up to what the model reads (256
+# tokens are about 1,024 characters).
 _CALL_COST = 128
 _READ_CHARACTERS = 1024
-# So many queries may go before a capture that waits.
+# After this many interactive calls in a row, a waiting background call goes first.
 _QUERIES_IN_A_ROW = 8
-# A query up to here, of 128 characters, goes beside a capture of its own account: whoever finds both places taken by one
-# account waits for some milliseconds at most.
+# A query of at most 128 characters may run alongside a capture of the same account. Even if the account then occupies both
+# slots, others wait for a few milliseconds only.
 _SHORT = _CALL_COST + 128
-# For so long after a query one place is kept for the next.
+# For this long after a query, one slot is kept free for the next one.
 _ASKED_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class OnBehalfOf:
-    """Whose work is being done now, and whether somebody waits for it before they can go on: a query, not a capture."""
+    """The requester on whose behalf the current task works.
+
+    Attributes:
+        account: the id of an account, empty for the relayer itself.
+        urgent: whether the task is interactive: a user waits for the result, as for a query but not for a capture.
+    """
 
     account: str = ""
     urgent: bool = False
@@ -523,15 +598,16 @@ on_behalf_of: ContextVar[OnBehalfOf] = ContextVar("on_behalf_of", default=OnBeha
 
 @dataclass(frozen=True, slots=True)
 class ShareLimits:
-    """How much of the model there is, and how much of it one account may take.
+    """Limits of `EmbeddingShares`.
 
     Attributes:
-        at_once: calls of the model under way.
-        of_account: those of one account; below ``at_once``, so that another one's query finds the model free.
-        waiting: calls that may wait in all.
-        waiting_of_account: those of one account.
-        one_by_one: whether each text of a call waits for its turn, so that nobody waits longer than one text takes; else a
-            call has its turn as a whole, and the embedder all its texts at once.
+        at_once: calls of the model in progress.
+        of_account: calls of one account in progress; below ``at_once``, so that a query of another account finds the model
+            free.
+        waiting: calls that may wait in total.
+        waiting_of_account: calls of one account that may wait.
+        one_by_one: whether each text of a call is scheduled by itself, so that no call waits for longer than one text takes.
+            False for a remote endpoint, which is sent all texts of a call at once.
     """
 
     at_once: int = 2
@@ -545,45 +621,52 @@ _Waiting = deque[tuple[int, asyncio.Future[None]]]
 
 
 class EmbeddingShares:
-    """An `Embedder` that divides another one fairly among accounts.
+    """An `Embedder` that schedules the calls of another one fairly among accounts.
+
+    Interactive calls go before background calls. Among calls of one kind, the account that has used the model least goes
+    first. Usage is counted in virtual time: an account that was idle starts at the current virtual time, so it neither saves
+    up for later nor pays for having been alone. The requester of a call is `on_behalf_of`.
 
     Args:
-        embedder: does the work; closed by whoever made it.
+        embedder: the embedder that does the work; `close` closes it, too.
         limits: see `ShareLimits`.
     """
 
     def __init__(self, embedder: Embedder, limits: ShareLimits | None = None) -> None:
         self._embedder = embedder
         self._limits = limits or ShareLimits()
-        # By urgency and account; an empty queue is none.
+        # The waiting calls by `OnBehalfOf.urgent` and account. Empty queues are removed.
         self._queues: dict[bool, dict[str, _Waiting]] = {True: {}, False: {}}
         self._waiting: defaultdict[str, int] = defaultdict(int)
         self._running: defaultdict[OnBehalfOf, int] = defaultdict(int)
-        # What each account had of the model; who comes new begins where the others are.
+        # The virtual time up to which each account has used the model, and the current virtual time.
         self._had: dict[str, float] = {}
         self._now = 0.0
         self._in_a_row = 0
-        # Calls under way for which nobody waits, and when the last query came, on the event loop's clock.
+        # The number of background calls in progress, and the time of the last query on the event loop's clock.
         self._bulk = 0
         self._asked = float("-inf")
 
     @property
     def model(self) -> EmbeddingModel:
-        """Identity of the model in use."""
+        """The model of the embedder."""
         return self._embedder.model
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for the model."""
+        """The number of calls that wait for the model."""
         return sum(self._waiting.values())
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """Embed texts as `Embedder.embed`, when it is the account's turn.
+        """Embed texts as `Embedder.embed` does, when it is the account's turn.
+
+        Returns:
+            One row for each text, of shape (texts, dimension).
 
         Raises:
-            AccountBusy: as many calls of this account wait as may.
-            QueueFull: as many calls wait as may.
-            EmbedderUnavailable: as the embedder.
+            AccountBusy: too many calls of this account wait.
+            QueueFull: too many calls wait in total.
+            EmbedderUnavailable: raised by the embedder.
         """
         if len(texts) <= 1 or not self._limits.one_by_one:
             async with self._turn(texts):
@@ -595,12 +678,17 @@ class EmbeddingShares:
         return vectors
 
     async def close(self) -> None:
-        """Release what the embedder holds."""
+        """Close the embedder."""
         await self._embedder.close()
 
     @asynccontextmanager
     async def _turn(self, texts: Sequence[str], *, admitted: bool = False) -> AsyncIterator[None]:
-        """Wait until the account may have the model, and have it until the block ends; a call that had begun is not refused."""
+        """Wait for a slot of the model and hold it while the block runs.
+
+        Args:
+            texts: the texts to embed.
+            admitted: whether the call has started with an earlier text; it is then not refused.
+        """
         who = on_behalf_of.get()
         cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
         if who.urgent:
@@ -627,13 +715,13 @@ class EmbeddingShares:
         queues = self._queues[who.urgent]
         queues.setdefault(who.account, deque()).append((cost, turn))
         self._waiting[who.account] += 1
-        # It may be this account's turn although others wait: theirs run already.
+        # This call can start immediately if the waiting calls are of accounts that already run as many as they may.
         self._next()
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                # Its turn came in the very moment in which it was given up.
+                # The slot was granted in the same step of the event loop in which the caller was cancelled.
                 self._end(who)
             elif (cost, turn) in queues.get(who.account, ()):
                 queues[who.account].remove((cost, turn))
@@ -649,14 +737,15 @@ class EmbeddingShares:
             own += running.get(OnBehalfOf(who.account, not who.urgent), 0)
         if own >= limits.of_account:
             return False
-        # Two captures, or one and what is done for nobody, would have the next query wait until a text is through.
+        # Background work must leave one slot free while queries are coming in, or the next query would wait for a whole text
+        # to be embedded.
         return who.urgent or self._bulk < max(1, limits.at_once - 1) or not self._is_asked()
 
     def _is_asked(self) -> bool:
         return asyncio.get_running_loop().time() < self._asked + _ASKED_SECONDS
 
     def _begin(self, who: OnBehalfOf, cost: int) -> None:
-        # Virtual time: nobody saves up what they did not use, and nobody pays twice for having been alone.
+        # Virtual time: an account neither saves up unused time, nor pays for having used an idle model.
         start = max(self._had.get(who.account, 0.0), self._now)
         self._now = start
         self._had[who.account] = start + cost
@@ -673,7 +762,7 @@ class EmbeddingShares:
         self._next()
 
     def _next(self) -> None:
-        """Give free places to whoever is to have them next."""
+        """Start waiting calls as long as one can start."""
         while (chosen := self._chosen()) is not None:
             urgent, account = chosen
             self._in_a_row = self._in_a_row + 1 if urgent else 0

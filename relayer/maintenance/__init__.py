@@ -1,1 +1,1 @@
-"""What a relayer does by itself: compaction, indexes, embeddings, expiry, the walk over what nobody opens."""
+"""Background maintenance: compaction, stored indexes, embeddings, expiry, and garbage collection in unopened namespaces."""

@@ -1,8 +1,8 @@
-"""Maintenance of logs: compact what is open here, collect what was compacted.
+"""Maintenance of logs: compaction of the open namespaces, and garbage collection of the objects that it replaced.
 
-One namespace at a time, whatever can wait waits: requests share the store and the event loop with this and never wait for
-it. Several relayers may do the same; the log makes that harmless, and uneven pauses make it rare. Neither needs a
-namespace's key, so a log is collected to the end although its last key ended meanwhile.
+`LogMaintenance` works on one namespace at a time, so that requests, which share the store and the event loop with it, do not
+wait for it. Several relayers may maintain the same log: the log makes that harmless, and random pauses make it rare. Neither
+compaction nor collection needs a namespace's key, so a collection is finished even if the last key expires meanwhile.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire.retries import doubled
 
-_MOST_AT_A_TIME = 8  # segments made of one namespace before the next one has its turn
-_MOST_LOGS = 10_000  # that wait for their collection
-_FIRST_LOOK = 30.0  # seconds until the collection of a log that was just opened goes on
+_MOST_AT_A_TIME = 8  # segments written for one namespace before the next namespace's turn
+_MOST_LOGS = 10_000  # logs that wait for their collection
+_FIRST_LOOK = 30.0  # seconds until the collection of a log that was just opened continues
 _FIRST_PAUSE = 2.0
 _LONGEST_PAUSE = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogMaintenanceLimits:
-    """When there is work, and how often is looked.
+    """The limits and the schedule of log maintenance.
 
     Attributes:
         compaction: see `CompactionLimits`.
-        collect_after_ms: how long after a collection began its slots are deleted, by the store's time.
-        interval: seconds between two rounds, give or take a half.
+        collect_after_ms: how long after the start of a collection its slots are deleted, by the store's time.
+        interval: mean seconds between two rounds; each pause is between half and one and a half times that.
     """
 
     compaction: CompactionLimits = field(default_factory=CompactionLimits)
@@ -47,7 +47,7 @@ class LogMaintenanceLimits:
 
 @dataclass(slots=True)
 class _Log:
-    """What this process knows of one incarnation; times are monotonic, in seconds."""
+    """The schedule of the log of one incarnation; times are monotonic, in seconds."""
 
     collector: Collector
     collect_at: float
@@ -56,11 +56,11 @@ class _Log:
 
 
 class LogMaintenance:
-    """Looks after the logs of one process.
+    """Compacts and collects the logs that this process has opened.
 
     Attributes:
-        counts: since the start: ``segments``, ``merges``, ``lost`` races, ``bytes`` written, ``slots`` and ``objects``
-            deleted, ``failures``.
+        counts: numbers since the start: ``segments``, ``merges``, ``lost`` races, ``bytes`` written, ``slots`` and
+            ``objects`` deleted, ``failures``.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class LogMaintenance:
 
     @property
     def task(self) -> Periodic:
-        """What the scheduler runs."""
+        """The periodic task for the scheduler."""
         return Periodic("upkeep", self.round, self._limits.interval, uneven=True)
 
     async def round(self, on_error: OnError) -> None:
-        """Do once what is due everywhere; a failure is reported, and tried again later."""
+        """Do all work that is due; a failure is passed to ``on_error`` and retried later."""
         for opened in self._namespaces.all():
             log = self._note(opened)
             if not opened.broken and self._is_ready(log):
@@ -103,7 +103,7 @@ class LogMaintenance:
         try:
             await work
         except NamespaceClosed:
-            # Erased, perhaps through another relayer. Whoever asks for it next finds out; until then nothing is due.
+            # It was erased, perhaps through another relayer. The next request finds out; until then nothing is due.
             log.not_before = self._ports.clock.monotonic() + _LONGEST_PAUSE
         except RelayerError as error:
             self.counts["failures"] += 1
@@ -129,7 +129,7 @@ class LogMaintenance:
         try:
             collection = await log.collector.run()
         except NamespaceClosed:
-            del self._logs[incarnation]  # it was erased, and nothing is left of it
+            del self._logs[incarnation]  # it was erased
             return
         self.counts["slots"] += collection.slots
         self.counts["objects"] += collection.objects
@@ -141,9 +141,9 @@ class LogMaintenance:
         return any(opened.incarnation == incarnation for opened in self._namespaces.all())
 
     def _pause(self) -> float:
-        """Return the seconds until the next look at a log's collection: when one that begins now may be over."""
+        """Return the seconds until the next step of a log's collection: a collection that starts now may then be finished."""
         return max(1.0, self._limits.collect_after_ms / 1000) * (0.5 + self._uneven())
 
     def _uneven(self) -> float:
-        """Return something between a half and one and a half."""
+        """Return a random factor between 0.5 and 1.5."""
         return uneven(self._ports.randomness)

@@ -1,4 +1,9 @@
-"""The slow walk through a whole store: collecting in namespaces that nobody opens, its requests shared out over time."""
+"""Garbage collection in namespaces that no process has open: a slow walk over the whole store.
+
+`IdleCollection` visits every namespace of every account, then the remnants of erasures, and then twice the collections that
+have to wait in between. `PacedStore` limits its rate of store requests. A walk that is interrupted by a failure continues
+where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +26,9 @@ from relayer.ports import Clock, Found, ObjectStore, T, WrappedStore
 
 
 class PacedStore(WrappedStore):
-    """Makes at most ``per_second`` requests a second, however many ask at once.
+    """A store wrapper that makes at most ``per_second`` requests a second, however many callers it has.
 
-    A listing counts as one request; the inner store may need several.
+    A listing counts as one request, although the inner store may need several.
     """
 
     def __init__(self, inner: ObjectStore, clock: Clock, per_second: float) -> None:
@@ -33,7 +38,7 @@ class PacedStore(WrappedStore):
         self._next_at = float("-inf")
 
     async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:  # noqa: ARG002 - all alike
-        """Make the request in its turn."""
+        """Delay the request until its turn, and make it."""
         now = self._clock.monotonic()
         at = max(now, self._next_at)
         self._next_at = at + self._gap
@@ -43,26 +48,27 @@ class PacedStore(WrappedStore):
 
 
 _MOST_WAITING = 10_000
-# A collection that begins now is over after one wait, and one that was under way is followed by another one.
+# A collection that starts now is finished after one wait. One that was in progress already is followed by another.
 _VISITS = 2
 _PAUSE_AFTER_FAILURE = 60.0
-# No process sleeps for longer than this and goes on writing; older reports would be read for ever.
+# Reports that were written longer ago are not read, or every walk would read all of them. No process is suspended for longer
+# than this and continues to write then.
 _LATE_MS = 30 * 24 * 3600 * 1000
-# A request is accepted for two hours at most, by the widest --compat-clock-drift.
+# A claim is deleted after this time. A request is accepted for two hours at most, with the widest --compat-clock-drift.
 _CLAIM_MS = 24 * 3600 * 1000
 
 _Step: TypeAlias = Callable[[], Awaitable[Sequence["_Step"]]]
-"""A part of a walk; it returns what is to be done right after it."""
+"""A step of a walk; it returns the steps to run right after it."""
 _Steps: TypeAlias = Sequence[_Step]
 
 
 @dataclass(frozen=True, slots=True)
 class IdleLimits:
-    """How often and how fast.
+    """The schedule and the rate of walks over the store.
 
     Attributes:
-        every: seconds from the end of a walk to the next one, give or take a half.
-        requests: to the store, in a second.
+        every: mean seconds from the end of a walk to the next one; each pause is between half and one and a half times that.
+        requests: maximum number of store requests per second.
         collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
     """
 
@@ -72,11 +78,11 @@ class IdleLimits:
 
 
 class IdleCollection:
-    """Walks over the namespaces of every account.
+    """Walks over the namespaces of all accounts.
 
     Attributes:
-        counts: since the start: ``walks`` ended, ``namespaces`` looked at, ``slots`` and other ``objects`` deleted,
-            ``failures``.
+        counts: numbers since the start: ``walks`` finished, ``namespaces`` visited, ``slots`` and other ``objects``
+            deleted, ``failures``.
     """
 
     def __init__(self, ports: LogPorts, limits: IdleLimits | None = None) -> None:
@@ -84,7 +90,7 @@ class IdleCollection:
         self._limits = limits or IdleLimits()
         self._ports = replace(ports, store=PacedStore(ports.store, ports.clock, self._limits.requests))
         self._sealer = ObjectSealer(self._ports)
-        # What is left of the walk under way, and the collections that it waits for.
+        # The remaining steps of the current walk, and the collections that wait for their next visit.
         self._steps: deque[_Step] = deque()
         self._waiting: list[Collector] = []
         self._reports = ErasureReports(self._ports)
@@ -92,11 +98,11 @@ class IdleCollection:
 
     @property
     def task(self) -> Periodic:
-        """What the scheduler runs: not at once, so that a relayer that starts often does not walk as often."""
+        """The periodic task; it does not start with a walk, so that a relayer that restarts often does not walk as often."""
         return Periodic("idle_collection", self.round, self._limits.every, uneven=True)
 
     async def round(self, on_error: OnError) -> float | None:
-        """Walk once; a failure is reported, and the walk goes on a minute later."""
+        """Walk once; a failure is passed to ``on_error``, and the walk continues a minute later."""
         try:
             await self.walk(on_error)
         except StoreError as error:
@@ -105,10 +111,10 @@ class IdleCollection:
         return None
 
     async def walk(self, on_error: OnError) -> None:
-        """Walk once over everything, or to the end of the walk that was broken off.
+        """Walk once over the whole store, or to the end of a walk that was interrupted.
 
         Raises:
-            StoreError: the store did not answer; the next call goes on.
+            StoreError: the store did not respond; the next call continues the walk.
         """
         if not self._steps:
             self._steps.extend(await self._whole_walk())
@@ -133,7 +139,7 @@ class IdleCollection:
         )
 
     async def _look_into(self, key: str) -> _Steps:
-        """Look into an account, and then at each of its namespaces."""
+        """Read an account, and return a step for each of its namespaces."""
         found = await self._ports.store.get(self._ports.layout.at(key))
         if not isinstance(found, Found):
             return ()
@@ -150,7 +156,7 @@ class IdleCollection:
             return ()
         pointer = self._sealer.unseal_pointer(account, key, found.data)
         if pointer.state is not PointerState.LIVE:
-            return ()  # its erasure leaves nothing
+            return ()  # its erasure deletes all of its objects
         self.counts["namespaces"] += 1
         collector = Collector(self._ports, account, pointer.incarnation, self._limits.collect_after_ms)
         return await self._visit(collector, collector.tidy)
@@ -165,10 +171,10 @@ class IdleCollection:
         return ()
 
     async def _visit_again(self) -> _Steps:
-        """Wait for the collections that have begun, and then go on with each."""
+        """Wait until the collections that have started may continue, and return a step for each."""
         if not self._waiting:
             return ()
-        # A second more than it takes: the store's clock and this one need not agree to the moment.
+        # A second is added because the clocks of the store and of this process may differ a little.
         await self._ports.clock.sleep(self._limits.collect_after_ms / 1000 + 1.0)
         waiting, self._waiting = self._waiting, []
         return [partial(self._visit, collector, collector.run) for collector in waiting]
@@ -177,7 +183,7 @@ class IdleCollection:
         try:
             collection = await work()
         except NamespaceClosed:
-            return ()  # it was never finished, or is being erased
+            return ()  # its creation was never finished, or it is being erased
         self.counts["slots"] += collection.slots
         self.counts["objects"] += collection.objects
         if collection.stage is Stage.WAIT and len(self._waiting) < _MOST_WAITING:
@@ -185,7 +191,7 @@ class IdleCollection:
         return ()
 
     async def _keys(self, start: str, since: int = 0) -> AsyncIterator[str]:
-        """Yield the keys that begin so, without the store's prefix, of what was written since a time in ms."""
+        """Yield the keys that begin with ``start``, without the store's prefix, of objects written since a time in ms."""
         async for row in self._ports.rows_below(start):
             if row.modified >= since:
                 yield row.key

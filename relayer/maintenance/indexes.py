@@ -1,9 +1,10 @@
-"""Writes stored indexes of namespaces that have grown since the last one.
+"""Maintenance of stored indexes: writing a new one when a namespace has grown enough since the last one.
 
-An index spares an opening the entries that it covers: the others are opened and indexed one by one, in six times the time
-that it takes to write them down. While a namespace is written to, an index is written each time it has doubled, and the last
-one is half of all that was ever written. When nobody has written for a while, a quarter more is enough: what comes next may be
-an opening. A handful of memories is opened from the log about as fast, and gets none.
+A process that opens a namespace from a stored index need not read the entries that it covers; all others are decrypted and
+indexed one by one, which takes six times as long as writing them to an index. While a namespace is being written to, an
+index is written each time the namespace has doubled, so that the last index is half of all index bytes ever written. Once
+no writes have come for a while, growth by a quarter is enough, because the next thing may be an opening. A small namespace
+is opened from its log about as fast, and gets no index.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ INTERVAL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
-    """When an index is written.
+    """The growth of a namespace from which an index is written.
 
     Attributes:
-        least: records that a namespace must have gained since the last index, or since its beginning. With so many,
-            opening from the log takes three to five times the work of opening from an index, and as much as writing one
-            and opening from that.
-        growth: by which factor it must have grown since the last one.
-        quiet_growth: the same, where nobody has written for ``quiet`` seconds.
-        quiet: see there.
+        least: number of records that a namespace must have gained since the last index, or since its creation. With this
+            many, opening from the log takes three to five times the work of opening from an index, and as much as writing
+            an index and opening from it.
+        growth: the factor by which it must have grown since the last index.
+        quiet_growth: the same, for a namespace without writes for ``quiet`` seconds.
+        quiet: the seconds after which ``quiet_growth`` applies.
     """
 
     least: int = 32
@@ -38,17 +39,21 @@ class IndexLimits:
     quiet: float = 10.0
 
     def needed(self, records: int, *, quiet: bool) -> int:
-        """How many records there are to be on top of those that an index has."""
+        """Return how many new records a namespace needs for another index, if the last one has ``records`` records."""
         growth = self.quiet_growth if quiet else self.growth
         return max(self.least, int(records * (growth - 1)))
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a namespace: the entry that its index goes up to, the records there were then, when it was written to.
+    """The last index of a namespace, and its last write.
 
-    ``not_before`` is how many records there must be before another attempt is made; ``since`` is by the clock's
-    `monotonic`.
+    Attributes:
+        seq: the last entry that the index covers; 0 if there is no index.
+        records: the number of records up to that entry.
+        position: the position of the log when it was last checked.
+        since: when a change of the position was last noticed, by the clock's `monotonic`.
+        not_before: the number of records from which the next attempt is made.
     """
 
     seq: int
@@ -59,12 +64,12 @@ class _Known:
 
 
 class IndexMaintenance:
-    """Looks after the indexes of everything that is open in this process, one namespace at a time.
+    """Writes stored indexes of the namespaces that are open in this process, one at a time.
 
     Attributes:
-        written: indexes that the manifest named in the end.
-        lost: indexes that were written in vain: somebody was quicker, or erased something meanwhile.
-        bytes_written: of both.
+        written: number of indexes written that the manifest then named.
+        lost: number of indexes written in vain, because another process was faster or a memory was erased meanwhile.
+        bytes_written: the size of both kinds in bytes.
     """
 
     def __init__(self, ctx: Context, limits: IndexLimits | None = None) -> None:
@@ -77,34 +82,34 @@ class IndexMaintenance:
 
     @property
     def task(self) -> Periodic:
-        """What the scheduler runs."""
+        """The periodic task for the scheduler."""
         return Periodic("index", self.round, INTERVAL_SECONDS, uneven=True)
 
     async def round(self, on_error: OnError) -> None:
-        """Look after each once; what fails is reported and tried again when the namespace has grown further."""
+        """Call `keep` for each open namespace; a failure is passed to ``on_error`` and retried after further growth."""
         await self._ctx.namespaces.in_each(self.keep, on_error)
 
     async def keep(self, opened: OpenNamespace) -> bool:
-        """Write an index of a namespace if it is time; returns whether the manifest names it now.
+        """Write an index of a namespace if one is due, and return whether the manifest names it now.
 
         Raises:
-            RelayerError: it was not written, or it is not known whether it is named; both are harmless.
+            RelayerError: it was not written, or it is unknown whether the manifest names it; both are harmless.
         """
         records = opened.records_ever
         if records < self._limits.least or opened.broken or opened.converting:
-            # An index holds vectors of one model: those of the next that were collected so far would be missed.
+            # An index has vectors of only one model: those of the new one that have been computed so far would be lost.
             return False
         known = self._known.get(opened) or self._opened_with(opened)
         return await self._is_due(opened, known, records) and await self._write(opened, known)
 
     def _opened_with(self, opened: OpenNamespace) -> _Known:
-        """Note what a namespace was opened with: that is known without asking; only others may have written more since."""
+        """Return the index that a namespace was opened from; others may have written a newer one since."""
         seq, now = opened.own_index, self._ctx.clock.monotonic()
         known = self._known[opened] = _Known(seq, opened.records_up_to(seq), opened.position, now)
         return known
 
     async def _is_due(self, opened: OpenNamespace, known: _Known, records: int) -> bool:
-        """Whether it is time by what is known, and by what the manifest says then."""
+        """Return whether an index is due, first by the cached state and then by the manifest."""
         now = self._ctx.clock.monotonic()
         if opened.position != known.position:
             known.position, known.since = opened.position, now
@@ -116,7 +121,7 @@ class IndexMaintenance:
             known.seq, known.records = seq, opened.records_up_to(seq)
             if records < known.records + self._limits.needed(known.records, quiet=quiet):
                 return False
-        # Whatever becomes of this attempt: what cannot be written is not tried every few seconds.
+        # This holds also if the attempt fails, so that an index that cannot be written is not retried every few seconds.
         known.not_before = records + max(self._limits.least, records // 2)
         return True
 

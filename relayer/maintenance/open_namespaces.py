@@ -1,11 +1,13 @@
-"""Maintenance of open namespaces: vectors that are missing or old, what has to be derived again, what nobody needs any more.
+"""Maintenance of open namespaces: computing missing vectors, extracting again after erasures, and forgetting by inactivity.
 
-After an erasure, what was derived from several memories went with one of them and is made again from the others. Nothing
-of it is kept meanwhile, because it may say what was erased. The promise is a job like any other; its id follows from the
-erasure's, so that several relayers promise it once.
+`embed_missing` computes vectors of the newest model for the records that lack one. `reextract` creates jobs after an
+erasure: facts and summaries that were derived from several memories are erased with any one of them, because they may repeat
+what was erased, and are derived again from the others. The id of such a job follows from that of the erasure, so that
+several relayers create it only once.
 
-The inactivity policy, off unless an operator sets it, forgets what nobody pinned and nobody said again for long. It looks at
-namespaces while their agents use them. Forgetting is undoable, and what is restored counts as active from then on.
+The inactivity policy, off unless an operator sets it, forgets memories that are not pinned and were not said again for a long
+time. It applies to namespaces while they are open. Forgetting can be undone, and a restored memory counts as active from
+then on.
 """
 
 from __future__ import annotations
@@ -50,10 +52,12 @@ _Place = tuple[str, str]
 
 
 async def reextract(ctx: Context, opened: OpenNamespace) -> None:
-    """Promise to read again what erasures left, where a model extracts facts, and to summarise it, where one does that.
+    """Create jobs that extract facts again from the records left by erasures, and summarise their sessions again.
+
+    Does so only for the kinds of jobs for which this relayer has a model.
 
     Raises:
-        RelayerError: the log does not take it; calling this again goes on.
+        RelayerError: the log cannot be written; calling this again continues.
     """
     if ctx.facts is None:
         return
@@ -73,7 +77,7 @@ async def reextract(ctx: Context, opened: OpenNamespace) -> None:
 
 
 def _summaries(ctx: Context, opened: OpenNamespace, erasure: Erasure) -> list[JobAccepted]:
-    """Promise anew the summaries that went with what was erased, and those that were never made because of it."""
+    """Return jobs for the summaries that were erased along with a source, or cancelled because of that erasure."""
     gone = {*erasure.records, *erasure.derived}
     promises: list[JobAccepted] = []
     for job in [known for known in opened.jobs() if known.work == SUMMARISE]:
@@ -94,11 +98,11 @@ def _again(erasure: Erasure, job: bytes) -> bytes:
 
 
 def _conversations(opened: OpenNamespace, rest: Iterable[bytes]) -> dict[_Place, list[Record]]:
-    """Return what is left, by audience and session: what was said among some must not turn up among others."""
+    """Return the remaining records by audience and session, because facts of one audience must not reach another."""
     found: dict[_Place, list[Record]] = defaultdict(list)
     for one in rest:
         record = opened.record(one)
-        # What a gateway doubts is never shown to a model.
+        # Records that a gateway marked as suspect are never sent to a model.
         if record is not None and not record.suspect:
             found[record.audience, record.source.session].append(record)
     return found
@@ -122,33 +126,34 @@ def _promise(ctx: Context, opened: OpenNamespace, job: bytes, records: Sequence[
 INTERVAL_SECONDS = 1.0
 _SHORTEST_PAUSE = 0.05
 _BATCH = 32
-# At most a tenth of a second, before whoever else has texts to embed gets a turn.
+# Passages that are embedded in one call: at most a tenth of a second, before other callers of the embedder get a turn.
 _PASSAGES_AT_ONCE = 16
 
 
 def embedding_maintenance(ctx: Context) -> Periodic:
-    """Return the task of it; what fails in one round is tried again in the next one."""
+    """Return the periodic task that runs `maintain`; a failure is retried in the next round."""
 
     async def round_(_: OnError) -> float | None:
         began, embedded = ctx.clock.monotonic(), ctx.namespaces.embedded
         await maintain(ctx)
         if ctx.namespaces.embedded == embedded:
             return None
-        # There may be more. As long again for whoever asks and captures, who share the embedder and the cores.
+        # There may be more to embed. The pause is as long as the round was, because recalls and captures share the embedder
+        # and the cores.
         return min(INTERVAL_SECONDS, max(_SHORTEST_PAUSE, ctx.clock.monotonic() - began))
 
     return Periodic("tending", round_, INTERVAL_SECONDS)
 
 
 async def maintain(ctx: Context) -> None:
-    """Do one round over everything that is open; a namespace that fails does not keep the others from their turn.
+    """Maintain all open namespaces once; a failure in one of them does not stop the round.
 
     Raises:
         RelayerError: the first failure, after the round.
     """
     with suppress(EmbedderUnavailable, QueueFull):
         await ctx.namespaces.calibrate(ctx.embedder)
-        # A former model that nothing was embedded by is not even loaded.
+        # The previous model is not even loaded unless a namespace has vectors of it.
         if ctx.former is not None and any(it.model == ctx.former.model for it in ctx.namespaces.all()):
             await ctx.namespaces.calibrate(ctx.former)
     await ctx.namespaces.drop_expired()
@@ -162,7 +167,7 @@ async def maintain(ctx: Context) -> None:
 async def _maintain(ctx: Context, opened: OpenNamespace) -> None:
     if opened.being_tended or opened.broken or not opened.needs_maintenance:
         return
-    # What takes milliseconds first: a long text is found by its words before its vectors are there.
+    # The indexes come first, because that takes milliseconds: a long text can be found by its terms before it has vectors.
     await opened.tidy_indexes()
     with suppress(EmbedderUnavailable, QueueFull):
         await embed_missing(ctx, opened)
@@ -172,11 +177,11 @@ async def _maintain(ctx: Context, opened: OpenNamespace) -> None:
 
 
 async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
-    """Compute vectors of the newest model that records lack: all that jobs promised, and some of the others.
+    """Compute missing vectors of the newest model: all for which there is a job, and a batch of the others.
 
     Raises:
-        EmbedderUnavailable, QueueFull: try again in the next round.
-        RelayerError: the log does not take them.
+        EmbedderUnavailable, QueueFull: to be retried in the next round.
+        RelayerError: the log cannot be written.
     """
     for job in [job for job in opened.jobs() if job.state == "pending" and job.work == EMBED]:
         wanted = [record for record in job.records if record in opened.lacking]
@@ -191,9 +196,10 @@ async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
 
 
 def _some(ctx: Context, records: list[bytes]) -> list[bytes]:
-    """Return a batch of what lacks vectors, from a random place on.
+    """Return a batch of the records that lack vectors, from a random offset.
 
-    Other relayers work on the same namespace: each sees in the log what the others did, and they hardly ever do the same.
+    Other relayers may work on the same namespace. Each sees the vectors of the others in the log, and because of the random
+    offset they hardly ever compute the same ones.
     """
     start = int.from_bytes(ctx.randomness.bytes(8), "big") % max(1, len(records) - _BATCH + 1)
     return records[start : start + _BATCH]
@@ -202,7 +208,7 @@ def _some(ctx: Context, records: list[bytes]) -> list[bytes]:
 async def _vector_sets(
     ctx: Context, opened: OpenNamespace, records: Sequence[bytes], *, whole: bool = False
 ) -> tuple[VectorSet, ...]:
-    """Embed records; with the passages of long ones if they are to be ``whole``, and then fewer of them at once."""
+    """Embed and seal records; with ``whole``, also the passages of long ones, and then fewer records in one call."""
     vectors = await _vectors(ctx, opened, records, whole=whole)
     ctx.namespaces.embedded += len(vectors)
     return tuple(
@@ -221,9 +227,9 @@ async def _vector_sets(
 async def _vectors(
     ctx: Context, opened: OpenNamespace, wanted: Sequence[bytes], *, whole: bool
 ) -> dict[bytes, tuple[Meaning, Vector | None]]:
-    """Embed records, each alone and with its context, in batches that leave room for queries in between.
+    """Embed records, each by itself and its context, in batches between which queries are embedded.
 
-    What is erased meanwhile has no vector.
+    Records that are erased meanwhile get no vector.
     """
     vectors: dict[bytes, tuple[Meaning, Vector | None]] = {}
     embedded = 0
@@ -239,7 +245,7 @@ async def _vectors(
             parts = _parts(record) if whole else []
             embedded += len(parts)
             if vectors and embedded > MOST_VECTORS:
-                # One entry of the log is taken in in one step of the event loop.
+                # A log entry is applied in one step of the event loop, so it must not contain more vectors.
                 return vectors
             vectors[record.id] = Meaning(own, await _further(ctx, record, parts)), context
         await asyncio.sleep(0)
@@ -247,7 +253,7 @@ async def _vectors(
 
 
 def _parts(record: Record) -> list[tuple[int, int]]:
-    """Return the passages of a long record but for the first, which its own vector is of."""
+    """Return start and end of the passages of a long record, without the first: the record's own vector is that of the first."""
     return list(passages(record.text, MOST_VECTORS))[1:] if is_long(record.text) else []
 
 
@@ -268,7 +274,7 @@ DAY_MS = 86_400_000
 
 
 def forgetting_inactive(ctx: Context, days: int) -> Periodic:
-    """Return the task that applies the policy to what is open, now and then; a failure is reported and tried again."""
+    """Return the periodic task that runs `forget_inactive` for all open namespaces; a failure is reported and retried."""
 
     async def round_(on_error: OnError) -> None:
         await ctx.namespaces.in_each(lambda opened: forget_inactive(ctx, opened, days), on_error)
@@ -277,7 +283,11 @@ def forgetting_inactive(ctx: Context, days: int) -> Periodic:
 
 
 async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int:
-    """Forget what was neither stored, said again nor restored for so many days, and is not pinned; return how many."""
+    """Forget memories that are not pinned and were neither stored, said again nor restored for ``days`` days.
+
+    Returns:
+        How many were forgotten.
+    """
     await opened.wait_indexed()
     idle = Selection(inactive_since=ctx.clock.now_ms() - days * DAY_MS, pinned=False)
     found = [_forget(memory) for memory in opened.memories(idle) if memory.is_live]
@@ -288,6 +298,7 @@ async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int
 
 
 def _forget(memory: Memory) -> Forget:
-    # Nobody's request, and the same operation on every relayer: it is done once for each time the memory fell idle.
+    # The operation has no author, and its nonce is the same on every relayer, so that it is applied once for each time that
+    # the memory became inactive.
     asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)
     return Forget(Origin(author=b"", nonce=hashlib.sha256(asked).digest()[:16]), memory.id)

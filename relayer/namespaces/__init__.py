@@ -1,1 +1,1 @@
-"""A namespace that is in use: its log as state, its records and index, and which ones are kept open. Answers questions."""
+"""Open namespaces: their state, records and search indexes, the cache that keeps them open, and their erasures."""

@@ -1,9 +1,10 @@
-"""The namespaces that are open in this process, and for how long.
+"""The cache of the namespaces that are open in this process.
 
-A namespace is open while a sealed key for it is live: its log is followed, its memories are readable, its index
-answers. When the last live key ends, all of that is dropped; and what was used longest ago is dropped when all together
-take more memory than they may, but never what a request is in. Opening is single-flight and outlives the request that
-asked for it, so that a namespace too large for one request's deadline is open for the next.
+A namespace stays open while a sealed key for it is live: its log is followed, its memories are decrypted on access, and
+its index can be searched. It is closed when the last live key expires. If all open namespaces together exceed the memory
+limit, the least recently used ones are evicted, but never one that a request is using. Concurrent requests share one
+opening, which continues after the request that started it has ended: a namespace that takes longer to open than one
+request's deadline is open for the next one.
 """
 
 from __future__ import annotations
@@ -39,36 +40,48 @@ from relayer.search.baseline import Calibration, calibrate
 
 _MIB = 1024 * 1024
 _ROUNDS = 3
-# How often to look whether the log of a large namespace is read.
+# Seconds between two checks whether the log of a large namespace has been read.
 _AGAIN_SECONDS = 0.05
 
 _Key = tuple[str, str]
 Making: TypeAlias = Callable[[Access], Awaitable[None]]
-# Name, secret, custody and generation of who asks, and whether it may be made: what an opening depends on.
+# Everything that an opening depends on: namespace, secret, custody, generation, and whether it may be created.
 _Flight = tuple[_Key, bytes, Custody, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """What may be open without being in use: bytes of memory, as `OpenNamespace.nbytes` counts them, and namespaces."""
+    """The limits above which unused namespaces are evicted.
+
+    Attributes:
+        bytes: memory of all open namespaces, as `OpenNamespace.nbytes` counts it.
+        namespaces: number of open namespaces.
+    """
 
     bytes: int = 512 * _MIB
     namespaces: int = 65_536
 
 
 class OpenNamespaces:
-    """Opens, shares and drops namespaces.
+    """Opens namespaces, shares them among requests, and closes them.
 
-    ``making`` is asked before a namespace may be made, and ``quotas`` then and before anything is appended.
+    Args:
+        ports: the store, and what logs need to use it.
+        model: the newest embedding model.
+        calibration: the calibration of that model.
+        limits: see `CacheLimits`.
+        former: the previous model and its calibration, if namespaces may still have its vectors.
+        making: called before a namespace is created, for example to create its account.
+        quotas: checked before a namespace is created and before operations are appended; None for no quotas.
 
     Attributes:
-        newest: the model that every memory is to have a vector of.
-        former: the one that was used before, as long as namespaces are searched by it.
-        embedded: memories that got a vector here after they were stored.
-        openings: how many namespaces were opened since the start, those that are closed again included.
-        from_indexes: how many of them began with a stored index.
-        ignored_indexes: stored indexes that were there and could not be used.
-        evictions: how many were dropped to make room.
+        newest: the model of which every memory is to have a vector.
+        former: the previous model, as long as namespaces are searched by it.
+        embedded: number of memories whose vector was computed by this process after they were stored.
+        openings: number of namespaces opened since the start, including those that were closed again.
+        from_indexes: number of openings from a stored index.
+        ignored_indexes: number of stored indexes that existed and could not be used.
+        evictions: number of namespaces closed to free memory.
     """
 
     def __init__(
@@ -94,14 +107,14 @@ class OpenNamespaces:
         self.evictions = 0
         self._limits = limits or CacheLimits()
         self._calibrating = asyncio.Lock()
-        # In the order of their last use, the latest last.
+        # In the order of their last use, the most recent last.
         self._open: OrderedDict[_Key, OpenNamespace] = OrderedDict()
         self._sizes: dict[_Key, int] = {}
         self._total = 0
-        # Used since they were weighed: weighing takes longer than many a request's other steps.
+        # Used since their size was computed. That takes longer than many other steps of a request, so it is done lazily.
         self._unweighed: set[_Key] = set()
         self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
-        # What these flights are opening, as soon as there is something of it.
+        # The namespaces that are being opened, from the moment at which their objects exist.
         self._begun: dict[_Flight, OpenNamespace] = {}
 
     def __len__(self) -> int:
@@ -109,20 +122,22 @@ class OpenNamespaces:
 
     @property
     def nbytes(self) -> int:
-        """About what the open ones take in memory, as of when each was last used."""
+        """Return the approximate size in bytes of all open namespaces, each as of its last use."""
         while self._unweighed:
             self._weigh(self._unweighed.pop())
         return self._total
 
     def all(self) -> list[OpenNamespace]:
-        """Everything that is open now."""
+        """Return all namespaces that are open now."""
         return list(self._open.values())
 
     async def calibrate(self, embedder: Embedder) -> None:
-        """Complete the calibration of a model, once: the probes by which a namespace's own null is measured.
+        """Complete the calibration of a model with the probes by which each namespace measures its own baseline.
+
+        Does nothing if that has been done.
 
         Raises:
-            EmbedderUnavailable, QueueFull: not now; the shipped prior goes on being all there is.
+            EmbedderUnavailable, QueueFull: the model cannot be used now; the shipped prior remains the only baseline.
         """
         async with self._calibrating:
             former = self.former
@@ -133,21 +148,21 @@ class OpenNamespaces:
                     opened.view.recalibrate()
 
     def peek(self, account: str, name: str) -> OpenNamespace | None:
-        """Return an open namespace without opening it, for counts."""
+        """Return a namespace if it is open, without opening it or counting as a use; else None."""
         return self._open.get((account, name))
 
     def holds(self, opened: OpenNamespace) -> bool:
-        """Whether it is still what requests get: it was not let go of, as a revocation and an erasure do."""
+        """Return whether requests still get this object: it has not been closed, for example after a revocation or erasure."""
         return self.peek(opened.account, opened.name) is opened
 
     def use(
         self, access: Access, deadline: Deadline, *, create: bool
     ) -> AbstractAsyncContextManager[OpenNamespace]:
-        """Open a namespace for a request, making it if need be.
+        """Open a namespace for a request, and with ``create`` create it if it does not exist.
 
         Raises:
             WrongNamespaceKey, WrongCustody, NamespaceClosed: the request's key or custody does not fit.
-            QueueFull: too many namespaces are in use at once.
+            QueueFull: too many namespaces are in use at the same time.
             RelayerError: the log could not be read.
         """
         return _Use(self, access, deadline, create=create)
@@ -155,61 +170,66 @@ class OpenNamespaces:
     def use_if_exists(
         self, access: Access, deadline: Deadline, *, patience: float | None = None
     ) -> AbstractAsyncContextManager[OpenNamespace | None]:
-        """Open a namespace for a request, or give None when there is none; never writes. Raises as `use`.
+        """Open a namespace for a request, or yield None if it does not exist; never writes. Raises as `use`.
 
-        With ``patience``, one that takes more seconds to open is given while it lags, see `OpenNamespace.lags`.
+        If opening takes more than ``patience`` seconds, the namespace is yielded while it still lags, see
+        `OpenNamespace.lags`.
         """
         return _UseIfExists(self, access, deadline, create=False, patience=patience)
 
     def begin_use(self, opened: OpenNamespace) -> None:
-        """Keep a namespace from being dropped, until as many `end_use`."""
+        """Protect a namespace from eviction until the matching `end_use`."""
         opened.users += 1
         opened.reserved = False
 
     def end_use(self, opened: OpenNamespace) -> None:
-        """Let go of a namespace, which may have grown."""
+        """End one use of a namespace, and compute its size again when that is needed next."""
         opened.users -= 1
         self._unweighed.add((opened.account, opened.name))
 
     async def in_each(
         self, work: Callable[[OpenNamespace], Awaitable[object]], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Do something in one open namespace after the other; one that fails keeps none from its turn."""
+        """Run ``work`` for each open namespace, one after the other.
+
+        A `RelayerError` is passed to ``on_error``, and the others are processed all the same. A namespace that was erased
+        meanwhile is skipped.
+        """
         for opened in self.all():
             opened.users += 1
             try:
                 await work(opened)
             except NamespaceClosed:
-                continue  # erased meanwhile, perhaps through another relayer: there is nothing left to do
+                continue  # it was erased meanwhile, perhaps through another relayer
             except RelayerError as error:
                 on_error(error)
             finally:
                 opened.users -= 1
 
     async def trim(self) -> None:
-        """Drop what was used longest ago until the rest fits the memory that it may take."""
+        """Close the least recently used namespaces until the limits are met."""
         for opened in self._open.values():
-            # Whoever asked for it a round ago has used it or gone away.
+            # The request that it was opened for before the last round has used it by now, or has ended.
             opened.reserved = False
         self._unweighed.update(self._open)
         await self._make_room()
 
     async def drop_expired(self) -> None:
-        """Drop what no live key opens any more."""
+        """Close namespaces whose last live key has expired and that no request is using."""
         now = self._ports.clock.now_ms()
         for key, opened in list(self._open.items()):
             if opened.key_not_after < now and opened.users == 0:
                 await self._drop(key, opened)
 
     async def drop_agent(self, account: str, agent_namespaces: list[str]) -> None:
-        """Drop namespaces at once, because a revocation ended their keys."""
+        """Close namespaces immediately, because a revocation ended their keys."""
         for name in agent_namespaces:
             opened = self._open.get((account, name))
             if opened is not None:
                 await self._drop((account, name), opened)
 
     async def close(self, patience: float) -> None:
-        """Stop opening, commit what is queued for at most ``patience`` seconds, and drop everything."""
+        """Cancel openings, commit queued operations for at most ``patience`` seconds, and close all namespaces."""
         for task in list(self._opening.values()):
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
@@ -223,7 +243,10 @@ class OpenNamespaces:
     async def obtain(
         self, access: Access, deadline: Deadline, *, create: bool, patience: float | None = None
     ) -> OpenNamespace | None:
-        """Return a namespace for `begin_use`, in the same step of the event loop; None when there is none. Raises as `use`."""
+        """Return a namespace, or None if it does not exist; raises as `use`.
+
+        The caller must call `begin_use` without awaiting in between, so that it cannot be evicted before that.
+        """
         key = (access.account, access.namespace)
         opened = self._open.get(key)
         if opened is not None and opened.broken:
@@ -242,19 +265,20 @@ class OpenNamespaces:
                 self._open.move_to_end(key)
                 opened.key_not_after = max(opened.key_not_after, access.key_not_after)
                 return opened
-            # It was dropped to make room for others before this request could take hold of it.
+            # It was evicted before this request could mark it as in use.
             opened = self._open.get(key)
         raise QueueFull("more namespaces are asked for than there is memory for", retry_after=1.0)
 
     async def _open_once(
         self, key: _Key, access: Access, *, create: bool, patience: float | None
     ) -> OpenNamespace | None:
-        # The secret is part of the flight's name: a wrong one fails alone and never for somebody else.
+        # The secret is part of the key: a request with a wrong one fails alone and never makes another request fail.
         flight = (key, access.secret, access.custody, access.generation, create)
         task = self._opening.get(flight)
         opened = await self._fly(flight, access, patience)
         if opened is None and task is not None:
-            # That flight may have looked before a write made the namespace that was acknowledged before this request.
+            # The shared opening may have read the store before another request's write, acknowledged before this request,
+            # created the namespace.
             opened = await self._fly(flight, access)
         return opened
 
@@ -305,7 +329,7 @@ class OpenNamespaces:
     async def _started(
         self, flight: _Flight, found: creation.OpenedNamespace, access: Access, ahead: ReadAhead
     ) -> OpenNamespace:
-        """Read a namespace's log: after a stored index if that fits it, else from the first entry."""
+        """Read a namespace's log: from a stored index if it matches the log, else from the first entry."""
         opened = self._begun[flight] = self._new(found, access, ahead)
         try:
             await opened.start()
@@ -390,7 +414,10 @@ class OpenNamespaces:
 
 
 class _Used:
-    """A namespace while a request works with it. Classes, because every request has one, and a generator would take twice as long."""
+    """The base of the context managers of `OpenNamespaces`.
+
+    They are classes because every request uses one, and a generator-based one would take twice as long.
+    """
 
     __slots__ = ("_access", "_create", "_deadline", "_opened", "_patience", "_spaces")
 

@@ -1,4 +1,9 @@
-"""What every use case gets handed: ports, keys and the open namespaces; and the way to one memory."""
+"""The dependencies of all use cases, and helpers that they share.
+
+`Context` is created once in each process and holds ports, models and the open namespaces. `ChatWork` and `FactWork` are
+its language models with their budgets. `look_up` opens the namespace of a memory, and the remaining functions create the
+refusals that several use cases return.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +33,13 @@ from relayer.wire.errors import Malformed
 
 @dataclass(frozen=True, slots=True)
 class ChatWork:
-    """A language model for questions about memories; ``seconds`` bounds one call of it.
+    """A language model that answers questions about memories.
 
-    ``fallback`` is asked such questions when the first one is not available.
+    Attributes:
+        model: the model.
+        budget: its calls and tokens by account.
+        seconds: the timeout of one call.
+        fallback: the model that is called while the first one is unavailable; None for no such model.
     """
 
     model: ChatModel
@@ -41,15 +50,15 @@ class ChatWork:
 
 @dataclass(frozen=True, slots=True)
 class FactWork:
-    """What it takes to have captures read by a language model.
+    """The language model that extracts facts from captures, and its jobs.
 
     Attributes:
-        extractor: reads turns for facts.
-        queue: of the jobs.
-        budget: of the model.
-        seconds: bound one call of it.
-        extracts: whether turns are read for facts at all.
-        summariser: makes notes of sessions that end; None makes none.
+        extractor: extracts facts from turns.
+        queue: the queue of the jobs.
+        budget: the calls and tokens of the model by account.
+        seconds: the timeout of one call of the model.
+        extracts: whether facts are extracted at all.
+        summariser: summarises sessions that have ended; None if that is off.
     """
 
     extractor: LlmExtractor
@@ -62,20 +71,25 @@ class FactWork:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One per relayer process, made by the composition root.
+    """The dependencies of use cases; one for each relayer process, created by `relayer.bootstrap`.
 
     Attributes:
-        embedder: of the model that every memory is to have a vector of.
-        former: of the model before it, as long as namespaces are searched by that one.
-        redacts: whether secrets are taken out of what is stored.
+        ports: the store, the clock, randomness and keys.
+        embedder: the embedder of the model of which every memory is to have a vector.
+        extractor: extracts statements from captures without a language model.
+        namespaces: the open namespaces.
+        facts: the language model for captures; None if there is none.
+        chat: the language model for questions; None if there is none.
+        redacts: whether secrets are removed from texts before they are stored.
         collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
-        texts: where work on texts is done that would hold the event loop.
-        polls: places for requests that wait for something to happen.
-        erasures: what this process does about erasures.
-        lent: what it knows of promised jobs that wait for a gateway's model.
-        recalls: how many were answered with memories, with none (``empty``), or by words alone or from a part of
-            the memories (``degraded``).
-        verdicts: how many turns this process kept and left, by `relayer.wire.memories.Verdict.reason`.
+        former: the embedder of the previous model, as long as namespaces are searched by it.
+        texts: runs CPU-bound work on texts outside of the event loop.
+        polls: limits the requests that wait for an event.
+        erasures: the erasures that this process is carrying out.
+        lent: the queue of pending jobs that wait for a gateway's model.
+        recalls: number of recalls by outcome: with memories (``answered``), without (``empty``), or by terms alone or from
+            a part of the memories (``degraded``).
+        verdicts: number of captured turns by `relayer.wire.memories.Verdict.reason`: stored, or why not.
     """
 
     ports: LogPorts
@@ -95,30 +109,33 @@ class Context:
     lent: JobQueue = field(init=False)
 
     def __post_init__(self) -> None:
-        # As everything here, it is made once; a context with other parts has its own.
+        # The class is frozen, and these two are built from its other attributes.
         object.__setattr__(self, "erasures", Erasures(self.ports, self.namespaces, self.collect_after_ms))
         object.__setattr__(self, "lent", JobQueue(self.ports.clock))
 
     @property
     def own_works(self) -> frozenset[str]:
-        """The works of a model that this relayer is set to do; others wait for one that is, or for a gateway's model."""
+        """The kinds of jobs that this relayer's language model does.
+
+        Other kinds wait for a relayer that does them, or for a gateway's model.
+        """
         if self.facts is None:
             return frozenset()
         extracts = {EXTRACT} if self.facts.extracts else set()
         return frozenset(extracts | ({SUMMARISE} if self.facts.summariser is not None else set()))
 
     def embedder_of(self, model: EmbeddingModel) -> Embedder:
-        """Return the embedder of the model that a namespace is searched by now."""
+        """Return the embedder of the model by which a namespace is currently searched."""
         return self.former if self.former is not None and self.former.model == model else self.embedder
 
     @property
     def clock(self) -> Clock:
-        """Local time."""
+        """The process's clock."""
         return self.ports.clock
 
     @property
     def randomness(self) -> Randomness:
-        """Random bytes."""
+        """The source of random bytes."""
         return self.ports.randomness
 
     @property
@@ -128,24 +145,24 @@ class Context:
 
 
 def no_such_memory() -> Refused:
-    """Return the one answer for ids that are unknown, malformed, erased, or somebody else's."""
+    """Return the refusal for all ids that are unknown, malformed, erased, or of another namespace."""
     return Refused("not_found", "no such memory in this namespace")
 
 
 def nonce_reused() -> Refused:
-    """Return the answer for a signature whose nonce was seen with another operation."""
+    """Return the refusal for a signature whose nonce was already used with another operation."""
     return Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
 
 
 def idempotency_conflict() -> Refused:
-    """Return the answer for an idempotency key that was seen with another body."""
+    """Return the refusal for an idempotency key that was already used with another body."""
     return Refused(
         Refusal.IDEMPOTENCY_CONFLICT, "this idempotency_key was used with another body: use a new key"
     )
 
 
 def evaluated(access: Access) -> Forget:
-    """Return an operation that changes nothing: it stands in the log for a request that found nothing to do."""
+    """Return an operation that changes nothing, to record in the log that a request was evaluated and had nothing to do."""
     return Forget(access.origin(), b"")
 
 
@@ -153,10 +170,10 @@ def evaluated(access: Access) -> Forget:
 async def look_up(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
 ) -> AsyncIterator[tuple[OpenNamespace, bytes]]:
-    """Open the namespace that a memory must be in, up to date; gives it and the bytes of the id.
+    """Open the namespace that a memory must be in, bring it up to date, and yield it with the parsed id.
 
     Raises:
-        Refused: ``not_found``: the id is none, or there is no such namespace.
+        Refused: ``not_found``: the id is malformed, or the namespace does not exist.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
     """
     try:

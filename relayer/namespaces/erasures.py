@@ -1,7 +1,9 @@
-"""Goes on with erasures until they are confirmed, whoever began them and whether or not a key is live.
+"""The background work of erasures: each is continued until it is confirmed.
 
-What is under way is found by listing the store. What this process was asked for is done at once; what another one was
-asked for is left to it for a minute. Several relayers may do the same; every step is a swap that one of them wins.
+Erasures in progress are found by listing their reports in the store, so it does not matter which process received the
+request, and no key of the namespace is needed. This process starts its own erasures immediately, and leaves those of
+other processes to them for a minute. Several relayers may work on the same erasure: each step is a compare-and-swap that
+one of them wins.
 """
 
 from __future__ import annotations
@@ -35,22 +37,22 @@ _MOST_LATE = 4096
 
 @dataclass(slots=True)
 class _Due:
-    """A report under way; times are monotonic, in seconds."""
+    """The schedule of an erasure in progress; times are monotonic, in seconds."""
 
     not_before: float
     failures: int = 0
 
 
 class Erasures:
-    """The erasures of one process.
+    """Carries out the erasures that this process knows of.
 
     Args:
-        ports: where.
-        namespaces: what is open, whose copies of the log are used where there are any.
-        grace_ms: how long after the destruction an erasure may be confirmed, by the store's time.
+        ports: the store.
+        namespaces: the open namespaces, whose replicas of the log are used if there are any.
+        grace_ms: how long after the deletion an erasure may be confirmed, by the store's time.
 
     Attributes:
-        counts: since the start: ``destroyed``, ``confirmed``, ``failures``.
+        counts: numbers since the start: ``destroyed``, ``confirmed``, ``failures``.
     """
 
     def __init__(self, ports: LogPorts, namespaces: OpenNamespaces, grace_ms: int = GRACE_MS) -> None:
@@ -65,16 +67,16 @@ class Erasures:
         self._wake = Wake()
 
     def note(self, report: ErasureReport) -> None:
-        """Note what this process was asked for: it is begun at once."""
+        """Schedule an erasure that was requested from this process, to start immediately."""
         if report.stage is not Stage.CONFIRMED:
             self._due[self._reports.key_of(report)] = _Due(self._ports.clock.monotonic())
             self._wake.set()
 
     async def erase_at_once(self, seen: SeenReport) -> SeenReport:
-        """Begin with a namespace's erasure before the request is answered; what is left of it is noted.
+        """Run the first steps of a namespace's erasure before its request is answered, and schedule the rest.
 
         Raises:
-            RelayerError: it is noted all the same.
+            RelayerError: a step failed; the rest is scheduled all the same.
         """
         try:
             return await NamespaceEraser(self._ports, self._grace_ms).run(seen)
@@ -83,11 +85,11 @@ class Erasures:
 
     @property
     def task(self) -> Periodic:
-        """What the scheduler runs."""
+        """The periodic task for the scheduler."""
         return Periodic("erasing", self.round, _FIRST_PAUSE, wake=self._wake)
 
     async def round(self, on_error: OnError) -> None:
-        """Do once what is due; a failure is reported, and tried again later."""
+        """Run the steps that are due; a failure is passed to ``on_error`` and retried later."""
         clock = self._ports.clock
         if self._look_at <= clock.monotonic():
             await self._guarded(None, self._look(), on_error)
@@ -97,7 +99,7 @@ class Erasures:
         await self._guarded(None, self._tidy(), on_error)
 
     async def _look(self) -> None:
-        """Find what others began, or what this process did before it was started again."""
+        """Find erasures that other processes started, or this one before it was restarted."""
         pending = await self._reports.pending()
         now = self._ports.clock.monotonic()
         first = self._look_at == float("-inf")
@@ -145,7 +147,7 @@ class Erasures:
                 await replica.catch_up()
             return await self._eraser(replica, report.account).run(seen)
         except NamespaceClosed:
-            # The whole namespace went: its own erasure leaves nothing of this one either.
+            # The whole namespace was erased: once that erasure is confirmed, nothing is left of these memories either.
             if not await self._is_gone(report):
                 return seen
             gone = await self._reports.close_with_namespace(seen)
@@ -156,7 +158,7 @@ class Erasures:
         return whole is not None and whole.report.stage is Stage.CONFIRMED
 
     async def _replica_of(self, report: ErasureReport) -> Replica:
-        """Return a copy of the log that knows of the erasure: the open one, or one that is read for it."""
+        """Return a replica of the log that contains the erasure: that of the open namespace, or else a new one."""
         opened = self._namespaces.peek(report.account, report.namespace)
         if opened is not None and not opened.broken and opened.incarnation == report.incarnation:
             replica = opened.replica
@@ -167,7 +169,7 @@ class Erasures:
         return replica
 
     async def _erase_again(self, report: ErasureReport) -> None:
-        """Have a log that lost an erasure decide it again; several relayers that do so decide it once (I7)."""
+        """Append an erasure again to a log that has lost it; several relayers that do so append it once (I7)."""
         pointer = await find(self._ports, report.account, report.namespace)
         if pointer is None or pointer.incarnation != report.incarnation:
             raise NamespaceClosed("the namespace was erased")
@@ -184,7 +186,7 @@ class Erasures:
         return MemoryEraser(self._ports, replica, collector.run, self._grace_ms)
 
     async def _tidy(self) -> None:
-        """Clean up after bodies that came into open logs after their erasure."""
+        """Remove bodies that were written to open logs after the erasure of their records."""
         for opened in self._namespaces.all():
             late, incarnation = opened.last_late, opened.incarnation
             if late <= self._tidied.get(incarnation, 0) or opened.broken:
@@ -193,7 +195,7 @@ class Erasures:
                 self._tidied[incarnation] = late
 
     def _pause(self, seen: SeenReport) -> float:
-        """Return the seconds until more can be done: a collection takes two waits at most."""
+        """Return the seconds until the next step can be taken: a collection waits for the grace period twice at most."""
         waited = seen.store_time - seen.report.destroyed_at
         left = (self._grace_ms - waited) / 1000
         return (

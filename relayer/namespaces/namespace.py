@@ -1,8 +1,10 @@
-"""One open namespace: its log, its keys, and its memories in clear.
+"""One open namespace: its log, its keys, and its decrypted memories.
 
-The log tells what it applied in one step of the event loop. What is small is indexed in the same step; what is large is
-indexed by a task that gives others a turn in between, and every read waits for it: the order is kept, the loop is not
-held, and done still means recallable.
+`OpenNamespace` connects a `NamespaceLog`, which holds the sealed operations, with a `NamespaceView`, which holds the
+records and the search indexes. The log reports the operations that it has applied in one step of the event loop. Small
+batches are indexed in the same step; large ones are indexed by a task that yields to the event loop in between, and every
+read waits for that task. So operations are indexed in order, the event loop is not blocked, and a write that was
+acknowledged can be recalled.
 """
 
 from __future__ import annotations
@@ -67,27 +69,34 @@ from relayer.wire import schemas
 from relayer.wire.memories import RecallRequest, Selection
 
 _WORD = re.compile(r"\w+")
-# Characters of a place's part that a query may name it by.
+# The fewest characters of a part of a group's name by which a query may mention the group.
 _SHORTEST_PART = 3
-# What a turn that was kept word for word has as memories have it.
+# The filters that apply to turns stored verbatim as they apply to memories.
 _OF_TURNS = frozenset({"sessions", "hosts", "audiences", "created_after", "created_before"})
-# Indexing takes about 0.1 ms for a memory and as much for a KiB of its text, up to what is searched of one; after this
-# much the others get a turn.
+# Indexing takes about 0.1 ms for a memory and as much for each KiB of its text, up to the length that is searched. After
+# this many bytes the indexing task yields to the event loop.
 SLICE_BYTES = 6 * 1024
 _MEMORY_BYTES = 1024
-# What an open namespace takes without a memory in it: measured, the tasks and the log's tables included.
+# The size of an open namespace without memories. Measured, with its tasks and the tables of its log.
 _EMPTY_BYTES = 24 * 1024
-# Vectors that are kept of what was embedded alone, and what one takes beside its numbers.
+# The size of the cache of vectors of texts that were embedded alone, and the overhead of one entry in addition to its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
-# Memories of which it is known whether they always matter, and what an entry takes.
+# The number of cached results of `essential_of`, and the size of one entry in bytes.
 _ESSENTIALS = 100_000
 _ESSENTIAL_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenIndex:
-    """A stored index: whether the manifest names it, the entry it goes up to, its records and its bytes."""
+    """A stored index that was written.
+
+    Attributes:
+        named: whether the manifest names it.
+        seq: the last log entry that it covers.
+        records: number of records in it.
+        nbytes: its size in bytes.
+    """
 
     named: bool
     seq: int
@@ -95,26 +104,28 @@ class WrittenIndex:
     nbytes: int
 
 
-# Of those that contradict one memory, as many are told before it: the rest of a recall is for what was asked.
+# At most this many contradicting memories are listed before a memory, to leave the rest of a recall to the query itself.
 _MOST_BESIDE = 2
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenNamespace:
-    """A namespace while a key for it is live; ``users`` counts the requests in it.
+    """A namespace that is open while a key for it is live.
 
-    What there is in it is asked of this object alone; nobody else knows how it is kept.
+    All other modules read the content of a namespace through this class; log and view are details of it.
 
     Attributes:
-        key_not_after: until when it may be held, in ms since the epoch.
-        reserved: whether it was opened for requests of which none has come to use it yet.
-        trusts_indexes: whether to begin with a stored index if there is one.
-        newest: the model that every memory is to have a vector of.
-        former: what it is searched by until then; None when nothing is left of it.
-        from_index: the entry up to which a stored index was begun with, 0 without one.
-        ignored: stored indexes that were there and could not be used.
-        allowance: asked before anything is appended; None lets everything be.
-        ahead: what the log is read with when it is opened.
+        secret: the namespace secret that it was opened with.
+        key_not_after: the time until which its keys may be held, in ms since the epoch.
+        reserved: whether it was opened for requests, none of which has used it yet.
+        users: number of requests that are using it.
+        trusts_indexes: whether to start from a stored index if there is one.
+        newest: the model of which every memory is to have a vector.
+        former: the model that it is searched by until then; None if there is no such model.
+        from_index: the last log entry of the stored index that it was opened from; 0 without one.
+        ignored: number of stored indexes that existed and could not be used.
+        allowance: called before operations are appended, to check the quota; None permits everything.
+        ahead: the read-ahead with which the log is opened.
     """
 
     ports: LogPorts
@@ -140,12 +151,12 @@ class OpenNamespace:
     _then: list[Callable[[], None]] = field(default_factory=list)
     _measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    # Held by whoever needs the indexes to be maintained by nobody else.
+    # Held by the task that maintains or writes the indexes, so that only one does.
     _tending: asyncio.Lock = field(default_factory=asyncio.Lock)
     _maintained_at: Position | None = None
     _restored: tuple[NamespaceState, NamespaceView] | None = None
-    # Vectors of what was embedded alone, by a keyed digest of model and text: no text stays, and none can be looked up.
-    # They are one namespace's: whoever asks in another learns nothing from how long his own answer takes.
+    # Vectors of texts that were embedded alone, by a keyed digest of model and text, so that no text is stored and none can
+    # be looked up. Each namespace has a cache of its own: response times reveal nothing about the queries of another one.
     _vectors: LRUCache[bytes, NDArray[np.float32]] = field(init=False)
     _essentials: LRUCache[bytes, Essential | None] = field(default_factory=lambda: LRUCache(_ESSENTIALS))
 
@@ -173,21 +184,21 @@ class OpenNamespace:
     def _view_of(self, model: CalibratedModel) -> NamespaceView:
         return NamespaceView(self.keys, model, self.ports.randomness)
 
-    # What it is.
+    # Identity.
 
     @property
     def account(self) -> str:
-        """Whose it is."""
+        """The id of the account that owns the namespace."""
         return self.namespace.account
 
     @property
     def name(self) -> str:
-        """Its name in the account."""
+        """The name of the namespace in its account."""
         return self.namespace.pointer.name
 
     @property
     def incarnation(self) -> bytes:
-        """Which life of the name this is."""
+        """The incarnation, which differs if a namespace is created again under the same name."""
         return self.namespace.pointer.incarnation
 
     @property
@@ -197,101 +208,101 @@ class OpenNamespace:
 
     @property
     def position(self) -> Position:
-        """Where it stands in the log."""
+        """The position in the log that has been applied."""
         return self.log.position
 
     @property
     def last_time(self) -> int:
-        """The latest time of an entry, in ms."""
+        """The latest timestamp of an entry, in ms."""
         return self.log.state.last_time
 
     @property
     def broken(self) -> bool:
-        """Whether it has to be opened anew to be served."""
+        """Return whether the namespace has to be opened again before requests can use it."""
         return self._failure is not None or self.log.broken or self.log.state.closed
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         kept = len(self._vectors) * self._vector_bytes + len(self._essentials) * _ESSENTIAL_BYTES
         return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + kept
 
-    # What the log says.
+    # State in the log.
 
     def ids(self) -> list[bytes]:
-        """Return the ids of all records, kept turns and what does not open included, in the order of the log."""
+        """Return the ids of all records in log order, including verbatim turns and records that cannot be decrypted."""
         return list(self.log.state.records)
 
     def state(self, record: bytes) -> RecordState | None:
-        """Return what the log says of a record."""
+        """Return the state of a record in the log; None if there is none."""
         return self.log.state.records.get(record)
 
     def states(self, *, newest_first: bool = False) -> Iterator[RecordState]:
-        """Yield what the log says of all records, in its order; nothing may be awaited meanwhile."""
+        """Yield the states of all records, in log order unless ``newest_first``. The caller must not await while iterating."""
         known = self.log.state.records.values()
         return reversed(known) if newest_first else iter(known)
 
     def is_live(self, record: bytes) -> bool:
-        """Whether a record is there, and neither superseded nor forgotten; it may be over."""
+        """Return whether a record exists and is neither superseded nor forgotten; its validity may have ended."""
         state = self.state(record)
         return state is not None and state.status is Status.LIVE
 
     def jobs(self) -> list[JobState]:
-        """Return all promises, in the order of the log."""
+        """Return all jobs, in log order."""
         return list(self.log.state.jobs.values())
 
     def job(self, job: bytes) -> JobState | None:
-        """Return a promise."""
+        """Return a job; None if there is none with this id."""
         return self.log.state.jobs.get(job)
 
     def erasures(self) -> list[Erasure]:
-        """Return all erasures, in the order of the log."""
+        """Return all erasures, in log order."""
         return list(self.log.state.erasures.known.values())
 
     def erasure(self, erasure: bytes) -> Erasure | None:
-        """Return an erasure."""
+        """Return an erasure; None if there is none with this id."""
         return self.log.state.erasures.known.get(erasure)
 
     def erasure_of(self, record: bytes) -> Erasure | None:
-        """Return the erasure that destroyed a record."""
+        """Return the erasure that deleted a record permanently; None if there is none."""
         return self.log.state.erasures.erasure_of(record)
 
     def report_of(self, erasure: Erasure) -> ErasureReport:
-        """Return the report that an erasure begins with."""
+        """Return the initial report of an erasure."""
         return report_of(self.account, self.name, self.log.replica, erasure.erasure)
 
     def seen_before(self, access: Access) -> dict[int, Outcome]:
-        """Return what became of the operations of this very request when it came before, by index; `refresh` first.
+        """Return the outcomes of this request's operations if it was received before, by index; call `refresh` first.
 
-        A request whose operations depend on what is there is evaluated once. What was stored after the first answer is
-        not what its author meant, whoever sends it again.
+        A request whose operations depend on the content of the namespace is evaluated only once: when it is sent again,
+        memories stored after the first response are not among those that its author meant.
         """
         return self.log.state.outcomes_of(access.principal.author, access.principal.nonce)
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
-        """Return the records that have this one's text, itself included."""
+        """Return the records that have the same text as this one, including itself."""
         return self.log.state.of_the_same_text(record)
 
     def duplicate_of(self, key: bytes) -> RecordState | None:
-        """Return the newest record that says this, by what `NamespaceKeys.likeness_mac` makes of it."""
+        """Return the newest record of which a new one would be a duplicate; ``key`` is from `NamespaceKeys.likeness_mac`."""
         return self.state(self.log.state.duplicates.newest(key))
 
     def was_taken_back(self, content: bytes) -> bool:
-        """Whether somebody forgot or erased a text, by its `NamespaceKeys.content_mac`."""
+        """Return whether a text was forgotten or erased; ``content`` is its `NamespaceKeys.content_mac`."""
         return self.log.state.was_taken_back(content)
 
-    # What is in it.
+    # Records and memories.
 
     def record(self, record: bytes) -> Record | None:
-        """Open a record, if there is one that can be opened."""
+        """Decrypt a record; None if there is none, or it cannot be decrypted."""
         return self.view.get(record)
 
     def memory(self, record: bytes) -> Memory | None:
-        """Open a memory."""
+        """Decrypt a memory; None if there is none, or it cannot be decrypted."""
         return self._memory(self.view.get(record))
 
     def memories(self, wanted: Selection | None = None) -> Iterator[Memory]:
-        """Yield the memories that pass every filter, oldest first, whatever became of them."""
+        """Yield the memories that pass every filter, oldest first, including superseded and forgotten ones."""
         ids = frozenset() if wanted is None else ids_of(wanted)
         for record in self.ids():
             memory = self.memory(record) if not ids or record in ids else None
@@ -299,12 +310,16 @@ class OpenNamespace:
                 yield memory
 
     def hit(self, number: int) -> Memory:
-        """Open what a search found; raises `CorruptNamespace` if it does not open any more."""
+        """Decrypt a search hit, given its key in the index; raises `CorruptNamespace` if it can no longer be decrypted."""
         record = self.view.by_number(number)
         return Memory(record, self.log.state.records[record.id], self._is_searchable(record.id))
 
     def shown(self, number: int, show: Callable[[Memory, int | None], Shown]) -> Shown:
-        """Return what ``show`` makes of a hit and of until when it holds; of a live one that is kept until something of it changes.
+        """Return a hit as rendered for a response. Live memories are cached until their state changes.
+
+        Args:
+            number: the key of the hit in the index.
+            show: renders a memory, given the time in ms at which its validity ends (None: it does not).
 
         Raises:
             CorruptNamespace: as `hit`.
@@ -322,21 +337,22 @@ class OpenNamespace:
         return known
 
     def turn(self, record: bytes) -> Memory | None:
-        """Open a turn that was kept word for word."""
+        """Decrypt a turn that was stored verbatim; None if there is none, or it cannot be decrypted."""
         number = self.view.table.dialogues.number_of(record)
         return None if number is None else self._memory(self.view.records.get(number))
 
     def turns(self, session: str | None = None) -> Iterator[Memory]:
-        """Yield the kept turns of a session, or all, oldest first."""
+        """Yield the verbatim turns of a session, or of all sessions, oldest first."""
         for record in self.view.table.dialogues.ids(session):
             turn = self.turn(record)
             if turn is not None:
                 yield turn
 
     def select_turns(self, wanted: Selection) -> Iterator[Memory]:
-        """Yield the kept turns that pass every filter, none where one asks for what only memories have.
+        """Yield the verbatim turns that pass every filter; none if a filter is for a property that only memories have.
 
-        A turn may only repeat what another session said before: then it hangs on memories that are not of its session.
+        A turn may only repeat what was said in another session before. The memories that refer to it are then not of its
+        own session.
         """
         if wanted.filters <= _OF_TURNS:
             yield from (turn for turn in self.turns() if turn.passes(wanted))
@@ -348,11 +364,11 @@ class OpenNamespace:
         return Memory(record, state, self._is_searchable(record.id))
 
     def _is_searchable(self, record: bytes) -> bool:
-        """Whether a record has a vector; passages of a long one may still lack theirs."""
+        """Return whether a record has a vector; passages of a long one may still lack theirs."""
         return record not in self.view.space.lacking or self.view.has_vector(record)
 
     def essential(self, record: bytes) -> Essential | None:
-        """Return what a memory says of what always matters; told once, since a record never changes."""
+        """Return the `Essential` of a memory, None if it has none; cached, because a record never changes."""
         if record not in self._essentials:
             memory = self.view.get(record)
             if memory is None:
@@ -361,45 +377,48 @@ class OpenNamespace:
         return self._essentials[record]
 
     def is_memory(self, record: bytes, kinds: Sequence[str] = ()) -> bool:
-        """Whether there is such a memory, of one of these kinds if any are given, that can be opened; it is not."""
+        """Return whether a readable memory with this id exists, of one of the kinds if any are given; does not decrypt it."""
         return record in self.view and (not kinds or self.view.table.is_of_kind(record, kinds))
 
     def is_turn(self, record: bytes) -> bool:
-        """Whether it is a turn that was kept word for word."""
+        """Return whether the id is that of a turn that was stored verbatim."""
         return record in self.view.table.dialogues
 
     def last_of_session(self, session: str) -> bytes:
-        """Return the newest record of a host's chat session, empty without one: what a first turn's context refers to."""
+        """Return the id of the newest record of a host's chat session, empty if there is none.
+
+        The first turn of a capture refers to it as its context.
+        """
         return self.view.table.last_of_session(session) or b""
 
     def ended_at(self, memory: Memory) -> int | None:
-        """Return until when a memory holds, in ms: as stated, or until the one in its place does; None when it does."""
+        """Return the time at which a memory's validity ends, in ms; None if it does not. See `Memory.ended_by`."""
         return memory.ended_by(self.record(memory.state.superseded_by))
 
     def changes_after(self, mark: Mark) -> list[Change]:
-        """Return what became of memories after a mark, in the log's order."""
+        """Return the changes of memories after a cursor, in log order."""
         return [change for change in self.view.journal.after(mark) if not self.is_turn(change.record)]
 
-    # What a search finds.
+    # Search.
 
     @property
     def model(self) -> EmbeddingModel:
-        """What it is searched by."""
+        """The model whose vectors are searched."""
         return self.view.space.model
 
     @property
     def converting(self) -> bool:
-        """Whether it is searched by the former model, and collects vectors of the new one."""
+        """Return whether it is searched by the former model while vectors of the new one are computed."""
         return self.view.coming is not None
 
     @property
     def lacking(self) -> dict[bytes, None]:
-        """Ids of what has no vector of the newest model yet, oldest first."""
+        """The ids of the memories that have no vector of the newest model yet, oldest first."""
         return self.view.newest.lacking
 
     @property
     def repeats_texts(self) -> bool:
-        """Whether several records may hold the same text, said among others or by another voice."""
+        """Return whether several records may have the same text, because the audience or the speaker differs."""
         return self.log.state.repeats_texts
 
     def search(
@@ -414,12 +433,18 @@ class OpenNamespace:
         topic: Vector | None = None,
         reading: PromptReading | None = None,
     ) -> SearchResult:
-        """Search what is live, or what is superseded or forgotten, as `MemoryIndex.search`; `wait_indexed` first."""
+        """Search live memories, or with ``past`` superseded and forgotten ones; call `wait_indexed` first.
+
+        The arguments are those of `MemoryIndex.search`.
+        """
         index = self.view.past if past else self.view.index
         return index.search(vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
 
     def places_in(self, query: str) -> list[str]:
-        """Return the groups that a query names by a part of their place, of three characters or more: ``slack:#harbour``."""
+        """Return the groups that a query mentions by a word of their name, such as ``harbour`` for ``slack:#harbour``.
+
+        Words of fewer than three characters do not count.
+        """
         words = set(_WORD.findall(query.casefold()))
         named = (
             (place, [part for part in _WORD.findall(place.casefold()) if len(part) >= _SHORTEST_PART])
@@ -428,32 +453,35 @@ class OpenNamespace:
         return [place for place, parts in named if not words.isdisjoint(parts)]
 
     def speakers(self, query: str) -> list[str]:
-        """Return the names of speakers in a query, as they stand there."""
+        """Return the names of speakers in a query, as written there."""
         return self.view.index.speakers(query)
 
     def id_of_hit(self, number: int) -> bytes:
-        """Return the id of what a search found."""
+        """Return the record id of a hit."""
         return self.view.table.id_of(number)
 
     def state_of_hit(self, number: int) -> RecordState:
-        """Return what the log says of what a search found, which is not opened for that."""
+        """Return the state of a hit in the log, without decrypting the record."""
         return self.log.state.records[self.view.table.id_of(number)]
 
     def statement(self, number: int, longest: int) -> Statement:
-        """Return what a memory says of a state that may change: nothing, if it has more characters than ``longest``."""
+        """Return the statement that a memory makes about a state that may change.
+
+        It is empty if the text has more than ``longest`` characters.
+        """
         text = self.hit(number).record.text
         return self.view.records.statement(number, text if len(text) <= longest else "")
 
     def vector_of_hit(self, number: int) -> Vector | None:
-        """Return the vector that a live memory is found by."""
+        """Return the vector by which a live memory is found; None if it has none."""
         return self.view.index.row(number)
 
     def number(self, record: bytes) -> int | None:
-        """Return a memory's number in a search: in the order of the log."""
+        """Return a memory's key in the index, which follows log order; None if it has none."""
         return self.view.table.numbers.get(record)
 
     def allowed(self, request: RecallRequest, now: int) -> KeyMask | None:
-        """Return the numbers of what passes a recall's filters at a time in ms; None when everything does."""
+        """Return the keys of the records that pass a recall's filters; None if all do. ``now`` is in ms."""
         allowed = self.view.table.allowed(
             kinds=request.kinds,
             audiences=request.audiences,
@@ -470,7 +498,7 @@ class OpenNamespace:
         return KeyMask.of(number for number in numbers if self._held_at(number, request.as_of))
 
     def newer_beside(self, number: int) -> list[int]:
-        """Return the numbers of what contradicts a memory and was said after it, newest first; of many the newest two."""
+        """Return the keys of the memories that contradict a memory and were said after it: at most two, newest first."""
         beside = {one for one in self.view.table.beside(number) if self.is_live(self.view.table.id_of(one))}
         if not beside:
             return []
@@ -479,7 +507,7 @@ class OpenNamespace:
         return newer[: -_MOST_BESIDE - 1 : -1]
 
     def _held_at(self, number: int, at: int) -> bool:
-        """Whether a memory held at a time in ms; its first instant counts, its last does not."""
+        """Return whether a memory was valid at a time in ms; its start is inclusive, its end exclusive."""
         memory = self._memory(self.view.records.get(number))
         if memory is None:
             return False
@@ -487,7 +515,7 @@ class OpenNamespace:
         return memory.record.holds_from <= at and (until is None or at < until)
 
     def past_numbers(self, statuses: AbstractSet[str], allowed: KeyMask | None) -> KeyMask:
-        """Return the numbers of past memories of these statuses, among those that are allowed (None: all)."""
+        """Return the keys of past memories with these statuses, among those that are allowed (None: all)."""
         numbers = self.view.past.keys()
         past = KeyMask.of(number for number in numbers if self.state_of_hit(number).status in statuses)
         return past if allowed is None else past.within(allowed.flags)
@@ -495,7 +523,7 @@ class OpenNamespace:
     async def embed(
         self, embedder: Embedder, texts: Sequence[str], *, query: bool = False
     ) -> NDArray[np.float32]:
-        """Embed texts of this namespace as `relayer.ports.Embedder.embed` does; what was asked alone is asked once."""
+        """Embed texts as `relayer.ports.Embedder.embed` does; the vector of a text that is embedded alone is cached."""
         if len(texts) != 1:
             return await embedder.embed(texts, query=query)
         data = f"{embedder.model.sha256} {query:d} {texts[0]}".encode("utf-8", "surrogatepass")
@@ -504,7 +532,7 @@ class OpenNamespace:
         known = kept.get(place)
         if known is None:
             known = (await embedder.embed(texts, query=query)).copy()
-            # What is erased meanwhile takes this cache along.
+            # If an erasure replaced the cache while the model was running, this entry goes into the discarded one.
             kept[place] = known
         return known.copy()
 
@@ -517,20 +545,20 @@ class OpenNamespace:
 
     @property
     def null_is_due(self) -> bool:
-        """Whether relevance is judged by another null than what is there by now; see `measure_baseline`."""
+        """Return whether the baseline of relevance is outdated, because the content has changed; see `measure_baseline`."""
         return self.view.index.null_is_due
 
     async def measure_baseline(self) -> None:
-        """Bring the null that relevance is judged by up to date, as every replica has it; `read` first."""
+        """Bring the baseline of relevance up to date, the same on every replica; call `read` first."""
         while self.null_is_due:
             async with self._measuring:
                 await self.view.index.measure_null()
             await self.wait_indexed()
 
-    # Reading, writing, waiting.
+    # Reading, writing and waiting.
 
     async def start(self) -> None:
-        """Read the log; on an error it is closed."""
+        """Read the log; close the namespace if that fails."""
         try:
             await self.log.start()
             self._catches_up = True
@@ -546,7 +574,7 @@ class OpenNamespace:
         min_position: schemas.Position | None = None,
         since: float | None = None,
     ) -> None:
-        """Bring log and view up to what the consistency asks for; ``since`` as `Replica.read` takes it."""
+        """Bring log and view up to date as the consistency level requires; ``since`` as in `Replica.read`."""
         await self.read_log(consistency, min_position, since)
         await self.wait_indexed()
 
@@ -556,17 +584,17 @@ class OpenNamespace:
         min_position: schemas.Position | None = None,
         since: float | None = None,
     ) -> None:
-        """Bring the log up to what the consistency asks for, see `read`; the view may lag behind."""
+        """Bring the log up to date as the consistency level requires, see `read`; the view may lag behind."""
         wanted = Position(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
         await self.log.read(Consistency(consistency.value), wanted, since)
 
     @property
     def lags(self) -> bool:
-        """Whether it is being opened, its log is read, and its view has not caught up: a search finds a part of what there is."""
+        """Return whether it is being opened and its log was read, but its view lags behind: a search finds only a part."""
         return self._catches_up and self._indexing is not None and self._failure is None
 
     async def refresh(self, deadline: Deadline) -> None:
-        """Bring log and view up to every write that was acknowledged."""
+        """Bring log and view up to date with every acknowledged write."""
         async with deadline.step("read"):
             await self.read(schemas.Consistency.STRONG)
 
@@ -576,7 +604,13 @@ class OpenNamespace:
         deadline: Deadline | None = None,
         plaintexts: Mapping[tuple[bytes, str, bytes], bytes] | None = None,
     ) -> list[Outcome]:
-        """Append operations, as `NamespaceLog.append`; ``plaintexts`` are what they seal, which need not be opened again."""
+        """Append operations as `NamespaceLog.append` does.
+
+        Args:
+            operations: what to append.
+            deadline: limits the time; None for no limit.
+            plaintexts: the plaintexts that the operations seal, by record, part and seal, so that the view need not decrypt them.
+        """
         known = self.view.plaintexts
         known.update(plaintexts or {})
         try:
@@ -587,18 +621,18 @@ class OpenNamespace:
                 self._once_indexed(partial(_without, known, tuple(plaintexts)))
 
     def _once_indexed(self, then: Callable[[], None]) -> None:
-        """Do something now, or when the view has caught up with what the log has applied."""
+        """Call ``then`` now, or once the view has caught up with the log."""
         if self._indexing is None:
             then()
         else:
             self._then.append(then)
 
     async def wait_indexed(self) -> None:
-        """Wait until the view has everything that the log has applied.
+        """Wait until the view has every operation that the log has applied.
 
         Raises:
             NamespaceClosed: the namespace was erased.
-            CorruptNamespace: it could not follow; the next request opens the namespace anew.
+            CorruptNamespace: the view could not follow the log; the next request opens the namespace again.
         """
         while self._indexing is not None:
             await self._indexed.wait()
@@ -609,35 +643,39 @@ class OpenNamespace:
         self.view.cut_over()
 
     async def changed(self, seconds: float) -> None:
-        """Wait until the log moves, at most so long."""
+        """Wait until the log changes, for ``seconds`` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    # What is done beside the requests.
+    # Background work.
 
     @property
     def replica(self) -> Replica:
-        """The copy that this follows the log with: for what looks after the log beside the requests."""
+        """The replica that follows the log, for background tasks that maintain the log."""
         return self.log.replica
 
     @property
     def last_late(self) -> int:
-        """The newest entry with bodies of what was erased before; 0 without one."""
+        """The newest entry that contains bodies of records that had been erased before it; 0 if there is none."""
         return self.log.state.erasures.last_late
 
     @property
     def needs_maintenance(self) -> bool:
-        """Whether the log has moved since the last round, or that one left something undone."""
+        """Return whether the log has changed since the last round of maintenance, or that one left work undone."""
         return bool(self.lacking) or self.position != self._maintained_at
 
     def note_maintained(self) -> None:
-        """Note the end of a round: until the log moves there is no need of another, unless something is still promised."""
+        """Record the end of a round of maintenance.
+
+        The next one is needed when the log has changed. While jobs are pending, the position is not recorded, so that the
+        next round looks at them again.
+        """
         if not any(job.state == "pending" for job in self.jobs()):
             self._maintained_at = self.position
 
     async def tidy_indexes(self) -> None:
-        """Bring the indexes up to date; what was erased leaves no vector in them."""
+        """Bring the indexes up to date, and remove vectors of erased memories from them."""
         async with self._tending:
             view = self.view
             purge, view.purge_due = view.purge_due, False
@@ -650,16 +688,19 @@ class OpenNamespace:
                 raise
 
     async def compact(self, limits: CompactionLimits) -> Compaction | None:
-        """Make one segment if there is need; see `NamespaceLog.compact`."""
+        """Write one segment if a compaction is due, else return None; see `NamespaceLog.compact`."""
         return await self.log.compact(limits) if self.log.compaction_due(limits) else None
 
     @property
     def records_ever(self) -> int:
-        """How many records there ever were, as far as the view knows."""
+        """The number of records that the view has ever had, including erased ones."""
         return len(self.view.table)
 
     def records_up_to(self, seq: int) -> int:
-        """Return how many records are of entries up to one; only the newest are looked at: the others are not read yet."""
+        """Return the number of records from entries up to ``seq``.
+
+        Counts the newer records instead, because the older ones may not be read yet.
+        """
         if not seq:
             return 0
         records = self.log.state.records
@@ -667,27 +708,27 @@ class OpenNamespace:
 
     @property
     def own_index(self) -> int:
-        """The entry up to which there was a stored index for the newest model when it was opened; 0 if it began without one."""
+        """The last entry of the stored index for the newest model that it was opened from; 0 if it was opened without one."""
         return self.from_index if self.former is None else 0
 
     async def indexed(self) -> int:
-        """Return the entry up to which there is a stored index for the newest model, 0 without one."""
+        """Return the last entry that the stored index for the newest model covers; 0 if there is no such index."""
         return await self.log.indexes.indexed(self.newest.model)
 
     async def write_index(self) -> WrittenIndex:
-        """Write a stored index of what there is now; the namespace goes on meanwhile.
+        """Write a stored index of the current content; requests are served meanwhile.
 
         Raises:
-            RelayerError: it was not written, or it is not known whether it is named; both are harmless.
+            RelayerError: it was not written, or it is unknown whether the manifest names it; both are harmless.
         """
         model, indexes = self.newest.model, self.log.indexes
         if self.view.space.calibration.probes:
-            # Whoever opens the index need not measure it again before the first answer.
+            # A process that opens the index then need not measure the baseline before its first response.
             await self.measure_baseline()
         async with self._tending:
             view, state = await self._pinned(), self.log.state
             try:
-                # All in one step: what is pinned is of one position.
+                # There is no await between these: everything that is pinned belongs to one position in the log.
                 erased, records = len(state.erased), self.records_ever
                 builder = indexes.begin(model, self.keys.epoch, blocks_of(records))
                 pages = write_state(state, state.pinned)
@@ -706,11 +747,11 @@ class OpenNamespace:
 
     @property
     def being_tended(self) -> bool:
-        """Whether its indexes are being maintained or written down."""
+        """Return whether its indexes are being maintained or written."""
         return self._tending.locked()
 
     async def _pinned(self) -> PinnedView:
-        """Pin the view and the state when both are of one position.
+        """Pin view and state at a moment when both are at the same position.
 
         Raises:
             CorruptNamespace: the view could not follow the log.
@@ -725,7 +766,7 @@ class OpenNamespace:
             view.unpin()
 
     async def close(self, patience: float = 10.0) -> None:
-        """Commit what is queued for at most ``patience`` seconds, stop, and let go of keys and memories."""
+        """Commit queued operations for at most ``patience`` seconds, stop, and release keys and memories."""
         try:
             await self.log.close(patience)
         finally:
@@ -733,18 +774,18 @@ class OpenNamespace:
                 self._failure = NamespaceClosed("the namespace was let go of while it was indexed")
                 self._indexing.cancel()
                 await asyncio.wait([self._indexing])
-                # A task that is cancelled before its first step says nothing itself.
+                # A task that is cancelled before its first step does not run its `finally` clause.
                 self._end_indexing()
-            # The log's projections are methods of this object: without them nothing holds the keys but their users.
+            # The log's subscribers are methods of this object. Without them only the users of the namespace refer to its keys.
             self.log.unsubscribe()
             self._restored = None
             self._behind.clear()
-            # Whoever waits for a change here waits in vain.
+            # Wake callers of `changed`: there will be no more changes here.
             self._wake()
             self._forget_vectors()
 
     async def _begin(self, manifest: Manifest) -> Start | None:
-        """Read the index that the manifest names; None when there is none that can be used."""
+        """Read the index that the manifest names; None if there is no usable one."""
         self._restored = None
         self.from_index = 0
         if not self.trusts_indexes:
@@ -756,7 +797,7 @@ class OpenNamespace:
         return None
 
     async def _begin_with(self, manifest: Manifest, model: CalibratedModel) -> Start | None:
-        """Read the named index if it was made for this model."""
+        """Read the index that the manifest names if it was built for this model, else return None."""
         reader = None
         try:
             reader = await self.log.indexes.open(manifest, model.model, self.keys.epoch)
@@ -766,7 +807,7 @@ class OpenNamespace:
             view = self._view_of(model)
             await read_view(reader, view, self.keys)
         except CorruptNamespace:
-            # The log has all that an index has: it takes longer, and that is all.
+            # The log has everything that an index has; reading it only takes longer.
             self.ignored += 1
             return None
         finally:
@@ -780,10 +821,10 @@ class OpenNamespace:
 
     def _on_applied(self, applied: list[Applied]) -> None:
         if any(isinstance(item.operation, Erase | Close) for item in applied):
-            # A vector stands for its text, and nobody knows here which were made of what is erased.
+            # A vector reveals its text, and the cache does not know which of its vectors are those of erased texts.
             self._forget_vectors()
         if self.log.state.closed:
-            # Nobody may be answered from this any more: let go of it now, not when its key ends.
+            # The namespace was erased and must not be served any more: release its content now, not when its key expires.
             self._behind.clear()
             self.view = self._new_view()
             self._wake()
@@ -814,7 +855,7 @@ class OpenNamespace:
             while self._behind:
                 self.view.apply(self.log.state, list(self._slice()))
                 await asyncio.sleep(0)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nothing may be answered from this view
+        except Exception as error:  # noqa: BLE001 - after any failure, the view must not be used
             self._failure = error
         finally:
             self._end_indexing()
@@ -827,7 +868,7 @@ class OpenNamespace:
         self._indexed.set()
 
     def _slice(self) -> Iterable[Applied]:
-        """Take from what is behind at least one operation, and no more than a slice after it."""
+        """Yield the next operations to index: at least one, and then more while they fit into `SLICE_BYTES`."""
         room = SLICE_BYTES
         while self._behind and room > 0:
             item = self._behind.popleft()
@@ -841,7 +882,7 @@ def _without(known: dict[tuple[bytes, str, bytes], bytes], seals: Iterable[tuple
 
 
 def _weight(item: Applied) -> int:
-    """How much there is to index in an operation, in bytes of its sealed text."""
+    """Return the indexing work of an operation, in bytes of its sealed text."""
     match item.operation:
         case Put(stored=stored) | Supersede(stored=stored):
             return _MEMORY_BYTES + len(stored.sealed)

@@ -1,8 +1,9 @@
-"""What a log's records look like to a search: vectors, texts, index and journal of a namespace, kept in step with its state.
+"""The searchable view of a namespace: records, indexes and journal, derived from its log.
 
-A namespace is searched in one embedding space at a time. When the operator changes the model, its memories are embedded anew by
-the maintenance, and meanwhile it is searched in the former space. The journal says what became of each memory last, in the log's
-order: the same on every relayer that read the same log.
+`NamespaceView.apply` follows the log operation by operation. A namespace is searched in one `EmbeddingSpace` at a time:
+when the operator changes the model, maintenance embeds its memories again, and until then it is searched with the vectors
+of the previous model. The `Journal` records the last change of each memory in log order, the same on every relayer that
+has read the same log.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ from relayer.search.terms import indexed_text, terms, variety
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
-# So many memories may still lack a vector when a namespace cuts over to the new model: while it is written to all the time,
-# there is never an instant without any.
+# The number of memories that may still lack a vector when a namespace switches to the new model. A namespace that is
+# written to all the time would never have vectors for all of them.
 _MOST_LEFT = 32
 _SHARE_LEFT = 100
 
 
 @dataclass(slots=True, eq=False)
 class CalibratedModel:
-    """An embedding model and what turns its evidence into relevance; one for all namespaces, completed once."""
+    """An embedding model and the calibration that maps its scores to relevance; shared by all namespaces, completed once."""
 
     model: EmbeddingModel
     calibration: Calibration
@@ -67,7 +68,8 @@ class EmbeddingSpace:
     """The vectors of one model in one namespace.
 
     Attributes:
-        lacking: ids of the memories without a vector of the model, in the order in which they are to get one.
+        by: the model and its calibration.
+        lacking: ids of the memories without a vector of the model, in the order in which vectors are to be computed.
     """
 
     by: CalibratedModel
@@ -75,28 +77,28 @@ class EmbeddingSpace:
 
     @property
     def model(self) -> EmbeddingModel:
-        """What makes the vectors."""
+        """The embedding model."""
         return self.by.model
 
     @property
     def calibration(self) -> Calibration:
-        """What relevance is judged by."""
+        """The calibration that maps scores to relevance."""
         return self.by.calibration
 
     def may_serve(self, memories: int) -> bool:
-        """Whether a namespace can be searched here: all its memories have a vector, or all but 1 %, 32 at most."""
+        """Return whether a namespace can be searched in this space: at most 1 % of its memories, and 32, lack a vector."""
         return len(self.lacking) <= min(_MOST_LEFT, memories // _SHARE_LEFT)
 
 
 Mark = tuple[int, int]
-# Measured: a change with its place in the dictionary; one that is stored.
+# Measured sizes in bytes: a change with its entry in the dictionary; a stored change.
 _CHANGE_BYTES = 230
 _STORED_BYTES = 40
 _PAGE_CHANGES = 512
 
 
 class What(StrEnum):
-    """What became of a memory."""
+    """The kind of a change of a memory."""
 
     REMEMBERED = "remembered"
     SUPERSEDED = "superseded"
@@ -107,7 +109,13 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The last change of a memory; ``mark`` is the slot that made it, and its number among that slot's changes."""
+    """The last change of a memory.
+
+    Attributes:
+        mark: a cursor: the log entry that made the change, and the number of the change within that entry, from 1.
+        what: the kind of the change.
+        record: the id of the memory.
+    """
 
     mark: Mark
     what: What
@@ -115,9 +123,9 @@ class Change:
 
 
 class JournalParts(msgspec.Struct, frozen=True, array_like=True):
-    """What a `Journal` is stored as: the last mark, and pages of each record with its slot, number and change, in order.
+    """The stored form of a `Journal`: the last cursor, and pages of record, entry, number and kind of change, in log order.
 
-    A page is a MessagePack array, encoded by itself: only what was changed lately is ever asked for.
+    Each page is a MessagePack array of its own, because only recent changes are ever requested.
     """
 
     last: Mark
@@ -130,29 +138,29 @@ _PAGE = msgspec.msgpack.Decoder(list[_Row])
 
 
 class Journal:
-    """One change for each memory, the last one. It grows with the number of memories, not of operations."""
+    """The last change of each memory. It grows with the number of memories, not of operations."""
 
     def __init__(self) -> None:
-        # In the order of the last changes; as little as can be for each, because there is one for every memory.
+        # In the order of the changes. The entries are kept small, because there is one for every memory.
         self._changes: dict[bytes, tuple[int, int, What]] = {}
         self._last: Mark = (0, 0)
-        # What was stored, all of it before the changes above, which come in its place where they are of one record.
+        # The stored changes, all older than those above, which replace them if they are of the same record.
         self._pages: list[bytes] = []
         self._stored = 0
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         return len(self._changes) * _CHANGE_BYTES + self._stored * _STORED_BYTES
 
     def note(self, seq: int, what: What, record: bytes) -> None:
-        """Note a change; called in the log's order."""
+        """Record a change; called in log order."""
         self._last = (seq, self._last[1] + 1 if self._last[0] == seq else 1)
         self._changes.pop(record, None)
         self._changes[record] = (*self._last, what)
 
     def after(self, mark: Mark) -> list[Change]:
-        """Return what changed after a mark, in the log's order."""
+        """Return the changes after a cursor, in log order."""
         newest_first: Iterator[Change] = (
             Change((seq, number), what, record) for record, (seq, number, what) in self._newest_first()
         )
@@ -167,14 +175,14 @@ class Journal:
         return [row for row in _PAGE.decode(page) if row[0] not in self._changes]
 
     def copy(self) -> Journal:
-        """Return a journal of the same changes, that goes its own way."""
+        """Return an independent copy."""
         copied = Journal()
         copied._changes, copied._last = self._changes.copy(), self._last
         copied._pages, copied._stored = self._pages, self._stored
         return copied
 
     async def parts(self) -> JournalParts:
-        """Return what `of_parts` takes; nothing may be noted meanwhile, and others get their turn."""
+        """Return the stored form, for `of_parts`; yields to the event loop, and no change may be recorded meanwhile."""
         if not self._changes:
             return JournalParts(self._last, self._stored, self._pages)
         turns = Turns()
@@ -191,7 +199,7 @@ class Journal:
 
     @classmethod
     def of_parts(cls, parts: JournalParts) -> Journal:
-        """Return a journal from its parts."""
+        """Return a journal from its stored form."""
         journal = cls()
         journal._last, journal._pages, journal._stored = parts.last, parts.pages, parts.count
         return journal
@@ -200,7 +208,7 @@ class Journal:
 def changes_of(
     state: NamespaceState, operation: Operation | Malformed, outcome: Outcome
 ) -> Iterator[tuple[What, bytes]]:
-    """Yield what an operation that was done changed, in its order."""
+    """Yield the changes that an applied operation made, each with the id of the memory, in order."""
     match operation:
         case Put(stored=stored) if outcome.result is Result.STORED:
             yield from _remembered(state, stored.record)
@@ -224,7 +232,7 @@ def changes_of(
 
 
 def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[What, bytes]]:
-    """Yield that a memory was stored, after the one whose place it took."""
+    """Yield that a memory was stored, and before it that it superseded another one, if it did."""
     known = state.records.get(record)
     if known is not None and known.supersedes:
         yield What.SUPERSEDED, known.supersedes
@@ -236,17 +244,17 @@ _START_BYTES = 4
 
 
 def encode_vector(vector: NDArray[np.float32]) -> bytes:
-    """Encode a unit vector as little-endian float16, the precision in which it is kept and searched."""
+    """Encode a unit vector as little-endian float16, the precision in which it is stored and searched."""
     return vector.astype(_VECTOR_TYPE).tobytes()
 
 
 def decode_vector(data: bytes) -> NDArray[np.float32]:
-    """Decode what `encode_vector` made."""
+    """Decode the result of `encode_vector`."""
     return np.frombuffer(data, _VECTOR_TYPE).astype(np.float32)
 
 
 def encode_meaning(meaning: Meaning) -> bytes:
-    """Encode a memory's own vector, and behind it, for each further passage, where it begins (uint32) and its vector."""
+    """Encode a memory's own vector, followed by the offset (uint32) and the vector of each further passage."""
     further = (
         start.to_bytes(_START_BYTES, "little") + encode_vector(vector) for start, vector in meaning.passages
     )
@@ -254,7 +262,10 @@ def encode_meaning(meaning: Meaning) -> bytes:
 
 
 def decode_meaning(data: bytes, dimension: int) -> Meaning:
-    """Decode what `encode_meaning` made; what does not divide into vectors is one of a wrong length, which no index takes."""
+    """Decode the result of `encode_meaning`.
+
+    If the length of the data does not fit, the result is one vector of a wrong length, which no index accepts.
+    """
     size = dimension * _VECTOR_TYPE.itemsize
     step = _START_BYTES + size
     if (len(data) - size) % step:
@@ -275,18 +286,18 @@ def header_of(record: Record) -> str:
 
 
 def headed(record: Record, text: str) -> str:
-    """Return a part of a record's text with who said it and when, as it is embedded and indexed."""
+    """Return a part of a record's text with its speaker and date, as it is embedded and indexed."""
     return indexed_text(record.source.speaker or None, record.occurred_at, text)
 
 
 def _is_whole(record: Record, meaning: Meaning | None) -> bool:
-    """Whether a record has all the vectors that are due to it."""
+    """Return whether a record has all the vectors that it is to have, those of passages included."""
     return meaning is not None and (bool(meaning.passages) or not is_long(record.text))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PinnedView:
-    """A `NamespaceView` as it was at one moment; ``lacking`` are ids of the records without a vector."""
+    """A snapshot of a `NamespaceView`; ``lacking`` are the ids of the records without a vector."""
 
     table: RecordTable
     lacking: tuple[bytes, ...]
@@ -297,18 +308,18 @@ class PinnedView:
 
 
 class NamespaceView:
-    """Records, indexes and filters of one namespace; changed by `apply` only, on the event loop.
+    """The records, indexes and filters of one namespace; changed only by `apply`, on the event loop.
 
     Attributes:
-        space: what it is searched in.
-        coming: the space of the newest model, while that one collects its vectors; None when it is what is searched.
-        index: the search over what is live.
-        past: the search over what is superseded or forgotten, under the same numbers.
-        journal: what became of each memory last.
-        purge_due: whether vectors of erased memories may still lie about in the indexes.
-        table: which records there are; dialogues have a number, and are none of them.
-        records: the records themselves.
-        plaintexts: by record, part and seal, what need not be opened when the log brings it.
+        space: the embedding space that is searched.
+        coming: the space of the newest model while its vectors are being computed; None once it is searched.
+        index: the index of the live memories.
+        past: the index of the superseded and forgotten memories, under the same keys.
+        journal: the last change of each memory.
+        purge_due: whether the indexes may still contain vectors of erased memories.
+        table: the properties of the records; verbatim turns have a number in it, but do not count as records.
+        records: the sealed records.
+        plaintexts: plaintexts by record, part and seal, so that they need not be decrypted when the log applies them.
     """
 
     def __init__(self, keys: NamespaceKeys, searched_by: CalibratedModel, randomness: Randomness) -> None:
@@ -324,11 +335,12 @@ class NamespaceView:
         self.journal = Journal()
         self.purge_due = False
         self.plaintexts: dict[tuple[bytes, str, bytes], bytes] = {}
-        # Long texts whose passages are still to be searched by their words; the value is one's own to be told by.
+        # Long texts whose passages are not in the term index yet. The value is a unique object, so that `read_long` notices
+        # when the entry was replaced while it yielded to the event loop.
         self._unread: dict[int, object] = {}
 
     def prepare(self, newest: CalibratedModel) -> None:
-        """Collect vectors of another model from now on, for everything that is there and will be."""
+        """Start to collect vectors of another model, for all present and future records."""
         self.coming = EmbeddingSpace(newest, dict.fromkeys(self.table.numbers))
         for index in (self.index, self.past):
             index.prepare(newest.model.dimension)
@@ -339,14 +351,14 @@ class NamespaceView:
         return self.coming or self.space
 
     def cut_over(self) -> None:
-        """Search in the coming space from now on, if enough of its vectors are there."""
+        """Switch to the space of the newest model if enough of its vectors exist."""
         if self.coming is not None and self.coming.may_serve(len(self)):
             self.space, self.coming = self.coming, None
             for index in (self.index, self.past):
                 index.cut_over(self.space.calibration)
 
     def recalibrate(self) -> None:
-        """Judge what is found by what is known of the model now."""
+        """Apply the current calibration of the model to the indexes."""
         self.index.calibration = self.past.calibration = self.space.calibration
 
     def __len__(self) -> int:
@@ -357,24 +369,24 @@ class NamespaceView:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         held = (self.table, self.records, self.index, self.past, self.journal)
         return sum(part.nbytes for part in held)
 
     def get(self, record: bytes) -> Record | None:
-        """Open a record, if there is one that can be opened."""
+        """Decrypt a record; None if there is none, or it cannot be decrypted."""
         number = self.table.numbers.get(record)
         return None if number is None else self.records.get(number)
 
     def by_number(self, number: int) -> Record:
-        """Open the record behind a hit of the index; raises `CorruptNamespace` if it does not open any more."""
+        """Decrypt the record of a hit; raises `CorruptNamespace` if it can no longer be decrypted."""
         record = self.records.get(number)
         if record is None:
             raise CorruptNamespace("a record in memory does not open any more")
         return record
 
     def apply(self, state: NamespaceState, applied: Sequence[Applied]) -> None:
-        """Follow the log; called once for each applied entry, in order."""
+        """Apply operations as the log did; called once for each applied entry, in order."""
         for item in applied:
             if not item.repeated and item.outcome.result is not Result.REFUSED:
                 self._follow(state, item.operation, item.outcome)
@@ -416,8 +428,8 @@ class NamespaceView:
 
     def _add(self, stored: Stored) -> None:
         if not stored.sealed:
-            # Erased later in the log, and its segment holds no text of it: it takes its number and nothing else, so
-            # that the others have the numbers that they have on every relayer.
+            # It was erased later in the log, and the segment does not contain its text any more. It still gets a number, so
+            # that all other records have the same numbers on every relayer.
             self.table.skip(stored.record)
             return
         number = len(self.table)
@@ -426,7 +438,7 @@ class NamespaceView:
             record = self.records.put(number, stored.record, stored.sealed, encoded)
             meaning = self._meaning(record, stored)
         except (UnsealError, msgspec.MsgspecError):
-            # One damaged record must not take the others with it; `verify` finds it, the count shows it.
+            # One damaged record must not make the others unreadable; `verify` finds it, and it is counted.
             self._let_go(number)
             self.table.unreadable += 1
             return
@@ -461,7 +473,7 @@ class NamespaceView:
 
     def _open_vectors(self, record: Record, space: EmbeddingSpace, own: bytes, context: bytes) -> Meaning:
         meaning = decode_meaning(self._open(record.id, "own", own), space.model.dimension)
-        # What was said after something that is erased by now is found by its own words alone.
+        # If the text before it was erased, a record is found by its own text alone.
         known = context and record.context_of in self
         before = decode_vector(self._open(record.id, "context", context)) if known else None
         if before is not None and before.shape != meaning.row.shape:
@@ -469,7 +481,7 @@ class NamespaceView:
         return meaning._replace(row=search_row(meaning.row, before))
 
     def _attach(self, vectors: Iterable[VectorSet]) -> None:
-        """Make records findable by meaning, with vectors of some model that were computed after they were stored."""
+        """Add vectors that were computed after the records were stored, by either of the models."""
         for item in vectors:
             if item.record not in self or not item.vector:
                 continue
@@ -486,7 +498,7 @@ class NamespaceView:
             if _is_whole(record, meaning):
                 space.lacking.pop(record.id, None)
             if space is self.space:
-                # What cannot be ranked is found by its terms alone, or by what it had before.
+                # A vector that cannot be ranked is ignored: the record is found by its terms, or by its previous vector.
                 with suppress(ValueError):
                     self._index_of(number).put_vectors(number, *meaning)
             else:
@@ -496,7 +508,7 @@ class NamespaceView:
         return self.index if number in self.table.shown else self.past
 
     def _index_coming(self, number: int, meaning: Meaning) -> None:
-        # What cannot be ranked is found by its terms alone, before and after.
+        # A vector that cannot be ranked is ignored: the record is found by its terms, before and after the switch.
         with suppress(ValueError):
             self._index_of(number).put_coming(number, *meaning)
 
@@ -511,7 +523,7 @@ class NamespaceView:
         try:
             index.put(number, row, text, context, speaker=speaker, before=before, passages=further)
         except ValueError:
-            # A row that cannot be ranked (a mean of opposites, a foreign vector): its terms still find it.
+            # The vector cannot be ranked (a mean of opposite vectors, or one of another model); the terms still find it.
             index.put(number, None, text, context, speaker=speaker, before=before)
         if is_long(record.text) and not index.has_passages(number):
             self._unread[number] = object()
@@ -519,19 +531,19 @@ class NamespaceView:
             self._index_coming(number, coming)
 
     def has_vector(self, record: bytes) -> bool:
-        """Whether a memory is found by meaning."""
+        """Return whether a memory has a vector, and so is found by meaning."""
         number = self.table.numbers.get(record)
         return number is not None and self._index_of(number).row(number) is not None
 
     async def read_long(self) -> None:
-        """Make the passages of long texts findable by their words, one in each step of the event loop."""
+        """Add the passages of long texts to the term index, one passage in each step of the event loop."""
         while self._unread:
             number, mark = next(iter(self._unread.items()))
             record = self.records.get(number)
             if record is None:
                 del self._unread[number]
                 continue
-            # Passages of a text that repeats itself would each match what its few words match.
+            # The passages of a text that repeats itself would all match the same few terms.
             repetitive = variety(Counter(terms(record.text))) < 1
             for start, end in () if repetitive else passages(record.text):
                 self._index_of(number).put_passage(number, start, headed(record, record.text[start:end]))
@@ -542,9 +554,9 @@ class NamespaceView:
                 self._unread.pop(number, None)
 
     async def pin(self) -> PinnedView:
-        """Return the view as it is when this returns, to be written down while `apply` goes on.
+        """Return a snapshot of the view, which can be written while `apply` continues.
 
-        Until `unpin`, the indexes must not be maintained.
+        The snapshot is of the moment at which this returns. The indexes must not be maintained until `unpin`.
         """
         while self._unread or not (self.index.is_tidy and self.past.is_tidy):
             await self.read_long()
@@ -554,14 +566,14 @@ class NamespaceView:
             self.table.copy(),
             tuple(self.space.lacking),
             self.records.pin(),
-            # Until the next maintenance a graph may hold vectors of what was erased.
+            # If a purge is due, the graphs may still contain vectors of erased memories.
             self.index.pin(removed=not self.purge_due),
             self.past.pin(removed=not self.purge_due),
             self.journal.copy(),
         )
 
     def unpin(self) -> None:
-        """End what `pin` began."""
+        """Release the snapshot of `pin`, so that the indexes can be maintained again."""
         self.index.unpin()
         self.past.unpin()
 
@@ -597,7 +609,7 @@ class NamespaceView:
         for record in state.following(records):
             number = self.table.numbers.get(record)
             if number is not None:
-                # Row and terms were made with the text of the one before; the maintenance embeds its own again.
+                # Its vector and terms were derived also from the erased text before it. Maintenance embeds its own text again.
                 self.index.remove(number)
                 self.past.remove(number)
                 for space in spaces:

@@ -1,9 +1,10 @@
-"""The records of one namespace, sealed in memory, opened when somebody asks for them.
+"""The records of one namespace: a cache of sealed records, a table of their properties, and decrypted memories.
 
-Opening and decoding a record takes some 40 us, and a recall needs a handful of thousands; sealed they take a fraction of
-what they take as values. What was asked for lately stays open, within a few KiB.
-
-Records come from the log one by one, each under its own seal, or from a stored index in blocks of many.
+`RecordCache` keeps records sealed in memory and decrypts them on access: that takes about 40 us, a recall needs only a
+handful of thousands, and a sealed record takes a fraction of the memory of a decoded one. Recently used records stay
+decrypted, within a few KiB. Records come from the log one by one, each sealed by itself, or from a stored index in
+blocks of many. `RecordTable` assigns numbers to records, which are also their keys in the search index, and keeps the
+properties that filters need: `Facet` does so for one property. `Memory` is a decrypted record together with its state.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.memories import Selection
 
-# A block of so many is opened for one of them, in about the time of two single records.
+# The number of records in a block. Decrypting a block for one of them takes about as long as decrypting two single records.
 BLOCK_RECORDS = 32
 _OPEN_BYTES = 32 * 1024
-# What was answered of some 400 memories: whoever asks on in a conversation gets many of them again.
+# The size of the cache of rendered memories, about 400 of them: later queries of a conversation find many of them again.
 _SHOWN_BYTES = 512 * 1024
 _SHOWN_ENTRY_BYTES = 400
-# What was read of the texts of so many memories, the best of some recalls of one conversation.
+# The number of cached statements of memories: enough for the best hits of a few recalls in one conversation.
 _STATEMENTS = 64
 _STATEMENT_BYTES = 3000
-# A record as a value takes about this many times its encoded size.
+# The size of a decoded record, as a multiple of its encoded size.
 _AS_VALUE = 6
 _ENTRY_BYTES = 150
 
@@ -48,7 +49,7 @@ _BLOCK = msgspec.msgpack.Decoder(list[bytes])
 
 
 class _Block(NamedTuple):
-    """Sealed records ``first`` and following; an absent one is empty. ``name`` returns the id inside the seal."""
+    """A block of sealed records from number ``first`` on. An absent record is empty; ``name`` returns the id of the block."""
 
     first: int
     name: Callable[[], bytes]
@@ -56,7 +57,7 @@ class _Block(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a memory comes from, as penalties see it."""
+    """The origin of a memory, as far as penalties depend on it."""
 
     kind: str
     trust: str
@@ -66,7 +67,13 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an answer says of a memory: ``encoded``, a JSON object; ``text_bytes`` of its text are there in UTF-8."""
+    """A memory as rendered for a response.
+
+    Attributes:
+        encoded: a JSON object.
+        text_bytes: the length of its text in UTF-8, as far as it is contained.
+        origin: the origin of the memory.
+    """
 
     encoded: bytes = field(repr=False)
     text_bytes: int
@@ -74,32 +81,36 @@ class Shown:
 
 
 class RecordCache:
-    """Records by number."""
+    """The sealed records of a namespace by number, and caches of what was decrypted and rendered lately."""
 
     def __init__(self, keys: NamespaceKeys) -> None:
         self._keys = keys
         self._single: dict[int, tuple[bytes, bytes]] = {}
         self._blocks: list[_Block] = []
         self._open: LRUCache[int, tuple[Record, int]] = LRUCache(_OPEN_BYTES, itemgetter(1))
-        # By number: what of a memory's state it was made of, and what is shown.
+        # By number: the state that the memory was rendered from, and the result.
         self._shown: LRUCache[int, tuple[object, Shown]] = LRUCache(
             _SHOWN_BYTES, lambda known: len(known[1].encoded) + _SHOWN_ENTRY_BYTES
         )
         self._statements: LRUCache[int, Statement] = LRUCache(_STATEMENTS)
         self._sealed_bytes = 0
-        # Whoever goes through all records opens each block once.
+        # The block that was decrypted last, so that iterating over all records decrypts each block once.
         self._last: tuple[_Block, list[bytes]] | None = None
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         entries = len(self._single) + len(self._blocks)
         opened = int(self._open.currsize) * _AS_VALUE + int(self._shown.currsize)
         opened += len(self._statements) * _STATEMENT_BYTES
         return self._sealed_bytes + entries * _ENTRY_BYTES + opened
 
     def put(self, number: int, record_id: bytes, sealed: bytes, encoded: bytes) -> Record:
-        """Take a record as the log holds it, and what is in its seal; raises `msgspec.MsgspecError` if that is none."""
+        """Add a record, sealed as in the log and in plaintext.
+
+        Raises:
+            msgspec.MsgspecError: the plaintext is not a valid record.
+        """
         record = decode_record(encoded)
         self._shown.pop(number, None)
         self._statements.pop(number, None)
@@ -109,12 +120,12 @@ class RecordCache:
         return record
 
     def put_block(self, first: int, name: Callable[[], bytes], sealed: bytes) -> None:
-        """Take a block of a stored index, unopened; blocks come in order, before any single record."""
+        """Add a sealed block of a stored index; blocks are added in order and before any single record."""
         self._blocks.append(_Block(first, name, sealed))
         self._sealed_bytes += len(sealed)
 
     def get(self, number: int) -> Record | None:
-        """Open a record; None when there is none, or it does not open any more."""
+        """Decrypt a record; None if there is none, or it can no longer be decrypted."""
         known = self._open.get(number)
         if known is not None:
             return known[0]
@@ -129,24 +140,24 @@ class RecordCache:
         return record
 
     def shown(self, number: int, state: object) -> Shown | None:
-        """Return what is kept of a memory's answer, if it was made of the same state."""
+        """Return a memory as rendered before, if it was rendered from the same state."""
         known = self._shown.get(number)
         return known[1] if known is not None and known[0] == state else None
 
     def keep_shown(self, number: int, state: object, shown: Shown) -> None:
-        """Keep what was made of a memory and its state, until others are asked for or its record goes."""
+        """Cache a memory as rendered from a state, until it is evicted or the record is dropped."""
         if len(shown.encoded) + _SHOWN_ENTRY_BYTES <= _SHOWN_BYTES:
             self._shown[number] = (state, shown)
 
     def statement(self, number: int, text: str) -> Statement:
-        """Return what a memory's text, or the part of it that is given, says; kept until others are asked for or its record goes."""
+        """Return the statement in a memory's text or a part of it; cached until it is evicted or the record is dropped."""
         known = self._statements.get(number)
         if known is None:
             known = self._statements[number] = statement_of(text)
         return known
 
     def drop(self, number: int, salt: bytes) -> None:
-        """Destroy a record: what is left of its block is sealed anew, with ``salt``, without it."""
+        """Delete a record permanently. The rest of its block is sealed again without it, with ``salt``."""
         self._open.pop(number, None)
         self._shown.pop(number, None)
         self._statements.pop(number, None)
@@ -167,16 +178,16 @@ class RecordCache:
         self._sealed_bytes += len(sealed)
 
     def pin(self) -> RecordCache:
-        """Return a cache of the same sealed records, for `encoded_blocks`; those are never changed, only replaced."""
+        """Return a snapshot of the sealed records for `encoded_blocks`; sealed bytes are never changed, only replaced."""
         pinned = RecordCache(self._keys)
         pinned._single, pinned._blocks = self._single.copy(), self._blocks.copy()
         return pinned
 
     def encoded_blocks(self, count: int) -> Iterator[bytes]:
-        """Yield the plaintexts of blocks that hold records 0 to ``count``, for `put_block` of another cache.
+        """Yield the plaintexts of blocks with the first ``count`` records, for `put_block` of another cache.
 
         Raises:
-            UnsealError: one does not open any more.
+            UnsealError: a record can no longer be decrypted.
         """
         for first in range(0, count, BLOCK_RECORDS):
             at = self._block_of(first)
@@ -214,12 +225,12 @@ class RecordCache:
             self._open[number] = (record, size)
 
 
-# Measured with twenty to a session: an id, its number and its place in the session.
+# The size of an entry in bytes: an id, its number and its entry in the session. Measured with twenty turns in a session.
 _EACH_BYTES = 270
 
 
 class Dialogues:
-    """Numbers of dialogues in the cache, in the order of the log."""
+    """The turns stored verbatim, by id and by session, with their numbers in the record cache; in log order."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, tuple[int, str]] = {}
@@ -233,16 +244,16 @@ class Dialogues:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         return len(self._numbers) * _EACH_BYTES
 
     def add(self, number: int, record: bytes, session: str) -> None:
-        """Take one that has a place in the cache; in the order of the log."""
+        """Add a turn that is in the record cache under this number; called in log order."""
         self._numbers[record] = (number, session)
         self._by_session.setdefault(session, {})[number] = record
 
     def drop(self, record: bytes) -> int | None:
-        """Forget one; returns the number it had."""
+        """Remove a turn and return the number that it had; None if there is none."""
         number, session = self._numbers.pop(record, (None, ""))
         if number is not None:
             del self._by_session[session][number]
@@ -251,41 +262,41 @@ class Dialogues:
         return number
 
     def number_of(self, record: bytes) -> int | None:
-        """Return one's number, if it is there."""
+        """Return the number of a turn; None if there is none."""
         return self._numbers.get(record, (None, ""))[0]
 
     def ids(self, session: str | None) -> list[bytes]:
-        """Return a session's, oldest first; None is all of them."""
+        """Return the ids of a session's turns, oldest first; of all sessions if ``session`` is None."""
         if session is not None:
             return list(self._by_session.get(session, {}).values())
         return sorted(self._numbers, key=lambda record: self._numbers[record][0])
 
     def copy(self) -> Dialogues:
-        """Return the same ones."""
+        """Return an independent copy."""
         copied = Dialogues()
         copied._numbers = self._numbers.copy()
         copied._by_session = {session: found.copy() for session, found in self._by_session.items()}
         return copied
 
     def numbers(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield each session with its numbers."""
+        """Yield each session with the numbers of its turns."""
         for session, found in self._by_session.items():
             yield session, list(found)
 
 
 _NEVER = -(2**63)
 _FOREVER = 2**63 - 1
-# In place of the code of a record without a value; a code that no record has.
+# The code of a record without a value, and a code that no record has.
 _NO_VALUE, _NEVER_GIVEN = -1, -2
-# Up to so many values are compared with the codes one by one, which is faster than to look each code up in a table.
+# Up to this many values are compared with the codes one by one, which is faster than looking each code up in a table.
 _COMPARED_VALUES = 8
 
 
 class Facet:
-    """One property of the records by number, such as their audience; it may have few distinct values, or as many as there are records.
+    """One property of the records by number, such as their audience; it has between one value and one for each record.
 
-    A value is kept as a number of its own, two bytes for each record, or four where there are very many values: `among` is a few numpy
-    operations over all records.
+    Each distinct value has a code, an integer of two bytes for each record, or of four if there are very many values. So
+    `among` takes only a few numpy operations over all records.
     """
 
     def __init__(self) -> None:
@@ -294,29 +305,29 @@ class Facet:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         return self._codes.values.nbytes + _VALUE_BYTES * len(self._values)
 
     def copy(self) -> Facet:
-        """Return the same property, that goes its own way."""
+        """Return an independent copy."""
         copied = Facet()
         copied._codes, copied._values = self._codes.copy(), self._values.copy()
         return copied
 
     @property
     def values(self) -> Collection[str]:
-        """The values that records have, or had."""
+        """The values that records have or had."""
         return self._values.keys()
 
     def append(self, value: str | None) -> None:
-        """Give a value to the next record, None for one that has no value."""
+        """Append the value of the next record; None if it has none."""
         code = _NO_VALUE if value is None else self._values.setdefault(str(value), len(self._values))
         if code > np.iinfo(np.int16).max and self._codes.values.dtype == np.int16:
             self._codes = Column(self._codes.values.astype(np.int32))
         self._codes.append(code)
 
     def clear(self, number: int) -> None:
-        """Take the value of a record away."""
+        """Remove the value of a record."""
         self._codes[number] = _NO_VALUE
 
     def has(self, number: int, values: Iterable[str]) -> bool:
@@ -329,7 +340,7 @@ class Facet:
         wanted = [code for value in set(values) if (code := self._values.get(value)) is not None]
         codes = self._codes.values
         if len(wanted) > _COMPARED_VALUES:
-            # The last one is of records without a value.
+            # The last element is for records without a value, whose code is -1.
             table = np.zeros(len(self._values) + 1, np.bool_)
             table[wanted] = True
             looked_up: NDArray[np.bool_] = table[codes]
@@ -345,7 +356,7 @@ class Facet:
         return without
 
     def stored(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each value that records have, with their numbers as `_packed`."""
+        """Yield each value that records have, with their numbers encoded as by `_packed`."""
         codes = self._codes.values
         # A stable order keeps the numbers of one value in rising order.
         order = np.argsort(codes, kind="stable")
@@ -356,7 +367,11 @@ class Facet:
                 yield value, numbers.astype("<u4").tobytes()
 
     def restore(self, count: int, stored: Iterable[tuple[str, bytes]]) -> None:
-        """Take the values of ``count`` records from `stored`; raises `IndexError` for a number that is not one of theirs."""
+        """Restore the values of ``count`` records from what `stored` yielded.
+
+        Raises:
+            IndexError: a number is not that of one of the records.
+        """
         stored = list(stored)
         codes = np.full(count, _NO_VALUE, np.int16 if len(stored) <= np.iinfo(np.int16).max else np.int32)
         for value, numbers in stored:
@@ -364,22 +379,29 @@ class Facet:
         self._codes = Column(codes)
 
 
-# The facet that only suspect records have.
-# What a session's dialogues are stored as: a facet that no filter asks for.
+# The name under which the verbatim turns of a session are stored: a facet that no filter uses.
 _DIALOGUE = "dialogue"
-# What memories contradict which is stored as one, too: pairs of numbers, the older one first.
+# Contradictions between memories are stored as a facet, too: pairs of numbers, the older memory first.
 _CONTRADICTS = "contradicts"
-# Measured: id, number and times of a record; a chat session with its newest record; a value of a facet.
+# Measured sizes in bytes: id, number and times of a record; a chat session with its newest record; a value of a facet.
 _RECORD_BYTES = 240
 _SESSION_BYTES = 220
 _VALUE_BYTES = 150
 
 
 class RosterParts(msgspec.Struct, frozen=True, array_like=True):
-    """What a `RecordTable` is stored as; numbers are four little-endian bytes each, times eight.
+    """The stored form of a `RecordTable`; numbers take four little-endian bytes each, timestamps eight.
 
-    ``gone`` are the numbers of records that cannot be read, ``hidden`` of those that recall does not return,
-    ``lacking`` of those without a vector, in the order in which they are to get one.
+    Attributes:
+        ids: the id of each record by number.
+        gone: numbers of the records that cannot be read.
+        hidden: numbers of the records that recall does not return.
+        lacking: numbers of the records without a vector, in the order in which vectors are to be computed.
+        occurred: the time at which each record occurred.
+        facets: facet, value, and the numbers of the records that have it.
+        expiring: numbers of records that expire, each with the time in ms.
+        sessions: chat sessions, each with the id of its newest record.
+        unreadable: number of log records that could not be decrypted.
     """
 
     ids: list[bytes]
@@ -394,13 +416,13 @@ class RosterParts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RecordTable:
-    """Records by id and number; a number is given once, in the order of the log.
+    """The properties of records by number. Numbers are assigned in log order and never reused.
 
     Attributes:
-        numbers: of the records that can be read.
-        shown: numbers of what recall may return.
-        unreadable: records of the log that could not be opened.
-        dialogues: turns that were kept word for word: they have numbers, and are none of the records.
+        numbers: the numbers of the readable records by id.
+        shown: the numbers of the records that recall may return.
+        unreadable: how many records of the log could not be decrypted.
+        dialogues: the turns stored verbatim. They have numbers too, but do not count as records.
     """
 
     def __init__(self) -> None:
@@ -410,7 +432,7 @@ class RecordTable:
         self.unreadable = 0
         self.dialogues = Dialogues()
         self._facets = {name: Facet() for name in FACETS}
-        # Times in ms by number: when it expires, `_FOREVER` if never; when it occurred, `_NEVER` if that is not known.
+        # Times in ms by number: when the record expires, `_FOREVER` if never; when it occurred, `_NEVER` if unknown.
         self._expires = Column(np.empty(0, np.int64))
         self._expiring = 0
         self._occurred = Column(np.empty(0, np.int64))
@@ -418,25 +440,25 @@ class RecordTable:
         self._contradicted_by: dict[int, list[int]] = defaultdict(list)
 
     def __len__(self) -> int:
-        """How many numbers were given."""
+        """Return how many numbers have been assigned."""
         return len(self._ids)
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         held = len(self._ids) * _RECORD_BYTES + len(self._last_of_session) * _SESSION_BYTES
         return held + self.dialogues.nbytes + sum(facet.nbytes for facet in self._facets.values())
 
     def id_of(self, number: int) -> bytes:
-        """Return the id behind a number."""
+        """Return the id of the record with a number."""
         return self._ids[number]
 
     def last_of_session(self, session: str) -> bytes | None:
-        """Return the newest record of a host's chat session."""
+        """Return the id of the newest record of a host's chat session; None if there is none."""
         return self._last_of_session.get(session)
 
     def beside(self, number: int) -> set[int]:
-        """Return the numbers of what recall may return and contradicts a record, or contradicts what does."""
+        """Return the numbers of the records that contradict a record, directly or through others, and may be recalled."""
         if number not in self._contradicted_by:
             return set()
         found: set[int] = set()
@@ -448,25 +470,25 @@ class RecordTable:
         return found & self.shown - {number}
 
     def places(self) -> list[str]:
-        """Return the groups in which records that recall may return were said."""
+        """Return the groups in the audiences of records, including records that are no longer recalled."""
         words = {word for value in self._facets["audience"].values for word in value.split()}
         return [word.removeprefix("group:") for word in words if word.startswith("group:")]
 
     def is_of_kind(self, record: bytes, kinds: Iterable[str]) -> bool:
-        """Whether a readable record is of one of these kinds."""
+        """Return whether a readable record is of one of these kinds."""
         return self._facets["kind"].has(self.numbers[record], kinds)
 
     def skip(self, record: bytes) -> None:
-        """Give a number to a record that cannot be read."""
+        """Assign a number to a record that cannot be read."""
         self._append(record, {})
 
     def add_dialogue(self, dialogue: Record) -> None:
-        """Give a number to a turn that was kept word for word; nothing but `dialogues` knows of it."""
+        """Assign a number to a turn that is stored verbatim; only `dialogues` refers to it."""
         self.dialogues.add(len(self._ids), dialogue.id, dialogue.source.session)
         self.skip(dialogue.id)
 
     def add(self, record: Record) -> int:
-        """Give a number to a record; recall may return it."""
+        """Assign a number to a record, which recall may return from now on, and return the number."""
         number = len(self._ids)
         self._append(record.id, dict(facets_of(record)), record.expires_at, record.occurred_at)
         self.numbers[record.id] = number
@@ -493,7 +515,7 @@ class RecordTable:
         self._occurred.append(_NEVER if occurred_at is None else occurred_at)
 
     def drop(self, record: bytes) -> int | None:
-        """Forget all about a record, or a dialogue, but its place; returns the number it had."""
+        """Remove a record or verbatim turn, and return the number that it had; the number is not used again."""
         if record in self.dialogues:
             return self.dialogues.drop(record)
         number = self.numbers.pop(record, None)
@@ -519,14 +541,22 @@ class RecordTable:
         suspect: bool = False,
         now: int,
     ) -> KeyMask | None:
-        """Return the numbers that pass the filters, or None when everything passes."""
+        """Return the numbers of the records that pass the filters; None if all do.
+
+        Args:
+            kinds: accepted kinds; empty for all.
+            audiences: accepted audiences; empty for all.
+            trusts: accepted levels of trust; empty for all.
+            suspect: whether suspect records pass.
+            now: the time in ms at which records must not have expired.
+        """
         tests = [
             self._facets[name].among(values)
             for name, values in (("kind", kinds), ("trust", trusts))
             if values
         ]
         if audiences:
-            # The value of this facet is every filter that a record passes.
+            # The value of this facet lists all audience filters that a record passes, separated by spaces.
             facet, wanted = self._facets["audience"], set(audiences)
             heard = [value for value in facet.values if not wanted.isdisjoint(value.split())]
             tests.append(facet.among(heard))
@@ -539,7 +569,7 @@ class RecordTable:
         return KeyMask(tests[0]) if tests else None
 
     def between(self, after: int | None, before: int | None) -> KeyMask:
-        """Return the numbers of records that occurred in ``[after, before)``, in ms; those without a time did not."""
+        """Return the numbers of the records that occurred in ``[after, before)``, in ms; records without a time do not match."""
         times = self._occurred.values
         inside = times != _NEVER
         if after is not None:
@@ -549,7 +579,7 @@ class RecordTable:
         return KeyMask(inside)
 
     def copy(self) -> RecordTable:
-        """Return a table of the same records, that goes its own way."""
+        """Return an independent copy."""
         copied = RecordTable()
         copied._ids, copied._occurred = self._ids.copy(), self._occurred.copy()
         copied.numbers, copied.shown, copied.unreadable = (
@@ -565,7 +595,7 @@ class RecordTable:
         return copied
 
     def parts(self, lacking: Iterable[bytes]) -> RosterParts:
-        """Return what `of_parts` takes, with the records that lack a vector."""
+        """Return the stored form, for `of_parts`; ``lacking`` are the ids of the records without a vector."""
         known = self.numbers.values()
         return RosterParts(
             ids=self._ids.copy(),
@@ -595,7 +625,11 @@ class RecordTable:
 
     @classmethod
     def of_parts(cls, parts: RosterParts) -> tuple[RecordTable, dict[bytes, None]]:
-        """Return a table and what lacks a vector; raises `ValueError` when the parts do not fit each other."""
+        """Return a table from its stored form, and the ids of the records without a vector.
+
+        Raises:
+            ValueError: the parts are inconsistent.
+        """
         table = cls()
         count = len(parts.ids)
         gone, hidden = _unpacked(parts.gone), _unpacked(parts.hidden)
@@ -640,12 +674,12 @@ def _unpacked(data: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory of an open namespace, or a turn that was kept word for word, as it was when it was looked up.
+    """A memory of an open namespace, or a turn that was stored verbatim.
 
     Attributes:
-        record: what was sealed; it never changes.
-        state: what the log says of it, which goes on with the log.
-        searchable: whether it could be found by meaning.
+        record: the decrypted record; it never changes.
+        state: its state in the log, which changes as the log advances.
+        searchable: whether it had a vector when it was looked up, and so could be found by meaning.
     """
 
     record: Record
@@ -659,16 +693,22 @@ class Memory:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is neither superseded nor forgotten; it may be over."""
+        """Return whether it is neither superseded nor forgotten; its validity may have ended."""
         return self.state.status is Status.LIVE
 
     @property
     def active_at(self) -> int:
-        """When it was last stored, said again, forgotten or restored, in ms."""
+        """The time at which it was last stored, said again, forgotten or restored, in ms."""
         return max(self.record.created_at, self.state.changed_at, self.state.reinforced_at)
 
     def ended_by(self, successor: Record | None) -> int | None:
-        """Return until when it holds, in ms: as stated, or until the one in its place does; None when it does."""
+        """Return the time at which its validity ends, in ms; None if it does not.
+
+        That is the stated end, or the start of the memory that superseded it if that is earlier.
+
+        Args:
+            successor: the record that superseded it, if there is one that can be read.
+        """
         stated = self.record.valid_to
         if self.state.status is not Status.SUPERSEDED:
             return stated
@@ -678,7 +718,7 @@ class Memory:
         return ended if stated is None else min(ended, stated)
 
     def passes(self, wanted: Selection) -> bool:
-        """Whether it passes every filter but that of ids."""
+        """Return whether it passes every filter of a selection except the ids."""
         record, source = self.record, self.record.source
         among = (
             (wanted.kinds, record.kind),
@@ -702,12 +742,12 @@ class Memory:
 
 
 def is_heard(record: Record, audiences: Collection[str]) -> bool:
-    """Return whether a record passes one of the filters."""
+    """Return whether a record passes one of the audience filters."""
     return any(audience in audiences for audience in record.audiences)
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:
-    """Return the ids that a selection names; none means all."""
+    """Return the ids that a selection names; empty means all memories."""
     return frozenset(map(ulid.parse, wanted.ids))
 
 

@@ -1,8 +1,9 @@
-"""A namespace's view as blocks of a stored index, sealed under the namespace's index key.
+"""Writing a namespace's view to a stored index, and reading it back.
 
-The view is a number of named sections: the table of records, the lexical index, the vectors, the null; cut into blocks of a size that
-is sealed and opened in about a millisecond, so that others get their turn. Records are blocks of their own, which stay
-sealed in memory when they are read back.
+The view is a sequence of sections: the table of records, the term index, the vectors, the baseline. `write_view` joins
+them and cuts them into blocks, which are sealed under the namespace's index key; a block takes about a millisecond to
+seal or open, so that the event loop is not blocked. The records themselves are in blocks of their own, which
+`read_view` leaves sealed in memory.
 """
 
 from __future__ import annotations
@@ -30,22 +31,26 @@ from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import SALT_SIZE
 
 _BLOCK_BYTES = 512 * 1024
-# Arrays of the vectors of memories and of passages, and of the words of both, without the shards of graphs.
+# The number of arrays of an index: keys and vectors of memories and of passages, and the terms of both. The shards of the
+# graphs come in addition.
 _LISTS = 20
-# Hashed in about a millisecond; more of it in a thread of its own.
+# The number of bytes that are hashed in about a millisecond; whenever this many are waiting, a thread hashes them.
 _HASH_BYTES = 1024 * 1024
-# As many records are rebuilt in about two milliseconds, for which no thread is asked.
+# The number of records that are rebuilt in about two milliseconds, which does not need a thread.
 _FEW = 2000
 Buffer = bytes | bytearray | memoryview
-# Pieces of blocks, in order.
+# A section, as slices of the blocks that contain it, in order.
 _Section = list[memoryview]
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
-    """The parts of a `MemoryIndex` that are no arrays.
+    """The parts of a `MemoryIndex` that are not arrays.
 
-    ``total`` and ``passages_total`` are `LexicalParts.total`, ``null`` is a `NullParts`, and ``graphs`` says how many sections
-    are shards of graphs, of memories and of passages.
+    Attributes:
+        total: `LexicalParts.total` of the memories.
+        passages_total: `LexicalParts.total` of the passages.
+        null: the fields of a `NullParts`.
+        graphs: how many sections are shards of the graphs of memories, and of passages.
     """
 
     total: float
@@ -55,7 +60,7 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Small(msgspec.Struct, frozen=True, array_like=True):
-    """The first section."""
+    """The first section of a stored view: everything that is not an array."""
 
     roster: RosterParts
     index: _Index
@@ -64,21 +69,21 @@ class _Small(msgspec.Struct, frozen=True, array_like=True):
 
 
 def blocks_of(records: int) -> int:
-    """Return how many blocks an index of so many records has, and more: of texts, of the view with passages, of the state."""
+    """Return an upper bound of the number of blocks in an index of ``records`` records: state, view and texts."""
     return 64 + records // BLOCK_RECORDS + records // 8
 
 
 async def write_view(
     view: PinnedView, builder: IndexBuilder, keys: NamespaceKeys, randomness: Randomness
 ) -> None:
-    """Append a view to an index; others get their turn.
+    """Append a view to an index, yielding to the event loop in between.
 
     Raises:
-        UnsealError: a record in memory does not open any more.
+        UnsealError: a record in memory can no longer be decrypted.
     """
     turns = Turns()
     index, past, journal = await view.index.parts(), await view.past.parts(), await view.journal.parts()
-    # In a thread, because these are steps of twenty milliseconds for a hundred thousand memories.
+    # In a thread, because this takes twenty milliseconds for a hundred thousand memories.
     small = await asyncio.to_thread(_small, view, index, past, journal)
     sections: list[Buffer] = [small, *_arrays_of(index), *_arrays_of(past)]
     del small, index, past
@@ -100,11 +105,11 @@ def _small(view: PinnedView, index: IndexParts, past: IndexParts, journal: Journ
 
 
 async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKeys) -> None:
-    """Restore a new view from an index of which the state has been read.
+    """Restore a new view from an index whose state has been read.
 
     Raises:
-        CorruptNamespace: it is damaged, or was made under another key.
-        StoreError: the store did not answer.
+        CorruptNamespace: it is damaged, or was sealed under another key.
+        StoreError: the store did not respond.
     """
     try:
         sections = await _sections(reader, keys)
@@ -115,13 +120,13 @@ async def read_view(reader: IndexReader, view: NamespaceView, keys: NamespaceKey
             records = await _records(reader, keys, small)
             rebuilt = rebuild()
         else:
-            # In a thread, because these are steps of a hundred milliseconds for a hundred thousand memories; and
-            # meanwhile the texts are read.
+            # In a thread, because this takes a hundred milliseconds for a hundred thousand memories. The texts are read
+            # meanwhile.
             rebuilding = asyncio.create_task(asyncio.to_thread(rebuild))
             try:
                 records = await _records(reader, keys, small)
             finally:
-                # Whatever became of the texts: what runs in a thread is not left alone, nor its error.
+                # Wait for the thread even if reading the texts failed, so that its own error is retrieved.
                 await asyncio.gather(rebuilding, return_exceptions=True)
             rebuilt = rebuilding.result()
     except (UnsealError, ValueError, msgspec.MsgspecError) as error:
@@ -153,7 +158,7 @@ def _about(parts: IndexParts) -> _Index:
 
 
 def _arrays_of(parts: IndexParts) -> tuple[Buffer, ...]:
-    # The last of the lexical parts is a number, and stands with what is small.
+    # The last of the lexical parts is a number, which is stored in the first section.
     vectors = (_vectors(parts.dense), _vectors(parts.passages))
     return (*vectors[0], *vectors[1], *parts.lexical[:-1], *parts.passage_words[:-1], parts.links)
 
@@ -196,7 +201,7 @@ def _joined(section: _Section) -> bytearray:
 
 
 async def _sections(reader: IndexReader, keys: NamespaceKeys) -> list[_Section]:
-    """Open the blocks of the view and return the sections, which are pieces of them: what is kept must be copied."""
+    """Decrypt the blocks of the view and return its sections, which are slices of the blocks; copy what is to be kept."""
     stream = _opened(reader, keys)
     first = memoryview(await anext(stream, b""))
     start = 4 + int.from_bytes(first[:4], "big")
@@ -245,7 +250,7 @@ async def _records(reader: IndexReader, keys: NamespaceKeys, small: _Small) -> R
 
 
 class _Hashing:
-    """SHA-256 of many blocks, in a thread while the next ones are read."""
+    """Computes the SHA-256 of many blocks, in a thread while the next ones are read."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -277,7 +282,7 @@ class _Hashing:
 
 
 def _cut(sections: list[Buffer]) -> Iterator[bytes]:
-    """Yield the sections one after the other, in blocks of one size; each is let go when it is through."""
+    """Yield the concatenated sections in blocks of one size; each section is released once it has been copied."""
     block = bytearray()
     sections.reverse()
     while sections:
