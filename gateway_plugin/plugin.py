@@ -88,7 +88,6 @@ class AsyncMemoryPlugin:
     manager.
 
     Example:
-
         async with AsyncMemoryPlugin(agent="assistant") as memory:
             injection = await memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
             reply = await answer(injection.text)
@@ -790,7 +789,6 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     has just written. The methods may be called from any thread. Close it with `close`, or use it as a context manager.
 
     Example:
-
         with MemoryPlugin(agent="assistant") as memory:
             injection = memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
             reply = answer(injection.text)
