@@ -175,7 +175,7 @@ class HostModelStatus:
     """The use of the host's model since this process started.
 
     Attributes:
-        calls_this_hour: number of calls in the current hour.
+        calls_this_hour: number of calls in the last 60 minutes.
         calls_per_hour: maximum number of calls per hour, from the settings.
         calls: total number of calls.
         tokens: total number of tokens of prompts and completions.
