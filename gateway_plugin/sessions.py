@@ -446,8 +446,8 @@ class Watchdog:
     def recalled(self, session: str = "") -> None:
         """Count a person's turn that recalled, whether it found memories or not.
 
-        When many sessions are active, the last turn of each may not have ended yet. Therefore the first turn of a session
-        is not counted until the session has another one.
+        When many sessions are active, the current turn of each may not have ended yet. Therefore the first turn of a
+        session after a delivery is not counted; the next ones of the same session are.
 
         Args:
             session: identifies the session; "" if there is none, and the turn is then counted immediately.
