@@ -175,7 +175,8 @@ def _written_beside(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Path
 
 
 def _sync_directory(directory: Path) -> None:
-    with contextlib.suppress(OSError):  # some file systems cannot sync a directory; the content itself is durable already
+    # Some file systems cannot sync a directory. The content of the file is durable already.
+    with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)

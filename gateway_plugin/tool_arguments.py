@@ -190,7 +190,7 @@ def parse_arguments(tool: str, arguments: object) -> _Arguments:
 
 
 def tool_schemas(names: Iterable[str] = TOOL_NAMES) -> list[dict[str, Any]]:
-    """Return the name, description and JSON schema of each tool, as hosts register them; raises `KeyError` for an unknown name."""
+    """Return the name, description and JSON schema of each tool, as hosts register them; raises `KeyError` if unknown."""
     found = []
     for name in names:
         shape = (_TOOLS | _MORE)[name]

@@ -51,7 +51,7 @@ class HostFiles(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTurn:
-    """What a host knows about a turn besides the session key. Every field is optional.
+    """The information that a host has about a turn besides the session key. Every field is optional.
 
     Attributes:
         host: the host's name, which is stored with captured memories.

@@ -1,1 +1,1 @@
-"""A bridge process for hosts that are not written in Python: JSON-RPC 2.0 over standard input and output, one message per line."""
+"""A bridge process for hosts that are not written in Python: JSON-RPC 2.0 over standard input and output, one message a line."""

@@ -333,7 +333,7 @@ class Refusal:
 def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
     """Return the exception for a response without the relayer's proof, of which only the status is used."""
     if 300 <= answer.status < 400:
-        # Following the redirect would send a signed request to an address that nobody configured.
+        # Following the redirect would send a signed request to an address that is not configured.
         return RelayerUntrusted(f"{origin} answers with a redirect; set the URL to the relayer itself")
     if answer.status >= 500 or answer.status in _PROXIES:
         return RelayerUnreachable(f"something answers in the relayer's place at {origin}: {answer.status}")
