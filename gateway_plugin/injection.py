@@ -1,13 +1,15 @@
-"""Forms that try to command the model instead of informing it: chat templates, forged frames, and a few known phrases.
+"""Detection of prompt injection: chat templates, forged frames, and a few known phrases that give orders to the model.
 
-Recalled text stands in a prompt, so a memory is a way in for whoever could write one. No list of phrases keeps that way shut: the same
-order can be given in other words, and in any language. What a memory may do rests on who said it and where
-(`gateway_plugin.people`), on the label and the frame around it, and on `relayer.wire.quoting.escape`, which takes the meaning from
-every form of markup. Here is the rest: forms that no honest text needs, and the phrases for which earlier memory plugins looked.
+Recalled text becomes part of a prompt, so anyone who can write a memory can try to inject instructions. A list of phrases
+cannot prevent that: the same order can be given in other words and in any language. The main defences are therefore
+elsewhere: who said a memory and where (`gateway_plugin.people`), the label and the frame around it, and
+`relayer.wire.quoting.escape`, which disarms all markup. This module adds the rest: forms that no honest text needs, and
+the phrases that earlier memory plugins looked for.
 
-The detector reads a normalised text (escapes decoded once, look-alike letters folded, invisible characters removed) and names *classes*.
-Forms that ordinary speech does not have block a text; weaker ones make it suspect: stored, but never injected on its own. Every
-pattern has bounded gaps: the work is linear in the text, of which the first 64 Ki characters are read.
+`scan` matches regular expressions against a normalised text (escapes decoded once, look-alike letters replaced, invisible
+characters removed) and returns a `Verdict` with the classes that it found. Forms that do not occur in ordinary speech
+block a text; weaker ones make it suspect: it is stored, but never injected on its own. Every pattern has bounded gaps, so
+the time is linear in the length of the text, of which the first 64 Ki characters are read.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from relayer.wire.fields import remove_invisible
 
 
 class InjectionClass(StrEnum):
-    """What a text tries."""
+    """A class of prompt injection."""
 
     OVERRIDE = "instruction_override"
     ROLE = "role_spoofing"
@@ -90,7 +92,7 @@ BLOCKING: Final[tuple[tuple[InjectionClass, str], ...]] = (
         r"\b(?:reveal|repeat|print|output) (?:all |verbatim )?(?:of )?your (?:[\w-]{1,30} ){0,2}(?:system prompt|hidden (?:prompt|instructions))\b",
     ),
 )
-"""Rules that block, as a class and a pattern over case-folded text."""
+"""The rules that block a text: pairs of a class and a regular expression for normalised, case-folded text."""
 
 SUSPICIOUS: Final[tuple[tuple[InjectionClass, str], ...]] = (
     (InjectionClass.OVERRIDE, r"(?m)(?:^|[.!?]\s)\W{0,4}forget (?:everything|all)\b"),
@@ -126,31 +128,31 @@ SUSPICIOUS: Final[tuple[tuple[InjectionClass, str], ...]] = (
     (InjectionClass.EXFILTRATION, r"\b(?:reveal|leak|expose|disclose) (?:the |its |your )?system prompt\b"),
     (InjectionClass.WRAPPER, r"\(untrusted(?: metadata|, for context)?\):"),
 )
-"""Rules that make a text suspect."""
+"""The rules that make a text suspect, in the form of `BLOCKING`."""
 
 MAX_SCANNED_CHARS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found: classes that block a text, and classes that only make it suspect."""
+    """The result of a scan: the classes that block a text, and those that only make it suspect."""
 
     blocking: frozenset[InjectionClass] = frozenset()
     suspicious: frozenset[InjectionClass] = frozenset()
 
     @property
     def blocked(self) -> bool:
-        """Whether the text must be neither stored nor injected."""
+        """Return whether the text must be neither stored nor injected."""
         return bool(self.blocking)
 
     @property
     def suspect(self) -> bool:
-        """Whether the text may be stored but not injected on its own."""
+        """Return whether the text may be stored but not injected on its own."""
         return bool(self.suspicious) and not self.blocking
 
     @property
     def classes(self) -> frozenset[InjectionClass]:
-        """Everything that was found."""
+        """Return all classes that were found."""
         return self.blocking | self.suspicious
 
 
@@ -169,14 +171,19 @@ _BLOCKING_RULES: Final = tuple((kind, re.compile(source)) for kind, source in BL
 _SUSPICIOUS_RULES: Final = tuple((kind, re.compile(source)) for kind, source in SUSPICIOUS)
 
 
-# Verdicts by a keyed digest: the same memories are recalled turn after turn, reading one takes 0.2 ms, and no text stays.
+# A cache of verdicts. The same memories are recalled turn after turn, and scanning one takes 0.2 ms. The cache's keys are
+# keyed digests, so that no text stays in memory.
 _MOST_KNOWN: Final = 4096
 _KEY: Final = secrets.token_bytes(32)
 _known: Final[dict[bytes, Verdict]] = {}
 
 
 def scan(text: str) -> Verdict:
-    """Name what a text tries, over its plain, its folded and its decoded forms."""
+    """Scan the first 64 Ki characters of a text for prompt injection.
+
+    The rules are applied to the text, to its normalised form, and to what is encoded in it as base64, hexadecimal or
+    invisible characters.
+    """
     text = text[:MAX_SCANNED_CHARS]
     place = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=_KEY, digest_size=16).digest()
     verdict = _known.get(place)
@@ -192,7 +199,7 @@ def _read(text: str) -> Verdict:
     blocking, suspicious = _match(text)
     hidden = "".join(chr(ord(char) - 0xE0000) for run in _TAG_CHARS.findall(text) for char in run)
     if hidden:
-        # Letters that nobody sees have no honest use outside flags.
+        # Invisible tag characters have no honest use outside of flag emoji.
         blocking.add(InjectionClass.ENCODED)
     if any(any(_match(payload)) for payload in _payloads(text)):
         blocking.add(InjectionClass.ENCODED)
@@ -200,11 +207,11 @@ def _read(text: str) -> Verdict:
 
 
 def normalise(text: str) -> str:
-    """Return the form that patterns read.
+    """Return the normalised form of a text that the patterns are matched against.
 
-    HTML entities and percent escapes are decoded once, compatibility forms unified (NFKC), invisible characters and
-    accents removed, Cyrillic and Greek look-alikes folded to Latin, letters written apart joined, case folded, spaces
-    unified. Line breaks stay.
+    HTML entities and percent escapes are decoded once, compatibility forms are unified (NFKC), invisible characters and
+    accents are removed, Cyrillic and Greek look-alikes are replaced by Latin letters, letters separated by single spaces
+    or punctuation are joined, case is folded, and white space is reduced to single spaces. Line breaks stay.
     """
     return _folded(_plain(text))
 
@@ -230,9 +237,10 @@ def _joined(text: str) -> str:
 
 def _match(text: str) -> tuple[set[InjectionClass], set[InjectionClass]]:
     plain = _plain(text)
-    # Joined before spaces are unified: of letters written apart, two spaces are the end of a word.
+    # Join separated letters before white space is reduced: between such letters, two spaces are the end of a word.
     folded = _folded(_plain(_joined(remove_invisible(text))))
-    # Some rules look at the start of a line, others must not be escaped by breaking one.
+    # Some rules match at the start of a line, so line breaks are needed. Others must not be evaded by a line break inside
+    # of a phrase, so a form without line breaks is matched as well.
     forms = {plain, folded, _SPACE.sub(" ", folded.replace("\n", " "))}
     blocking = {kind for kind, rule in _BLOCKING_RULES if any(rule.search(form) for form in forms)}
     suspicious = {kind for kind, rule in _SUSPICIOUS_RULES if any(rule.search(form) for form in forms)}
@@ -242,7 +250,7 @@ def _match(text: str) -> tuple[set[InjectionClass], set[InjectionClass]]:
 
 
 def _payloads(text: str) -> list[str]:
-    """Decode what looks like base64 or hexadecimal and turns out to be readable text."""
+    """Return the readable texts that are encoded in a text as base64 or hexadecimal, at most 16 of each."""
     found = [bytes.fromhex(run).decode("utf-8", "replace") for run in _HEX.findall(text)[:_MAX_PAYLOADS]]
     for match in _BASE64.findall(text)[:_MAX_PAYLOADS]:
         body = match.rstrip("=").translate(str.maketrans("-_", "+/"))

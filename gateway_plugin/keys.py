@@ -1,11 +1,12 @@
-"""Where the gateway's secret comes from.
+"""Loading, creating and recovering the gateway's secret.
 
-First found wins: what the host's configuration gave, ``MEMRELAY_AGENT_SECRET`` with ``MEMRELAY_AGENT_CERTIFICATE``
-(a host that holds one agent only), ``MEMRELAY_SECRET``, the file that ``MEMRELAY_SECRET_FILE`` names, and last
-``secret`` in the plugin's directory, which is made when it is missing and never overwritten.
+`load_keys` takes the secret from the first of these sources that has one: the host's configuration;
+``MEMRELAY_AGENT_SECRET`` with ``MEMRELAY_AGENT_CERTIFICATE``, for a host that holds the keys of one agent only;
+``MEMRELAY_SECRET``; the file named by ``MEMRELAY_SECRET_FILE``; and the file ``secret`` in the plugin's directory, which
+is created if it is missing and never overwritten. `recover_secret` puts a secret from its recovery sheet into place.
 
-What was read from the environment is taken out of it, so that a command run by an agent does not inherit it. (The
-kernel still shows a process's first environment to the same user; a sandbox is the host's business.)
+Secrets are removed from the environment when they are read, so that commands run by an agent do not inherit them. (The
+kernel still shows the initial environment of a process to the same user; isolating agents from that is up to the host.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SECRET_VARIABLES: Final = ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET")
 _CERTIFICATE_VARIABLE: Final = "MEMRELAY_AGENT_CERTIFICATE"
 _FILE_VARIABLE: Final = "MEMRELAY_SECRET_FILE"
 
-# A second plugin of the same process must find what the first one took out of the environment.
+# Secrets that were removed from the environment: a second plugin in the same process must find them, too.
 _taken: dict[str, str] = {}
 _taking = threading.Lock()
 
@@ -35,16 +36,16 @@ _taking = threading.Lock()
 def load_keys(
     environ: MutableMapping[str, str], *, given: str | None = None, notify: Callable[[str], None]
 ) -> KeyHolder:
-    """Find the secret, or make one.
+    """Load the gateway's secret, or create one, and return the keys that belong to it.
 
     Args:
         environ: the process's environment; secrets are removed from it.
-        given: the secret from the host's configuration, with ``${NAME}`` already replaced.
-        notify: is told, in one sentence for people, when a secret was made.
+        given: the secret from the host's configuration, with ``${NAME}`` already replaced; None if it has none.
+        notify: called with messages for a person when a secret was created.
 
     Raises:
-        IdentityError: the secret is malformed, unreadable, or readable by others, or a variable that should hold it is
-            empty; never shows a value.
+        IdentityError: the secret is malformed, unreadable, or readable by other users, or a variable that should hold it
+            is empty. The error never shows a value.
     """
     if given is None:
         _refuse_empty(environ)
@@ -62,20 +63,20 @@ def load_keys(
 
 
 def _refuse_empty(environ: MutableMapping[str, str]) -> None:
-    """Raise `IdentityError` for a variable without a value: the secret of a file is not the one that was meant."""
+    """Raise `IdentityError` if one of the variables is empty: a secret from another source is not the intended one."""
     for name in (*SECRET_VARIABLES, _CERTIFICATE_VARIABLE, _FILE_VARIABLE):
         if name in environ and not environ[name].strip():
             raise IdentityError(f"{name} is empty: give it a value, or remove the variable")
 
 
 def secret_path(environ: MutableMapping[str, str]) -> Path:
-    """Return the file that holds the secret when the environment does not."""
+    """Return the path of the file that holds the secret if the environment does not."""
     named = environ.get(_FILE_VARIABLE, "")
     return Path(named).expanduser() if named else config_directory(environ) / "secret"
 
 
 def taken_variable() -> str:
-    """Return the variable whose secret `load_keys` uses in this process; "" where it uses none."""
+    """Return the name of the variable from which `load_keys` took the secret of this process; "" if it took none."""
     with _taking:
         return next((name for name in SECRET_VARIABLES if name in _taken), "")
 
@@ -120,14 +121,15 @@ def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None])
                 else "memrelay: if this gateway had memories before, on another machine or disk, the new secret does not open "
                 "them. To go on with those, bring their secret's sheet: memrelay-gateway keys recover --replace"
             )
-        # Read back, not used as made: another process may have been first.
+        # Read the file instead of using the new secret: another process may have created the file first.
         return _parse(path)
 
 
 def _known_before(environ: MutableMapping[str, str]) -> str:
-    """Say what shows that this machine had another secret; "" where nothing does."""
+    """Return a sentence with the evidence that this machine had another secret before; "" if there is none."""
     with contextlib.suppress(IdentityError, OSError):
-        # Their names come from the keys that seal them.
+        # The name of an outbox is derived from the keys that seal it, so an outbox without a secret file is from another
+        # secret.
         for path in sorted(state_directory(environ).glob("outbox-*.db")):
             return f"this machine had another secret before ({path} is left of it)."
     return ""
@@ -144,19 +146,20 @@ def _parse(path: Path) -> bytes:
 def recover_secret(
     environ: MutableMapping[str, str], secret: bytes, *, replace: bool
 ) -> tuple[Path, Path | None]:
-    """Put a secret where `load_keys` finds it; one that is there is never lost.
+    """Write a secret to the file from which `load_keys` reads it. An existing secret is never lost.
 
     Args:
-        environ: the environment.
+        environ: the environment variables.
         secret: 32 bytes.
-        replace: another secret may stand there; it is kept beside, under the name of its account.
+        replace: whether to replace another secret in that file. The old file is renamed: the first characters of its
+            account's id are appended to its name.
 
     Returns:
-        The file, and where the one that stood there is now, if there was one.
+        The path of the file, and the new path of the file that it replaced; None if there was no other secret.
 
     Raises:
-        IdentityError: another secret is there, or wins over the file; a variable that names it is empty; or it cannot
-            be written.
+        IdentityError: another secret is in the file, or a variable takes precedence over the file, or a variable is
+            empty, or the file cannot be written.
     """
     _refuse_empty(environ)
     wins = next((name for name in SECRET_VARIABLES if name in _taken or environ.get(name)), None)

@@ -1,11 +1,12 @@
-"""The relayer that comes with a gateway: started where none is named, shared by this user's gateways, ended after the last.
+"""The local relayer: started if the settings name no relayer, and shared by all gateways of this user.
 
-Two processes stand behind it. The relayer serves a data directory below the plugin's state directory, on loopback. A keeper,
-``python -m gateway_plugin.local_relayer FOLDER``, starts it, starts it again when it dies, and ends it a minute after nobody needs it any more:
-whoever does holds a shared lock on a file, which the system lets go of however a process ends.
+Two processes are involved. The relayer serves a data directory below the plugin's state directory, on loopback. A keeper,
+``python -m gateway_plugin.local_relayer FOLDER``, starts the relayer, restarts it when it dies, and ends it a minute after
+the last gateway has released it. Each gateway that uses the relayer holds a shared lock on a file (`LocalRelayer`); the
+operating system releases the lock however the process ends.
 
-A relayer that a person runs goes first: one that this user's gateway used at the usual address before, or that answers there
-now, is never stood beside.
+A relayer that a person runs takes precedence: if this user's gateway used one at the default address before, or one
+answers there now, no local relayer is started.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from relayer.wire.retries import doubled
 
 START_SECONDS: Final = 45.0
 IDLE_SECONDS: Final = 60.0
-"""How long a relayer stays that nobody needs: a gateway that is restarted finds it."""
+"""Seconds for which an unused relayer keeps running, so that a gateway that restarts finds it."""
 
 _HOST: Final = "127.0.0.1"
 _USUAL_PORT: Final = int(DEFAULT_URL.rpartition(":")[2])
@@ -53,11 +54,11 @@ _MOST_LOG_BYTES: Final = 1024 * 1024
 
 
 class LocalRelayerFailed(GatewayError):
-    """Raised when no relayer could be started here; the text says what to do."""
+    """Raised when no local relayer could be started; the message says what to do."""
 
 
 def folder_of(environ: Mapping[str, str]) -> Path:
-    """Return where the relayer of this machine keeps everything.
+    """Return the directory in which the local relayer stores its data, log and state.
 
     Raises:
         IdentityError: the user has no home directory.
@@ -66,14 +67,14 @@ def folder_of(environ: Mapping[str, str]) -> Path:
 
 
 def recorded_url(environ: Mapping[str, str]) -> str | None:
-    """Return where the relayer of this machine answered last; None if none was ever started."""
+    """Return the last URL of the local relayer; None if none was ever started."""
     with contextlib.suppress(GatewayError):
         return recorded_at(folder_of(environ))
     return None
 
 
 def trouble_of(environ: Mapping[str, str]) -> str:
-    """Return a sentence about a relayer of this machine that keeps ending; "" while all is well."""
+    """Return a message if the local relayer keeps failing; "" if it does not."""
     with contextlib.suppress(GatewayError, OSError, ValueError, KeyError, TypeError):
         failures = int(json.loads((folder_of(environ) / _TROUBLE).read_text("utf-8"))["failures"])
         return f"the relayer of this machine failed {_times(failures)} in a row, and is started again"
@@ -81,7 +82,7 @@ def trouble_of(environ: Mapping[str, str]) -> str:
 
 
 def trouble_for(settings: PluginSettings, environ: Mapping[str, str]) -> str:
-    """Return `trouble_of` the relayer of this machine where a gateway with these settings uses it; "" elsewhere."""
+    """Return `trouble_of` the local relayer if a gateway with these settings uses it; "" otherwise."""
     uses = is_wanted(settings) or (not settings.disabled and settings.url == recorded_url(environ))
     return trouble_of(environ) if uses else ""
 
@@ -91,17 +92,18 @@ def _times(count: int) -> str:
 
 
 def is_wanted(settings: PluginSettings) -> bool:
-    """Tell whether a gateway with these settings brings its relayer with it."""
+    """Return whether a gateway with these settings starts a local relayer."""
     named = "url" in settings.model_fields_set
     return settings.relayer.autostart and not named and not settings.disabled and os.name == "posix"
 
 
 class LocalRelayer:
-    """One process's claim on it; `release` ends the claim.
+    """This process's claim on the local relayer, which keeps running while any process holds a claim.
 
     Args:
-        environ: whose home it is; variables for a relayer are not taken from it.
-        idle_seconds: how long a relayer that this starts stays when nobody needs it.
+        environ: the environment variables that determine the state directory. Variables that configure a relayer are not
+            passed on to it.
+        idle_seconds: seconds for which a relayer that this object starts keeps running unused.
     """
 
     def __init__(self, environ: Mapping[str, str], *, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -110,10 +112,13 @@ class LocalRelayer:
         self._claim: int | None = None
 
     async def ensure(self, seconds: float = START_SECONDS) -> str:
-        """Return the URL of a relayer that answers, started if need be.
+        """Claim the relayer, start it if necessary, and return its URL when it answers.
+
+        Args:
+            seconds: how long to wait for a relayer that is started.
 
         Raises:
-            LocalRelayerFailed: there is none.
+            LocalRelayerFailed: no relayer could be started, or it did not answer in time.
             IdentityError: the user has no home directory.
         """
         folder = folder_of(self._environ)
@@ -141,7 +146,7 @@ class LocalRelayer:
         )
 
     def release(self) -> None:
-        """Give it back; a relayer that nobody holds ends by itself."""
+        """Release the claim. A relayer without claims is ended by its keeper."""
         claim, self._claim = self._claim, None
         if claim is not None:
             os.close(claim)
@@ -152,12 +157,12 @@ class LocalRelayer:
         import fcntl  # noqa: PLC0415 - exists on POSIX only
 
         claim = open_lock(folder / "users")
-        # Held alone for the moment in which a keeper ends its relayer: then a new one is started.
+        # A keeper that ends its relayer holds this lock exclusively. Waiting for it makes sure that a new one is started.
         fcntl.flock(claim, fcntl.LOCK_SH)
         self._claim = claim
 
     async def _is_anothers(self) -> bool:
-        """Whether the usual address is that of a relayer which a person of this user runs, now or at other times."""
+        """Return whether the default address belongs to a relayer that this user runs, now or at other times."""
         with contextlib.suppress(GatewayError):
             if TrustStore(config_directory(self._environ) / "trust.json").pinned(DEFAULT_URL) is not None:
                 return True
@@ -184,7 +189,7 @@ async def _healthy(url: str) -> bool:
 
 
 def _listens_for_us(port: int) -> bool:
-    """Tell whether a program of this user listens on a port of loopback: another user's would read our memories."""
+    """Return whether a program of this user listens on a loopback port. Another user's program must not get our memories."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
             fields = line.split()
@@ -195,7 +200,7 @@ def _listens_for_us(port: int) -> bool:
 
 def _start_keeper(folder: Path, environ: Mapping[str, str], idle_seconds: float) -> None:
     with _log(folder) as log:
-        # Returns at once: the keeper is nobody's child, so that it outlives whoever started it, and leaves no zombie.
+        # This returns immediately: the keeper forks, so that it outlives the gateway that started it and leaves no zombie.
         subprocess.run(  # noqa: S603 - this interpreter and a module of ours
             [sys.executable, "-m", "gateway_plugin.local_relayer", str(folder), str(idle_seconds)],
             check=False,
@@ -205,7 +210,10 @@ def _start_keeper(folder: Path, environ: Mapping[str, str], idle_seconds: float)
 
 @contextlib.contextmanager
 def _log(folder: Path) -> Iterator[BinaryIO]:
-    """Open the log of keeper and relayer, which tells of starts and troubles and of no memory; a long one begins anew."""
+    """Open the log of keeper and relayer, which contains starts and failures but no memories.
+
+    The log is emptied first if it is longer than 1 MiB.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(folder / "relayer.log", flags, 0o600)
     if os.fstat(descriptor).st_size > _MOST_LOG_BYTES:
@@ -215,13 +223,18 @@ def _log(folder: Path) -> Iterator[BinaryIO]:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the gateway's secret and without settings that were meant for another relayer."""
+    """Return the environment without the gateway's secret and without settings meant for another relayer."""
     clean = {name: value for name, value in environ.items() if not name.startswith(("MEMRELAY_", "AWS_"))}
     return clean | {"MEMRELAY_CONFIG": os.devnull}
 
 
 class _Keeper:
-    """Runs the relayer for as long as a gateway holds `users`: one that dies is started again, after longer and longer pauses."""
+    """Runs the relayer while any gateway holds the lock `users`, and restarts it after increasing pauses when it dies.
+
+    Args:
+        folder: the relayer's directory, see `folder_of`.
+        idle_seconds: seconds for which an unused relayer keeps running.
+    """
 
     def __init__(self, folder: Path, idle_seconds: float) -> None:
         self._folder = folder
@@ -231,7 +244,7 @@ class _Keeper:
         self._idle_since: float | None = None
 
     def run(self) -> int:
-        """Serve until no gateway needs the relayer any more; returns an exit code."""
+        """Run until no gateway uses the relayer any more, and return an exit code."""
         signal.signal(signal.SIGTERM, self._end)
         failures = 0
         while True:
@@ -262,7 +275,10 @@ class _Keeper:
                 (self._folder / _TROUBLE).unlink(missing_ok=True)
 
     def _is_idle(self) -> bool:
-        """Return whether no gateway has held `users` for so long; the lock is then kept, so that a new one waits."""
+        """Return whether no gateway has held the lock `users` for `idle_seconds`.
+
+        If so, the lock stays taken: a gateway that comes now waits until the relayer has ended.
+        """
         if not try_lock(self._users):
             self._idle_since = None
             return False
@@ -276,7 +292,7 @@ class _Keeper:
         self._told_to_end = True
 
     def _serve_once(self) -> bool:
-        """Run a relayer until it is not needed (True) or ended by itself (False)."""
+        """Run a relayer. Return True when it is not needed any more, and False if it ended by itself."""
         with _log(self._folder) as log:
             child = subprocess.Popen(  # noqa: S603 - this interpreter and a module of ours
                 [
@@ -303,7 +319,7 @@ class _Keeper:
         return True
 
     def _port(self) -> int:
-        """Return the port of the last time, the usual one at first, any free one where that is taken."""
+        """Return the last port, at first the default one; 0, which means any free port, if that port is taken."""
         told = recorded_at(self._folder)
         wanted = int(told.rpartition(":")[2]) if told else _USUAL_PORT
         with socket.socket() as probe:
@@ -315,7 +331,7 @@ class _Keeper:
         return wanted
 
     def _note_address(self, process: int) -> bool:
-        """Record the relayer's address; returns whether it is that of the process, which then answers."""
+        """Store the relayer's address. Return whether it was written by the process, which then answers requests."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             told = json.loads((self._folder / "ready.json").read_text("utf-8"))
             url = str(told["url"])
@@ -326,7 +342,7 @@ class _Keeper:
 
 
 def recorded_at(folder: Path) -> str | None:
-    """Return the address that a folder's relayer had last."""
+    """Return the last URL of the relayer that uses a directory; None if it had none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads((folder / "address.json").read_text("utf-8"))["url"])
     return None
@@ -339,7 +355,7 @@ def _unlock(descriptor: int) -> None:
 
 
 def main() -> int:
-    """Keep the relayer of a folder, in the background; nothing where another keeper does."""
+    """Run the keeper of a directory in the background. Does nothing if the directory has a keeper already."""
     if os.fork():
         return 0
     folder, idle_seconds = Path(sys.argv[1]), float(sys.argv[2])

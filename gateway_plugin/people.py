@@ -1,7 +1,8 @@
-"""People and places of a turn: who speaks, where, and whose memories may be told there.
+"""People and places of a turn: who speaks, where, and which memories may be disclosed there.
 
-A person and a place are ids of the host's platform, such as ``telegram:777`` and ``telegram:-100123``. Names that people choose for
-themselves are shown, and decide nothing.
+People and places are ids of the host's platform, such as ``telegram:777`` and ``telegram:-100123``. `Hearing` says which
+memories the readers of a turn may see: it is sent to the relayer as audience filters, and applied again to what the
+relayer returns. Display names, which people choose themselves, are shown but never decide about access.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ _GROUP: Final = "group"
 
 
 def platform_id(platform: str, name: str) -> str:
-    """Return the id of a person or a chat as memories have it: folded, and without white space or commas."""
+    """Return the id of a person or a chat as it is stored with memories: normalized, without white space or commas.
+
+    Example:
+        >>> platform_id("Telegram", "777")
+        'telegram:777'
+    """
     folded = unicodedata.normalize("NFKC", name).strip().casefold()
     known = f"{quote(platform.strip().casefold())}:{quote(folded, safe=':@+!#$*~')}"
     return known if len(known) <= _MAX_ID else f"hashed:{hashlib.sha256(known.encode()).hexdigest()}"
@@ -34,13 +40,15 @@ def platform_id(platform: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Whose memories a turn may be told.
+    """The memories that may be disclosed in a turn, depending on who reads its answer.
 
     Attributes:
-        audiences: filters of `relayer.wire.fields.AudienceFilter`: what is told anyway.
-        named: those of which a memory is told only if the question names its speaker or its place.
-        own: ids of the person whose words are the user's.
-        private: the agent's owner alone reads the answer.
+        audiences: audience filters, see `relayer.wire.fields.AudienceFilter`. A memory that passes one of them may be
+            disclosed.
+        named: further audience filters. A memory that passes one of them may be disclosed only if the query names its
+            speaker or its place.
+        own: the ids of the person whose words count as the user's own.
+        private: whether the agent's owner is the only reader.
     """
 
     audiences: tuple[str, ...]
@@ -50,26 +58,40 @@ class Hearing:
 
     @classmethod
     def of_group(cls, place: str, owners: Collection[str], *, doubtful: bool = False) -> Hearing:
-        """Return what a group hears: what the agent knows, and what was said in this group.
+        """Return what may be disclosed in a group: what the agent knows, and what was said in this group.
 
         Args:
-            place: the group.
-            owners: the ids of the owner.
-            doubtful: it may be a direct chat: what is said there is kept as one's, and heard nowhere else.
+            place: the id of the group.
+            owners: the ids of the agent's owner.
+            doubtful: whether the chat may be a direct chat. What is said there is then stored as said in a direct chat,
+                and disclosed in this chat only.
         """
         itself = (f"direct:{place}",) if doubtful else ()
         return cls(("agent", f"{_GROUP}:", f"{_GROUP}:{place}", *itself), own=frozenset(owners))
 
     @classmethod
     def of_peer(cls, place: str, person: str) -> Hearing:
-        """Return what one of several people hears in a direct chat: what they said there, and in groups."""
+        """Return what may be disclosed to a person other than the owner in a direct chat: what they said there and in groups.
+
+        Args:
+            place: the id of the direct chat.
+            person: the id of the person; "" if it is not known.
+        """
         said = {place, person} - {""}
         audiences = ("agent", f"direct:{place}", *(f"{_GROUP}@{one}" for one in sorted(said)))
         return cls(audiences, own=frozenset(said))
 
     @classmethod
     def of_owner(cls, owners: Collection[str], person: str) -> Hearing:
-        """Return what the owner hears: all but what others said, whose words in groups are told where they are asked about."""
+        """Return what may be disclosed to the agent's owner in a direct chat.
+
+        That is everything except what other people said. What others said in groups is disclosed if the query names its
+        speaker or its place.
+
+        Args:
+            owners: the ids of the owner.
+            person: the id of the person who writes; "" if it is not known.
+        """
         own = {*owners, person} - {""}
         places = (f"direct:{one}" for one in ("", *sorted(own)))
         said = (f"{_GROUP}@{one}" for one in ("", *sorted(own)))
@@ -77,22 +99,30 @@ class Hearing:
 
     @property
     def lasting(self) -> tuple[str, ...]:
-        """Return the audiences of what a prompt shows unasked: only words whose speaker is known."""
+        """Return the filters for memories that are shown without a query.
+
+        The owner's leave out words from groups that name neither a sender nor a speaker.
+        """
         return tuple(one for one in self.audiences if not self.private or one != f"{_GROUP}@")
 
     @property
     def standing(self) -> tuple[str, ...]:
-        """Return the audiences of what stands in every prompt: no group's."""
+        """Return the filters for the standing block, which is in every prompt: no memories of groups."""
         return tuple(one for one in self.audiences if not one.startswith(_GROUP))
 
     def allows(self, memory: Memory, query: str | None = None) -> bool:
-        """Return whether a memory may be told in answer to a question; without one, it was asked for by its id or in a list."""
+        """Return whether a memory may be disclosed.
+
+        Args:
+            memory: the memory.
+            query: what the user asked; None if the memory was requested by its id or in a list.
+        """
         filters = filters_of(memory)
         asked_for = _meet(filters, self.named) and (query is None or is_named(memory, query))
         return asked_for or _meet(filters, self.audiences)
 
     def is_own(self, memory: Memory) -> bool:
-        """Return whether a memory is the user's own, or nobody else's: not what another person said in a group."""
+        """Return whether a memory counts as the user's own: it is not from a group, or the user said it there."""
         return memory.audience != _GROUP or memory.source.sender in self.own
 
 
@@ -112,24 +142,24 @@ def passes(memory: Memory | ProfileLine, audiences: Collection[str]) -> bool:
 
 
 def is_named(memory: Memory, query: str) -> bool:
-    """Return whether a question names who said a memory, or where: by a word of the name, or of the place's id."""
+    """Return whether a query names the speaker or the place of a memory, by a word of the name or of the place's id."""
     asked = unicodedata.normalize("NFKC", query).casefold()
     words = set(_WORD.findall(asked))
     speaker = unicodedata.normalize("NFKC", memory.source.speaker).casefold().strip()
     names = {word for word in _WORD.findall(speaker) if len(word) >= _SHORTEST_NAME}
     parts = {word for word in _WORD.findall(memory.source.place.casefold()) if len(word) >= _SHORTEST_PART}
-    # Not every script puts spaces between words.
+    # Some scripts put no spaces between words, so the name is looked for as a substring, too.
     written_on = bool(speaker) and not speaker.isascii() and speaker in asked
     return not words.isdisjoint(names | parts) or written_on
 
 
 def voice(memory: Memory, hearing: Hearing, *, noted: bool) -> str:
-    """Return who says a memory, and where; "" for what no person and no assistant said.
+    """Return a label that says who said a memory and where; "" if neither a person nor an assistant said it.
 
     Args:
-        memory: what is told.
-        hearing: whose words are the user's here.
-        noted: a language model wrote it down.
+        memory: the memory.
+        hearing: decides whose words are the user's own.
+        noted: whether a language model wrote the memory.
     """
     own, source = hearing.is_own(memory), memory.source
     where = (

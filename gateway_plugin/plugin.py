@@ -1,8 +1,10 @@
-"""The plugin as code uses it: `before_turn` recalls, `after_turn` captures, and neither ever breaks a turn.
+"""The plugin's Python interface: recall memories before a turn of an agent, and capture the turn afterwards.
 
-What is wrong with the settings or the secret is raised when the plugin is made. After that everything that can go wrong
-becomes a status; only a mistake in the call itself (a prompt that is no string) is raised. `MemoryPlugin` is the same
-implementation for code that is not asynchronous, on an event loop of its own thread.
+`AsyncMemoryPlugin` puts the parts of the plugin together: recall, capture, the outbox that delivers captured turns in the
+background, the memory tools and consolidation. Wrong settings or a wrong secret are raised by its constructor. After
+that, `before_turn` and `after_turn` never raise: they report every failure as a status, so that a failing memory does
+not end a turn. `MemoryPlugin` has the same interface for synchronous code; it runs an `AsyncMemoryPlugin` on an event
+loop in a thread of its own.
 """
 
 from __future__ import annotations
@@ -67,34 +69,48 @@ from gateway_plugin.turn import HostTurn, Purpose
 from relayer.wire.sealing import derive
 
 CLOSING_SECONDS: Final = 5.0
-# Facts that a model extracts come some time after their turn.
+# A language model extracts facts some time after their turn was delivered, so daily notes are also updated when this
+# many seconds have passed without a delivery.
 _NOTES_SECONDS: Final = 20.0
 NO_HOST: Final = HostTurn()
-# Stands for a message where the gates are asked about a session and not about one.
+# Gates decide about a turn with a message. `AsyncMemoryPlugin.warm` asks them before there is one and passes this text.
 _BEGINNING: Final = "The session begins."
 Messages = Iterable[Mapping[str, Any]]
 Prompt = str | Sequence[Mapping[str, Any]]
 
 
 class AsyncMemoryPlugin:
-    """Memory for one gateway process; belongs to the event loop that uses it first.
+    """Long-term memory for the agents of one process, for asynchronous code.
+
+    Call `before_turn` before each turn of an agent and put the returned text into its prompt; call `after_turn` when the
+    turn has ended. Captured turns are stored in an outbox first and delivered to the relayer in the background. An
+    instance belongs to the event loop that uses it first. Close it with `aclose`, or use it as an asynchronous context
+    manager.
+
+    Example:
+        async with AsyncMemoryPlugin(agent="assistant") as memory:
+            injection = await memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
+            reply = await answer(injection.text)
+            messages = [{"role": "user", "content": "..."}, {"role": "assistant", "content": reply}]
+            await memory.after_turn(messages, session_key="chat-1")
 
     Args:
-        url: the relayer; None takes the settings', by default ``http://127.0.0.1:8787``.
-        agent: who speaks when a session key names nobody; None takes the settings'.
-        settings: settings, or the host's configuration object for this plugin; None reads the environment.
-        secret: the gateway's secret, 64 hex digits or base64; None finds or makes one, see `gateway_plugin.keys`.
-        holder: the keys to use, found already; nothing is looked for then.
-        outbox: where captured turns wait; None keeps them sealed in a file that outlives the process, unless
-            ``capture.durable`` is false.
-        environ: the environment; secrets are taken out of it.
-        clock: the time.
-        http: an HTTP session to use instead of an own one; the caller closes it.
-        model: the host's own language model, for what the relayer has none for; ``hostModel`` bounds its use.
+        url: the URL of the relayer; None takes it from the settings. The default is ``http://127.0.0.1:8787``.
+        agent: the agent of sessions whose key names no agent; None takes it from the settings.
+        settings: the settings, or the host's configuration object for this plugin; None reads the environment.
+        secret: the gateway's secret, 64 hexadecimal digits or base64. None looks for it and creates one if there is none,
+            see `gateway_plugin.keys`.
+        holder: the keys, if the caller has loaded them; no secret is looked for then.
+        outbox: stores captured turns until they are delivered. None stores them sealed in a file that outlives the
+            process, or in memory if ``capture.durable`` is false.
+        environ: the environment variables; secrets are removed from it.
+        clock: the source of the current time.
+        http: the HTTP session to use; the caller closes it. None creates a session.
+        model: the host's language model, used where the relayer has no model; the settings under ``hostModel`` limit it.
 
     Raises:
         SettingsError: a setting is wrong.
-        IdentityError: the secret is malformed, unreadable, or readable by others.
+        IdentityError: the secret is malformed, unreadable, or readable by other users.
     """
 
     def __init__(
@@ -115,7 +131,7 @@ class AsyncMemoryPlugin:
         self._environ = environ
         self.settings = settings_from(settings, environ, url=url)
         self._seconds = self.settings.deadline_ms / 1000
-        # While memory is switched off, no secret is made either.
+        # While memory is switched off, no secret is created either.
         if self.settings.disabled:
             holder = None
         elif holder is None:
@@ -123,10 +139,11 @@ class AsyncMemoryPlugin:
         self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
         self._indexes = Indexes(environ)
-        # By namespace, how many turns were delivered, and when, the last time that daily notes were written.
+        # By namespace, the number of delivered turns and the time in seconds when its daily notes were last written.
         self._noted: dict[str, tuple[int, float]] = {}
         self._client = connect(self.settings, environ, clock=self._clock, http=http)
-        # Of its own for files: a relayer that is away while nobody speaks must not be thought away when somebody does.
+        # Files are read with a client of their own: failures while files are indexed in the background must not open the
+        # circuit breaker for turns, nor be reported as an outage.
         self._files = connect(self.settings, environ, clock=self._clock, http=http)
         self._outages = Outages(self._client.endpoint.origin, notify)
         self._client.watch_ends(self._outages.heard)
@@ -206,7 +223,11 @@ class AsyncMemoryPlugin:
         )
 
     async def start(self) -> None:
-        """Deliver what an earlier process left behind; the first turn does so too. Nothing is asked of a relayer else."""
+        """Start the background delivery of captured turns, and consolidation if it is enabled.
+
+        Turns that an earlier process did not deliver are delivered now. Calling this is optional: the first turn starts
+        the delivery, too. No other request is sent to the relayer.
+        """
         self._sender.start()
         if self.settings.consolidation.enabled and not self.settings.disabled:
             self._consolidator.start()
@@ -214,9 +235,16 @@ class AsyncMemoryPlugin:
             self._notify_once(sentence)
 
     async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
-        """Deliver what waits and have the relayer open a session's namespace, because its first turn is near (MS-06).
+        """Prepare the first turn of a session: start delivery, and make the relayer open the namespace (MS-06).
 
-        Nothing is asked for a session that may not recall. Returns a status, as recall has them; raises nothing.
+        No request is sent for a session that may not recall. It never raises.
+
+        Args:
+            session_key: as in `before_turn`.
+            host: as in `before_turn`.
+
+        Returns:
+            A status like that of an `Injection`: ``ok``, ``skipped:<gate>``, ``unavailable``, ...
         """
         self._sender.start()
         try:
@@ -242,19 +270,21 @@ class AsyncMemoryPlugin:
         host: HostTurn = NO_HOST,
         deadline: float | None = None,
     ) -> Injection:
-        """Recall for a turn.
+        """Recall memories for a turn and return the text to put into its prompt.
+
+        It never raises. If memory is unavailable or too slow, the text is empty and the status says why. An argument of a
+        wrong type gives status ``failed``, and ``detail`` names the argument.
 
         Args:
-            prompt: the user's message as the host has it, envelopes and all: a string, or content parts such as
-                ``[{"type": "text", "text": "..."}]``, of which the texts count.
-            session_key: the host's session key; None outside any chat session.
-            messages: the conversation so far, with ``role`` and ``content``.
-            host: what else the host knows.
-            deadline: seconds for all of it; None takes the settings'.
+            prompt: the user's message as the host has it, including envelopes: a string, or content parts such as
+                ``[{"type": "text", "text": "..."}]``, of which only the texts are used.
+            session_key: the host's session key; None outside of chat sessions.
+            messages: the conversation so far, oldest first: mappings with ``role`` and ``content``.
+            host: what the host knows about the turn besides the session key.
+            deadline: maximum duration in seconds; None takes it from the settings.
 
         Returns:
-            What to put into the prompt. It never raises: an argument of a wrong type is status ``failed``, and
-            ``detail`` names it.
+            The text for the prompt, its position, the recalled memories and the status.
         """
         try:
             said, earlier = prompt_text(prompt), parse_messages(messages)
@@ -272,19 +302,21 @@ class AsyncMemoryPlugin:
         success: bool = True,
         host: HostTurn = NO_HOST,
     ) -> CaptureReport:
-        """Capture a turn: choose what is new and worth keeping, put it in the outbox, return in milliseconds.
+        """Capture a turn: put its new messages that are worth keeping into the outbox.
 
-        When it returns ``queued``, the turn is on this machine's disk and reaches the relayer sooner or later,
-        whatever happens to this process.
+        It does not wait for the relayer and returns within milliseconds. If the status is ``queued`` and the outbox is
+        durable, the turn is on this machine's disk and will be delivered even if this process ends. It never raises:
+        if ``messages`` is not a list of mappings, the status is ``failed``.
 
         Args:
-            messages: the whole history, a window of it, or the last turn; what was captured before is recognised.
+            messages: the whole history, a window of it, or the last turn. Messages that were captured before are
+                recognised and not captured again.
             session_key: as in `before_turn`.
-            success: whether the run ended well; failed ones are not captured.
-            host: what else the host knows.
+            success: whether the run succeeded; failed runs are not captured.
+            host: as in `before_turn`.
 
         Returns:
-            What became of it. It never raises: messages that are no list of mappings are status ``failed``.
+            The status and the number of messages that were new, queued and dropped.
         """
         try:
             parsed = parse_messages(messages)
@@ -294,9 +326,14 @@ class AsyncMemoryPlugin:
         return await self._capture.capture(parsed, key=session_key, host=host, success=success)
 
     async def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
-        """Deliver what waits; False when time is up, the relayer does not take it, or what waits cannot be read.
+        """Deliver the captured turns that are waiting in the outbox. Nothing is dropped if that fails.
 
-        Nothing is dropped.
+        Args:
+            seconds: maximum duration.
+
+        Returns:
+            True if everything was delivered; False if the time ran out, the relayer did not take a turn, or the outbox
+            cannot be read.
         """
         delivered = await self._sender.flush(seconds)
         _, unreadable = self._dead()
@@ -311,17 +348,20 @@ class AsyncMemoryPlugin:
         seconds: float = 0.0,
         ended: bool = False,
     ) -> CaptureReport:
-        """Capture what a session has said and was not captured yet, because its history is about to change or end.
+        """Capture the messages of a session that were not captured yet, before its history changes or ends.
 
-        For a host's events ``before_compaction``, ``before_reset`` and ``session_end``, and its shutdown.
+        Call it on a host's events ``before_compaction``, ``before_reset`` and ``session_end``, and when the host shuts down.
 
         Args:
             messages: the history as it is before the event.
             session_key: as in `before_turn`.
             host: as in `before_turn`.
-            seconds: how long to try to deliver as well; 0 leaves that to the background.
-            ended: the session is over, or begins anew: unless ``capture.summary`` is off, the relayer is told so, and
-                may keep a summary of it. Queued like a turn, so that it is not lost either.
+            seconds: how long to wait for delivery; 0 leaves delivery to the background.
+            ended: whether the session ends or is reset. Unless ``capture.summary`` is off, the relayer is then notified,
+                and may store a summary of the session. The notification is queued like a turn, so it is not lost either.
+
+        Returns:
+            The report of `after_turn`, with ``ended`` set if the notification was queued.
         """
         report = await self.after_turn(messages, session_key=session_key, host=host)
         if ended:
@@ -342,13 +382,16 @@ class AsyncMemoryPlugin:
         session_key: str | None = None,
         host: HostTurn = NO_HOST,
     ) -> ToolAnswer:
-        """Do what the model asks of a memory tool; every failure is an answer, too.
+        """Run a memory tool that the model called. Failures are returned as a `ToolAnswer`, too.
 
         Args:
             name: one of `gateway_plugin.tool_arguments.ALL_TOOL_NAMES`.
-            arguments: as the model gave them.
+            arguments: the arguments as the model passed them.
             session_key: as in `before_turn`.
-            host: as in `before_turn`; ``host.transcripts`` is where ``memory_transcript`` may read.
+            host: as in `before_turn`; the tool ``memory_transcript`` reads from ``host.transcripts``.
+
+        Returns:
+            The text for the model and the same data for programs; ``failed`` is True if the text is an error.
         """
         try:
             turn = self._turns.known(session_key, host)
@@ -363,7 +406,7 @@ class AsyncMemoryPlugin:
         except GatewayError as error:
             return failure(error)
         if name in READING:
-            # What a model repeats of what it read is no news either.
+            # The model may repeat what it has read here; that must not be captured as something new.
             self._sessions.of(identity.namespace, turn.session.key).echoes.injected(
                 (answer.text, html.unescape(answer.text))
             )
@@ -378,18 +421,21 @@ class AsyncMemoryPlugin:
         settled: Callable[[IndexedFile], bool] = lambda _file: True,
         notes: Path | None = None,
     ) -> Look:
-        """Bring an agent's memory up to what its files say now; nothing where memory is switched off.
+        """Update an agent's memories from its files. Does nothing while memory is switched off.
 
         Args:
-            roots: where to look, besides what ``memrelay-gateway index`` was told of.
-            session_key: of any session of the agent.
+            roots: the files and folders to read, in addition to those given to ``memrelay-gateway index``.
+            session_key: the key of any session of the agent.
             host: as in `before_turn`.
-            settled: whether a changed file is to be read now.
-            notes: the real path of the workspace whose daily notes are written, where ``capture.mirror_daily_log`` asks
-                for them.
+            settled: returns whether a changed file may be read now; if not, a later call reads it.
+            notes: the real path of the workspace whose daily notes are to be written; used only if
+                ``capture.mirror_daily_log`` is on.
+
+        Returns:
+            What changed, and the position of the namespace afterwards.
 
         Raises:
-            GatewayError: the relayer cannot be reached, or refuses; the next look goes on.
+            GatewayError: the relayer cannot be reached, or refuses; the next call continues where this one failed.
         """
         turn = self._turns.known(session_key, host)
         if self.settings.disabled or not turn.session_enabled:
@@ -407,14 +453,14 @@ class AsyncMemoryPlugin:
         try:
             look = await files.look(roots, settled=settled)
         finally:
-            if look is None or look.changed:  # one that failed may have changed something before
+            if look is None or look.changed:  # an update that failed may have changed something first
                 self._recaller.cache.drop(identity.namespace)
         if look.position is not None:
             self._positions.saw(identity.ref, look.position)
         return look
 
     def _is_due(self, namespace: str) -> bool:
-        """Whether daily notes are to be brought up to date: a turn was delivered, or a while has passed."""
+        """Return whether daily notes are to be updated: a turn was delivered since, or 20 seconds have passed."""
         now, (delivered, at) = self._clock.monotonic(), self._noted.get(namespace, (-1, 0.0))
         if delivered == self._sender.delivered and now - at < _NOTES_SECONDS:
             return False
@@ -422,62 +468,86 @@ class AsyncMemoryPlugin:
         return True
 
     def set_session(self, session_key: str | None, *, enabled: bool, host: HostTurn = NO_HOST) -> None:
-        """Turn memory off or on for one chat session; outlives the process.
+        """Turn memory off or on for one chat session. The switch is stored and outlives the process.
+
+        Args:
+            session_key: as in `before_turn`.
+            enabled: whether memory is on.
+            host: as in `before_turn`.
 
         Raises:
-            IdentityError: whose session it is cannot be told.
-            OutboxUnavailable: the choice cannot be kept.
+            IdentityError: the agent or namespace of the session cannot be determined.
+            OutboxUnavailable: the switch cannot be stored.
         """
         ref = parse_session_key(session_key or "")
         self._toggles.set_session(self._identities.of_turn(ref, host).ref, ref.key, enabled=enabled)
 
     @property
     def enabled_everywhere(self) -> bool:
-        """Whether the gateway's own switch is on; raises `OutboxUnavailable` where it cannot be read."""
+        """Return whether the gateway's own switch is on; raises `OutboxUnavailable` if it cannot be read."""
         return self._toggles.enabled_everywhere
 
     def set_everywhere(self, *, enabled: bool) -> None:
-        """Turn memory off or on for every session of this gateway; outlives the process; raises as `set_session`."""
+        """Turn memory off or on for all sessions of this gateway. The switch outlives the process. Raises like `set_session`."""
         self._toggles.set_everywhere(enabled=enabled)
 
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
-        """Whether memory is on for a session, by its own switch and the gateway's.
+        """Return whether memory is on for a session: by its own switch, its agent's and the gateway's.
 
         Raises:
-            IdentityError: whose session it is cannot be told.
-            OutboxUnavailable: the switches cannot be read; until they can, memory is silent.
+            IdentityError: the agent or namespace of the session cannot be determined.
+            OutboxUnavailable: the switches cannot be read; memory stays off until they can.
         """
         ref = parse_session_key(session_key or "")
         return self._toggles.is_on(self._identities.of_turn(ref, host).ref, ref.key)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
-        """Destroy what waits or was refused and matches; return how many there were. What the relayer has stays there.
+        """Delete captured turns from the outbox: those that were not delivered yet, and those that the relayer refused.
+
+        Turns that were delivered are not affected: the relayer keeps them.
+
+        Args:
+            matches: returns whether to delete an item.
+
+        Returns:
+            The number of deleted items.
 
         Raises:
-            OutboxUnavailable: the file cannot be changed.
+            OutboxUnavailable: the outbox's file cannot be changed.
         """
         removed = self._outbox.remove(matches)
         self._sender.abandon(matches)
         return removed
 
     def forget_position(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> None:
-        """Accept the log of a namespace as it is: a person restored or erased it; raises as `set_session`."""
+        """Accept the current log of a namespace after a person has restored an older state of it or erased it.
+
+        Recall refuses a log that is older than what this gateway has seen before (``rollback_detected``). This deletes
+        the stored position, so that the next recall starts from the log as it is. Raises like `set_session`.
+        """
         owner = self._identities.of_turn(parse_session_key(session_key or ""), host).ref
         self._positions.replace(owner, None)
         self._positions.persist()
 
     @property
     def outage(self) -> str:
-        """Why memory does not work now, as a status of `before_turn`; "" while it does, as far as is known."""
+        """The reason why memory does not work at present, as a status of `before_turn`; "" while no outage is known."""
         return self._outages.lasting
 
     def own_key(self, label: str) -> bytes | None:
-        """Return a key of this gateway, the same at each start, for what a host's adapter keeps; None while memory is switched off."""
+        """Derive a key from this gateway's secret, with which a host's adapter can seal its own data.
+
+        Args:
+            label: the purpose; each label gives another key, which is the same after every start.
+
+        Returns:
+            The key; None while memory is switched off.
+        """
         holder = self._identities.holder
         return None if holder is None else derive(holder.local_key, label)
 
     def status(self) -> PluginStatus:
-        """Return how things stand."""
+        """Return the status of the plugin as a whole: the relayer, the outbox, the last errors and warnings."""
         dead, unreadable = self._dead()
         last = dead[-1] if dead else None
         whose = last.item.owner.agent if last is not None and last.item is not None else "unknown"
@@ -500,10 +570,11 @@ class AsyncMemoryPlugin:
         )
 
     def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
-        """Return why the last turn was given what it was given.
+        """Return the trace of the last turn: the decision of each gate, and the outcome of each memory that was found.
 
         Args:
-            session_key: of this session alone, which is all that a chat may be told; None is the last turn of all.
+            session_key: the session whose last turn is returned; None for the last turn of any session. A chat must only
+                be shown traces of its own session.
             host: as in `before_turn`.
         """
         if session_key is None:
@@ -511,11 +582,11 @@ class AsyncMemoryPlugin:
         return self._last.of(self._turns.namespace_of(session_key, host), session_key)
 
     def captured(self, session_key: str, *, host: HostTurn = NO_HOST) -> CaptureReport | None:
-        """Return what became of the turn of a session that was captured last, in this process's life; None without one."""
+        """Return the report of the last turn of a session that this process captured; None if there was none."""
         return self._sessions.of(self._turns.namespace_of(session_key, host), session_key).captured
 
     async def aclose(self) -> None:
-        """Try for up to five seconds to deliver what waits, then stop; says so when turns did not arrive."""
+        """Try for up to five seconds to deliver waiting turns, then stop. Undelivered turns are reported on standard error."""
         await self._sender.flush(CLOSING_SECONDS)
         await self._consolidator.aclose()
         await self._recaller.standing.aclose()
@@ -544,13 +615,13 @@ class AsyncMemoryPlugin:
         await self.aclose()
 
     def _persist(self) -> None:
-        """Write what was learnt since: positions, and why the last turn went as it did."""
+        """Store what changed since the last call: positions of logs, traces of turns, and counts of recalls."""
         self._positions.persist()
         self._last.persist()
         self._counts.persist()
 
     def _dead(self) -> tuple[tuple[DeadLetter, ...], str]:
-        """Return what was refused for good; where the outbox cannot be read, why."""
+        """Return the dead letters, and an error message that is "" unless the outbox cannot be read."""
         try:
             return self._outbox.dead_letters(), ""
         except OutboxUnavailable as error:
@@ -570,29 +641,34 @@ _R = TypeVar("_R")
 
 
 class LoopClosed(RuntimeError):
-    """Raised when the loop is closed, was closed during the call, or belongs to the process this one was forked from."""
+    """Raised when the event loop is closed, was closed during the call, or belongs to the process before a fork."""
 
     def __init__(self) -> None:
         super().__init__("this object is closed, or was made before a fork: make a new one")
 
 
 class LoopThread:
-    """A started loop; `close` ends it. The thread is a daemon: a forgotten `close` never keeps a process alive."""
+    """An event loop that runs in a thread of its own until `close`.
+
+    The thread is a daemon, so a missing call of `close` does not keep the process alive.
+    """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._process = os.getpid()
-        # Held while work is handed over, so that nothing is handed to a loop that has ended.
+        # Held while a coroutine is submitted, so that none is submitted to a loop that has stopped.
         self._gate = threading.Lock()
         self._open = True
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, _R]) -> _R:
-        """Run a coroutine on the loop and return what it returns; an interrupt here cancels it there.
+        """Run a coroutine on the loop, wait for it and return its result.
+
+        If waiting is interrupted, for example by Ctrl-C, the coroutine is cancelled.
 
         Raises:
-            LoopClosed: it will not be finished.
+            LoopClosed: the loop is closed, or was closed before the coroutine finished.
         """
         future = self._handed_over(work)
         try:
@@ -604,7 +680,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End the loop and wait for its thread; calls under way end with `LoopClosed`. A second call does nothing."""
+        """Stop the loop and wait for its thread. Running calls raise `LoopClosed`. A second call does nothing."""
         if os.getpid() != self._process:
             return
         with self._gate:
@@ -614,7 +690,7 @@ class LoopThread:
         self._thread.join()
 
     def _handed_over(self, work: Coroutine[Any, Any, _R]) -> concurrent.futures.Future[_R]:
-        # The process first: a fork copies the lock in whatever state it was.
+        # Check the process before taking the lock: after a fork, the copied lock may be held forever.
         if os.getpid() == self._process:
             with self._gate:
                 if self._open:
@@ -633,7 +709,7 @@ class LoopThread:
             self._loop.close()
 
     def _end_tasks(self) -> None:
-        """Cancel what still runs: whoever waits for it in another thread would wait for ever."""
+        """Cancel the tasks that still run: a thread that waits for one of them would otherwise wait forever."""
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()
@@ -641,7 +717,7 @@ class LoopThread:
 
 
 async def _turns() -> None:
-    """Let connections that were told to close do so: asyncio closes a socket in the turn after the one it was told in."""
+    """Run the loop three more times, because asyncio closes a socket only in the iteration after its `close`."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -655,14 +731,21 @@ _P = ParamSpec("_P")
 
 
 class OnThread(Generic[_T]):
-    """An asynchronous object on a loop of its own, for code that is not asynchronous; see `waited`."""
+    """Base of synchronous wrappers: an asynchronous object whose methods run on a `LoopThread`.
+
+    Subclasses define their methods with `waited` and `on_loop`.
+
+    Args:
+        inner: the asynchronous object.
+        name: the name of the thread.
+    """
 
     def __init__(self, inner: _T, name: str) -> None:
         self._inner = inner
         self._loop = LoopThread(name)
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
+        """Close the asynchronous object, then stop the loop and its thread."""
         self._loop.call(self._inner.aclose())
         self._loop.close()
 
@@ -678,7 +761,7 @@ class OnThread(Generic[_T]):
 def waited(
     method: Callable[Concatenate[_T, _P], Coroutine[Any, Any, _R]],
 ) -> Callable[Concatenate[OnThread[_T], _P], _R]:
-    """Return a method that waits for an asynchronous one: same arguments, same errors, same documentation."""
+    """Return a synchronous version of an asynchronous method, with the same arguments, errors and docstring."""
 
     @functools.wraps(method)
     def call(self: OnThread[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -688,7 +771,7 @@ def waited(
 
 
 def on_loop(method: Callable[Concatenate[_T, _P], _R]) -> Callable[Concatenate[OnThread[_T], _P], _R]:
-    """Return a method that does on the loop's thread, to which all state belongs, what another does at once."""
+    """Return a version of a synchronous method that runs on the loop's thread, which owns all state."""
 
     @functools.wraps(method)
     async def run(inner: _T, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -698,10 +781,35 @@ def on_loop(method: Callable[Concatenate[_T, _P], _R]) -> Callable[Concatenate[O
 
 
 class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
-    """The same plugin for code that is not asynchronous; takes the same arguments as `AsyncMemoryPlugin`.
+    """Long-term memory for the agents of one process, for synchronous code.
 
-    Captures are delivered in the background. A recall waits, within its own deadline, for what this plugin captured
-    before in the same namespace, so that a program finds what it just wrote.
+    Call `before_turn` before each turn of an agent and put the returned text into its prompt; call `after_turn` when the
+    turn has ended. Captured turns are delivered to the relayer in the background. A recall first waits, within its own
+    deadline, for the delivery of turns that this plugin captured in the same namespace, so that a program finds what it
+    has just written. The methods may be called from any thread. Close it with `close`, or use it as a context manager.
+
+    Example:
+        with MemoryPlugin(agent="assistant") as memory:
+            injection = memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
+            reply = answer(injection.text)
+            messages = [{"role": "user", "content": "..."}, {"role": "assistant", "content": reply}]
+            memory.after_turn(messages, session_key="chat-1")
+
+    Args:
+        url: see `AsyncMemoryPlugin`, also for the other arguments.
+        agent: the agent of sessions whose key names no agent.
+        settings: the settings, or the host's configuration object for this plugin.
+        secret: the gateway's secret, 64 hexadecimal digits or base64.
+        holder: the keys, if the caller has loaded them.
+        outbox: stores captured turns until they are delivered.
+        environ: the environment variables; secrets are removed from it.
+        clock: the source of the current time.
+        http: the HTTP session to use; the caller closes it.
+        model: the host's language model.
+
+    Raises:
+        SettingsError: a setting is wrong.
+        IdentityError: the secret is malformed, unreadable, or readable by other users.
     """
 
     def __init__(
@@ -732,18 +840,18 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         )
         super().__init__(made, "memrelay-plugin")
         self._closed = False
-        # A program that ends without closing still gets its last turns delivered, or is told that it did not.
+        # A program that ends without closing the plugin still delivers its last turns, or prints that it could not.
         atexit.register(self.close)
         self._loop.call(self._inner.start())
 
     @property
     def settings(self) -> PluginSettings:
-        """The settings in force."""
+        """The settings that this plugin uses."""
         return self._inner.settings
 
     @property
     def enabled_everywhere(self) -> bool:
-        """Whether the gateway's own switch is on; raises as `AsyncMemoryPlugin.enabled_everywhere`."""
+        """Return whether the gateway's own switch is on; raises like `AsyncMemoryPlugin.enabled_everywhere`."""
         return _enabled_everywhere(self)
 
     def before_turn(
@@ -755,7 +863,10 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         host: HostTurn = NO_HOST,
         deadline: float | None = None,
     ) -> Injection:
-        """Recall for a turn; see `AsyncMemoryPlugin.before_turn`. A closed plugin says so in the status."""
+        """Recall memories for a turn and return the text to put into its prompt.
+
+        See `AsyncMemoryPlugin.before_turn`. It never raises: a closed plugin returns status ``failed``.
+        """
         try:
             return self._loop.call(
                 self._inner.before_turn(
@@ -773,7 +884,10 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         success: bool = True,
         host: HostTurn = NO_HOST,
     ) -> CaptureReport:
-        """Capture a turn; see `AsyncMemoryPlugin.after_turn`. A closed plugin says so in the status."""
+        """Capture a turn: put its new messages that are worth keeping into the outbox.
+
+        See `AsyncMemoryPlugin.after_turn`. It never raises: a closed plugin returns status ``failed``.
+        """
         try:
             return self._loop.call(
                 self._inner.after_turn(messages, session_key=session_key, success=success, host=host)
@@ -793,15 +907,15 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     forget_position = on_loop(AsyncMemoryPlugin.forget_position)
 
     def status(self) -> PluginStatus:
-        """Return how things stand, also after `close`."""
+        """Return the status of the plugin as a whole; works after `close`, too."""
         return self._inner.status() if self._closed else _status(self)
 
     def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
-        """Return why the last turn was given what it was given; see `AsyncMemoryPlugin.why`."""
+        """Return the trace of the last turn; see `AsyncMemoryPlugin.why`."""
         return self._inner.why(session_key, host=host)
 
     def close(self) -> None:
-        """Try for up to five seconds to deliver what waits, then stop; a second call does nothing."""
+        """Try for up to five seconds to deliver waiting turns, then stop. A second call does nothing."""
         if not self._closed:
             self._closed = True
             atexit.unregister(self.close)

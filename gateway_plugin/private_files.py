@@ -1,7 +1,8 @@
-"""Files that only this user may read: where they live, and how they are read and written.
+"""Files that only this user may read: their directories, reading, atomic writing, and locks.
 
-A file appears whole or not at all: it is written beside its place, made durable, then moved or linked into it. Two
-processes that create the same file at once end up with one content, and both read that one.
+Files are written atomically: the content goes to a temporary file in the same directory, is synced to disk, and is then
+renamed or linked to the final name. If two processes create the same file at the same time, one of them wins and both
+read its content. `locked` protects a change that reads a file and writes it back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LOCK_PAUSE = 0.02
 
 
 def config_directory(environ: Mapping[str, str]) -> Path:
-    """Return where the plugin keeps its files: ``$XDG_CONFIG_HOME/memrelay``, else ``~/.config/memrelay``.
+    """Return the directory of the plugin's configuration: ``$XDG_CONFIG_HOME/memrelay``, else ``~/.config/memrelay``.
 
     Raises:
         IdentityError: the user has no home directory.
@@ -31,7 +32,7 @@ def config_directory(environ: Mapping[str, str]) -> Path:
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Return where the plugin keeps what it works with: ``$XDG_STATE_HOME/memrelay``, else ``~/.local/state/memrelay``.
+    """Return the directory of the plugin's state: ``$XDG_STATE_HOME/memrelay``, else ``~/.local/state/memrelay``.
 
     Raises:
         IdentityError: the user has no home directory.
@@ -41,7 +42,7 @@ def state_directory(environ: Mapping[str, str]) -> Path:
 
 def _xdg(environ: Mapping[str, str], variable: str, usual: str, fix: str) -> Path:
     base = Path(environ.get(variable, ""))
-    if base.is_absolute():  # the XDG rule: a relative value is ignored
+    if base.is_absolute():  # the XDG specification says to ignore relative paths
         return base / "memrelay"
     home = Path(environ.get("HOME", ""))
     try:
@@ -51,11 +52,12 @@ def _xdg(environ: Mapping[str, str], variable: str, usual: str, fix: str) -> Pat
 
 
 def read_private(path: Path) -> bytes:
-    """Read a file that nobody else may read.
+    """Return the content of a file, after checking that only this user may read it.
 
     Raises:
-        FileNotFoundError: there is none.
-        IdentityError: others may read or change it, or it cannot be read; the message names the command that helps.
+        FileNotFoundError: the file does not exist.
+        IdentityError: other users may read or change the file, it is longer than 64 KiB, or it cannot be read. For wrong
+            permissions, the message contains the command that corrects them.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -80,10 +82,10 @@ def read_private(path: Path) -> bytes:
 
 
 def create_private(path: Path, data: bytes) -> bool:
-    """Create a file with this content unless one is there; return whether this call made it.
+    """Create a file unless it exists. Return whether this call created it.
 
     Raises:
-        IdentityError: the directory or the file cannot be made.
+        IdentityError: the directory or the file cannot be created.
     """
     try:
         with _written_beside(path, data) as beside:
@@ -97,10 +99,10 @@ def create_private(path: Path, data: bytes) -> bool:
 
 
 def replace_private(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Write a file, in place of one that is there; where a link stands, in place of the link.
+    """Write a file atomically, replacing an existing one. If the path is a symbolic link, the link is replaced.
 
     Raises:
-        IdentityError: it cannot be written.
+        IdentityError: the file cannot be written.
     """
     try:
         with _written_beside(path, data, mode) as beside:
@@ -112,17 +114,17 @@ def replace_private(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock that belongs to a file, so that two processes do not overwrite each other's change.
+    """Hold the lock of a file, so that two processes do not overwrite each other's change.
 
     Raises:
-        IdentityError: the lock cannot be made, or another process does not let go of it within five seconds.
+        IdentityError: the lock file cannot be created, or another process does not release the lock within five seconds.
     """
     try:
         descriptor = open_lock(path)
     except OSError as error:
         raise IdentityError(f"{path} cannot be locked: {error.strerror}") from error
     try:
-        # Not a plain wait: a stopped process must not stop this one.
+        # A blocking wait would have no timeout: a process that was stopped while it held the lock would block this one.
         end = time.monotonic() + _LOCK_SECONDS
         while not try_lock(descriptor):
             if time.monotonic() >= end:
@@ -130,17 +132,21 @@ def locked(path: Path) -> Iterator[None]:
             time.sleep(_LOCK_PAUSE)
         yield
     finally:
-        os.close(descriptor)  # which also gives the lock back
+        os.close(descriptor)  # also releases the lock
 
 
 def open_lock(path: Path) -> int:
-    """Open the file beside another one whose lock stands for it, made if need be; the descriptor's end gives the lock back."""
+    """Open the lock file of a file, ``<name>.lock`` in the same directory, and create it if necessary.
+
+    Returns:
+        A file descriptor for `try_lock`. Closing it releases the lock.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock of a file, without waiting for it; False while another process has it."""
+    """Take the lock of an open file without waiting. Return False if another process holds it."""
     try:
         import fcntl  # noqa: PLC0415 - exists on POSIX only
     except ImportError:
@@ -169,7 +175,8 @@ def _written_beside(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Path
 
 
 def _sync_directory(directory: Path) -> None:
-    with contextlib.suppress(OSError):  # not every file system can; the content itself is already durable
+    # Some file systems cannot sync a directory. The content of the file is durable already.
+    with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -1,8 +1,9 @@
-"""From what a host calls the prompt to what memory is asked.
+"""Messages and queries: parse a host's messages, and build the query of a turn from its prompt.
 
-A host's prompt carries envelopes, injected memories and pasted pages. Searching for all of that finds noise (the
-query is the first half of every relevance problem) and measuring its length lets "ok" through every gate. So the
-prompt is cleaned first, then cut to a bound; how much conversation goes along depends on the query mode.
+A host's prompt contains envelopes, injected memories and pasted pages. Searching for all of that finds noise, and
+measuring its length lets a prompt such as "ok" pass the gates. `clean_query` therefore removes what the user did not
+write, and `build_query` cuts the result to a maximum length. In active mode it also adds as much of the conversation as
+the query mode asks for. `spoken_in_group` decides, in a chat of several people, which of them said what.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from gateway_plugin.text.wrappers import sender_name, split_senders, strip, stri
 from relayer.wire.fields import NOBODY_KNOWN, clip, one_line
 from relayer.wire.memories import MAX_CALLS
 
-# Longer than nearly every question; both ends of a paste that is longer are searched with.
+# Nearly every query is shorter. Of a longer one, such as a pasted page, the beginning and the end are searched for.
 MAX_QUERY_CHARS: Final = 2000
 MAX_ACTIVE_QUERY_CHARS: Final = 480
-"""What active mode searches for at most (AM-26)."""
+"""Maximum length, in characters, of the text that active mode searches for (AM-26)."""
 
 MAX_CONTEXT_CHARS: Final = 25_000
-"""What the model of active mode reads at most (AM-26)."""
+"""Maximum length, in characters, of the conversation that active mode's model reads (AM-26)."""
 
 _ELLIPSIS: Final = " … "
 _NOBODYS_WORDS: Final = ("[Inter-session message]", "OpenClaw runtime context (internal):")
 
 
 class Role(StrEnum):
-    """Who said a message of the conversation."""
+    """The role of a message's author in the conversation."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -41,24 +42,31 @@ class Role(StrEnum):
 _TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
 _ROLES: Final = {"user": Role.USER, "human": Role.USER, "assistant": Role.ASSISTANT, "ai": Role.ASSISTANT}
 CALLS: Final = frozenset({"tool_use", "toolcall", "function_call"})
-"""The types of what calls a tool, in lower case."""
+"""The types of content blocks that call a tool, in lower case."""
 
 _MAX_LABEL: Final = 512
 _LARGEST_ID: Final = 2**128
 _MAX_TEXT: Final = 1_000_000
-# Seconds pass this in the year 5138, ms passed it in 1973.
+# Numbers from here on are timestamps in ms, smaller ones in seconds: timestamps in seconds reach it in the year 5138,
+# those in ms did so in 1973.
 _MS_FROM: Final = 10**11
-# What a relayer takes: the years 1900 to 2199.
+# The relayer accepts the years 1900 to 2199.
 _FIRST_MS: Final = -2_208_988_800_000
 _LAST_MS: Final = 7_258_118_400_000
 
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message that a person or the assistant said. ``at`` is in ms since the epoch, where the host knows it.
+    """A message of a person or the assistant.
 
-    ``calls`` are the names of the tools that the assistant called with it, or after it before anything else was said. ``sender`` is, in a
-    group, the id of the person who said it or to whom it was said.
+    Attributes:
+        role: its author's role.
+        text: the text as the host has it.
+        id: the host's id of the message; None if it has none.
+        at: when it was said, in ms since the epoch; None if the host does not know.
+        speaker: the display name of its author; None if it is not known.
+        calls: the names of the tools that the assistant called in this message, or after it and before the next one.
+        sender: in a group, the id of the person who said it or, for the assistant's messages, to whom it was said.
     """
 
     role: Role
@@ -71,20 +79,23 @@ class ChatMessage:
 
     @cached_property
     def cleaned(self) -> str:
-        """The text without envelopes and wrappers; made when it is first asked for, and once."""
+        """The text without envelopes and wrappers, computed once at the first access."""
         return strip(self.text)
 
     @cached_property
     def query(self) -> str:
-        """What the text asks; see `clean_query`."""
+        """The query that the text contains; see `clean_query`."""
         return self.cleaned or _unwrapped(self.text)
 
 
 def prompt_text(prompt: object) -> str:
-    """Return the text of a prompt: a string, or content parts as a message has them.
+    """Return the text of a prompt.
+
+    Args:
+        prompt: a string, or a list of content parts as messages have them.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: the prompt is neither.
     """
     if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Sequence):
         raise TypeError("prompt: give a string or a list of content parts")
@@ -92,10 +103,12 @@ def prompt_text(prompt: object) -> str:
 
 
 def parse_messages(messages: object) -> tuple[ChatMessage, ...]:
-    """Parse messages with ``role`` and ``content``; those of other roles and those without text are left out.
+    """Parse messages: mappings with ``role`` and ``content``.
+
+    Messages of roles other than the user's and the assistant's, and messages without text, are left out.
 
     Raises:
-        TypeError: they are no iterable of mappings: a mistake of the caller, not of a conversation.
+        TypeError: ``messages`` is not an iterable of mappings, which is a mistake in the caller's code.
     """
     parsed: list[ChatMessage] = []
     for message in (
@@ -125,16 +138,18 @@ def parse_messages(messages: object) -> tuple[ChatMessage, ...]:
 def spoken_in_group(
     messages: Sequence[ChatMessage], *, person: str = "", sender: str = ""
 ) -> tuple[ChatMessage, ...]:
-    """Return the messages of a group one by one, each with its speaker and its sender beside the words.
+    """Split the messages of a group by author, and set the speaker and the sender of each.
 
-    A host names who wrote before the words, and may put what others wrote meanwhile before the message that it answers. All of that is
-    text, which a member can imitate; only the sender of the turn is the host's word. So the last message is that person's, from the last
-    name in it on and unless that name has another id, and whoever said the rest counts as unknown.
+    Hosts write the author's name in front of a message, and may put what others wrote meanwhile in front of the message
+    that they answer. All of that is text, which any member can imitate; only the sender of the turn comes from the host
+    itself. Therefore only the part of the last message that follows the last name in it is attributed to that person, and
+    only if the name does not come with another id. The sender of everything else counts as unknown.
 
     Args:
-        messages: of the conversation, oldest first.
-        person: who wrote the last message, as `gateway_plugin.people.platform_id` has it; "" where the host does not say.
-        sender: the same as the host writes it.
+        messages: the conversation, oldest first.
+        person: the id of the author of the last message, see `gateway_plugin.people.platform_id`; "" if the host does not
+            say.
+        sender: the same id as the host writes it.
     """
     last = max((at for at, message in enumerate(messages) if message.role is Role.USER), default=-1)
     told: list[ChatMessage] = []
@@ -194,12 +209,16 @@ def _label(value: object) -> str | None:
 
 
 def readable(text: str) -> str:
-    """Return a text that can be sent: half a surrogate pair cannot be, and nobody meant it."""
+    """Return a text that can be encoded as UTF-8: halves of surrogate pairs are replaced by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 def moment_of(value: object) -> int | None:
-    """Read a time as hosts write it, ISO 8601 with an offset, seconds or ms since 1970; None when it is none."""
+    """Parse a timestamp as hosts write it: ISO 8601 with an offset, or seconds or ms since the epoch.
+
+    Returns:
+        Milliseconds since the epoch; None if the value is invalid or out of range.
+    """
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
@@ -214,12 +233,12 @@ def moment_of(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a turn asks memory.
+    """The query of a turn.
 
     Attributes:
-        latest: the cleaned latest message, whole; gates measure this.
-        search: what is embedded and searched for, bounded.
-        context: the conversation as active mode's model reads it, bounded; only the latest message in direct mode.
+        latest: the cleaned latest message, uncut; the gates measure its length.
+        search: the text that is embedded and searched for, cut to a maximum length.
+        context: the conversation for active mode's model, cut to a maximum length; in direct mode the latest message.
     """
 
     latest: str
@@ -228,11 +247,11 @@ class Query:
 
 
 def clean_query(prompt: str) -> str:
-    """Return what the user wrote, without envelopes and wrappers (CP-23).
+    """Return what the user wrote, without envelopes and memory wrappers (CP-23).
 
-    A prompt of which envelopes leave nothing is returned without its memory wrappers only; one that is nothing but
-    injected memories, or a message between the host's own sessions, gives "": nobody asked anything. What lies beyond the first
-    million characters is not looked at.
+    If nothing is left without envelopes, only the memory wrappers are removed. A prompt that consists of injected memories,
+    or is a message between the host's own sessions, gives "", because it contains no query. Text after the first million
+    characters is ignored.
     """
     prompt = prompt[:_MAX_TEXT]
     return strip(prompt) or _unwrapped(prompt)
@@ -248,8 +267,8 @@ def build_query(latest: str, history: Sequence[ChatMessage], settings: PluginSet
 
     Args:
         latest: the latest user message, cleaned.
-        history: earlier messages, oldest first, without the latest one.
-        settings: mode, query mode and the caps per turn (AM-12, AM-20).
+        history: the earlier messages, oldest first, without the latest one.
+        settings: the recall mode, the query mode and the limits per message (AM-12, AM-20).
     """
     if settings.recall.mode is RecallMode.DIRECT:
         return Query(latest=latest, search=clip_middle(latest, MAX_QUERY_CHARS), context=latest)
@@ -261,7 +280,10 @@ def build_query(latest: str, history: Sequence[ChatMessage], settings: PluginSet
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """Cut to at most ``limit`` characters by dropping the middle: what is asked stands at either end of a long paste."""
+    """Cut a text to at most ``limit`` characters by removing its middle.
+
+    If a long text was pasted, the question is at its beginning or its end.
+    """
     if len(text) <= limit:
         return text
     if limit < 40:

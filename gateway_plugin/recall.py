@@ -1,4 +1,10 @@
-"""Before a turn: from a prompt to the block that goes into it, under one deadline, with a reason for every outcome."""
+"""Recall before a turn: from the user's prompt to the block of memories that is put into it, under one deadline.
+
+`TurnRecall` is the entry point: it creates the turn, asks the gates, and turns every failure into a status. `Recaller`
+searches, through a cache, in the agent's own and its shared namespaces, asks active mode's model if the settings want
+that, and selects the memories that fit the token budget. `StandingBlocks` fetches the block that is in every prompt of a
+session. Every outcome is explained by a `gateway_plugin.status.TurnTrace`.
+"""
 
 from __future__ import annotations
 
@@ -43,21 +49,29 @@ from relayer.wire.fields import clip, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
 
-# No provider keeps a prompt in its cache for longer when it is not used: what lives on for days is made anew.
+# Seconds after its last use at which a block is fetched again. No provider caches an unused prompt for longer, so a new
+# block costs nothing then.
 _LIVES_SECONDS: Final = 3600.0
 _FETCH_SECONDS: Final = 10.0
-# Today and the day before, so many memories of each: what a person went on about, without an archive in a first prompt (MS-01).
+# A session begins with up to 15 memories of each of the two newest days: recent topics, but not a whole archive (MS-01).
 _NEWEST_DAYS: Final = 2
 _LINES_OF_A_DAY: Final = 15
 STANDING_TOKENS: Final = 150
-"""Of what stands in every prompt, estimated: some ten lines, in each of a session's requests."""
-# A relayer that could not tell is asked again after so long.
+"""Maximum size of the standing block in estimated tokens: about ten lines, which are part of every request of a session."""
+# Seconds to wait after a failed fetch before the next one.
 _PAUSE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
 class _KeptBlock:
-    """The block of one session as it was fetched, what is under way, and when a turn last had it."""
+    """The standing block of one session.
+
+    Attributes:
+        block: the block; None if it is not fetched yet.
+        fetching: the running fetch; None if there is none.
+        used_at: when a turn last asked for it, in seconds of the monotonic clock.
+        failed_at: when the last fetch failed, in seconds of the monotonic clock; None if it succeeded.
+    """
 
     block: StandingBlock | None = None
     fetching: asyncio.Task[None] | None = None
@@ -66,24 +80,29 @@ class _KeptBlock:
 
 
 class StandingBlocks:
-    """The blocks of one plugin's sessions: what could harm the person, how to answer them, who they are.
+    """The standing blocks of one plugin's sessions: what could harm the person, how to answer them, and who they are.
 
-    One is fetched beside the first recall of a session, or before, when the host says that a session is near; a turn that cannot
-    have it in time does without, and the next has it. Its bytes stay the same while the session lives, whatever is remembered
-    meanwhile, so that what a provider caches stays good; only what was erased leaves it at once. A group never has one: these are
-    one person's things.
+    A block is fetched concurrently with the first recall of a session, or earlier if the host announces the session. A turn
+    for which it does not arrive in time goes without it, and the next turn gets it. The bytes of a block stay the same
+    while the session lasts, so that a provider can cache the prompt; only memories that were erased are removed
+    immediately. Groups have no standing block, because it is about one person.
+
+    Args:
+        client: the relayer's client.
+        settings: the recall settings.
+        clock: the source of the current time.
     """
 
     def __init__(self, client: RelayerClient, settings: RecallSettings, clock: Clock) -> None:
         self._client = client
         self._settings = settings.standing
-        # A turn has one budget; what was asked for has at least half of it.
+        # The standing block shares the turn's token budget with the recalled memories, which get at least half of it.
         self._max_tokens = min(STANDING_TOKENS, settings.max_tokens // 2)
         self._clock = clock
         self._known: LRUCache[tuple[str, str], _KeptBlock] = LRUCache(MAX_SESSIONS)
 
     def begin(self, turn: Turn) -> None:
-        """Fetch the block of a turn's session, unless it is there or none is to be."""
+        """Start fetching the block of a turn's session, unless it is there already or the session has none."""
         if not self._wanted(turn):
             return
         kept, now = self._of(turn), self._clock.monotonic()
@@ -95,28 +114,28 @@ class StandingBlocks:
             kept.fetching = asyncio.create_task(self._fetch(turn, kept))
 
     async def wait(self, turn: Turn, seconds: float) -> StandingBlock:
-        """Return the block of a turn's session, waiting so long for one that is under way."""
+        """Return the block of a turn's session, after waiting up to ``seconds`` for a running fetch."""
         fetching = self._of(turn).fetching
         if fetching is not None:
             await asyncio.wait({fetching}, timeout=max(seconds, 0.0))
         return self.now(turn)
 
     def now(self, turn: Turn) -> StandingBlock:
-        """Return the block of a turn's session as it is; an empty one where there is none, or none is to be."""
+        """Return the block of a turn's session without waiting; an empty block if there is none."""
         return (self._of(turn).block if self._wanted(turn) else None) or StandingBlock()
 
     def erased(self, turn: Turn, gone: Collection[str]) -> None:
-        """Take out of the block what is not there any more."""
+        """Remove memories that no longer exist from the block of a turn's session; ``gone`` are their ids."""
         kept = self._of(turn)
         if gone and kept.block is not None:
             kept.block = kept.block.without(gone)
 
     def forget(self, turn: Turn) -> None:
-        """Have the next turn fetch it anew: the session ended."""
+        """Discard the block of a turn's session, because the session ended. The next turn fetches a new one."""
         self._of(turn).block = None
 
     async def aclose(self) -> None:
-        """Give up what is under way."""
+        """Cancel the running fetches."""
         tasks = [kept.fetching for kept in self._known.values() if kept.fetching is not None]
         for task in tasks:
             task.cancel()
@@ -137,19 +156,19 @@ class StandingBlocks:
             block = standing_block(answer.lines, self._max_tokens, turn.hearing.standing)
             kept.block, kept.failed_at = block, None
         except GatewayError:
-            # The turn is answered without the block, with the memories that it recalls.
+            # The turn goes without the block and gets only the memories that it recalls.
             kept.failed_at = self._clock.monotonic()
         finally:
             kept.fetching = None
 
 
-# What the turn before wrote should be found, but waiting for it must leave time to search.
+# Share of the remaining time to wait for the delivery of earlier turns, so that they are found. The rest is for searching.
 _SHARE_FOR_OWN_WRITES: Final = 0.75
 _SPARE: Final = 4
-# After these, the relayer is known to be there.
+# Statuses that show that the relayer answers requests.
 _ANSWERED: Final = frozenset({"ok", "empty"})
 _LEAST_SECONDS: Final = 0.001
-# Of a turn's time, what waiting for the standing block leaves.
+# Seconds of a turn's time that waiting for the standing block must leave.
 _SPARE_SECONDS: Final = 0.05
 
 
@@ -159,12 +178,12 @@ def turn_request(
     """Return the request that recalls for one turn.
 
     Args:
-        recall: the gateway's settings.
+        recall: the gateway's recall settings.
         query: the text to search for.
-        hearing: whose memories may be told in the turn.
-        standing: ids of the memories in the session's standing block.
+        hearing: which memories may be disclosed in the turn.
+        standing: the ids of the memories in the session's standing block.
     """
-    # Filters of our own may drop some: ask for a few more than are wanted.
+    # Ask for a few more hits than needed, because the plugin's own filters may remove some.
     return RecallRequest(
         query=query,
         limit=min(recall.max_results + _SPARE + len(standing), 100),
@@ -172,14 +191,30 @@ def turn_request(
         audiences=hearing.audiences,
         trusts=TRUSTED,
         **ranking(recall),
-        # What was not set is left out: a relayer that does not know it answers all the same.
+        # Unset fields are left out, so that a relayer that does not know them accepts the request.
         **({"standing": standing} if standing else {}),
         **({"named": hearing.named} if hearing.named else {}),
     )
 
 
 class Recaller:
-    """Recalls for the turns of one plugin; `trace` tells about the last one."""
+    """Recalls memories for the turns of one plugin.
+
+    Args:
+        client: the relayer's client.
+        sender: delivers captured turns; a recall waits for those of its namespace.
+        settings: the gateway's settings.
+        clock: the source of the current time.
+        positions: the positions of logs that this gateway has seen, which detect a log that was set back.
+        traces: writes active mode's trace files; None for none.
+        lent: the host's language model for active mode; None if there is none.
+        shares: the namespaces that agents read besides their own; None for none.
+
+    Attributes:
+        cache: responses of recent recalls; a write to a namespace drops its entries.
+        recalls: number of turns for which a recall was sent to the relayer.
+        standing: the standing blocks of the sessions.
+    """
 
     def __init__(
         self,
@@ -208,15 +243,15 @@ class Recaller:
     async def recall(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
     ) -> tuple[Injection, TurnTrace]:
-        """Recall for a turn that the gates let through, and tell a session that begins what was said lately (MS-01).
+        """Recall memories for a turn that the gates allow. A session that begins gets the newest memories, too (MS-01).
 
-        All of it together is within ``recall.max_tokens``, and no memory is in it twice.
+        Everything together fits ``recall.max_tokens``, and no memory is included twice.
 
         Args:
-            turn: whose it is, and what it asks.
-            earlier: the conversation before it.
-            session: the chat session.
-            seconds: the deadline for all of it.
+            turn: the turn.
+            earlier: the conversation before the turn, oldest first.
+            session: the state of the chat session.
+            seconds: the deadline for everything together.
         """
         start = self._clock.monotonic()
         end = start + seconds
@@ -229,13 +264,13 @@ class Recaller:
     async def greeted(
         self, turn: Turn, session: Session, stopped: tuple[Injection, TurnTrace], seconds: float
     ) -> tuple[Injection, TurnTrace]:
-        """Tell a session that begins what was said lately, where its message asks for nothing: "hi" begins one, too.
+        """Give a session that begins the newest memories although a gate stopped its message: "hi" begins a session, too.
 
         Args:
-            turn: whose it is.
-            session: the chat session.
-            stopped: what a gate made of the message.
-            seconds: the deadline for all of it.
+            turn: the turn.
+            session: the state of the chat session.
+            stopped: the outcome according to the gate.
+            seconds: the deadline for everything together.
         """
         start = self._clock.monotonic()
         self.standing.begin(turn)
@@ -245,7 +280,7 @@ class Recaller:
         return await self._begun(turn, session, (with_standing, trace), (start, start + seconds))
 
     def with_standing(self, turn: Turn, session: Session, injection: Injection) -> Injection:
-        """Add what the session's prompts begin with; a message that asks for nothing does not change that."""
+        """Return an injection with the session's standing block, which is in every prompt whatever the message says."""
         standing = self.standing.now(turn)
         session.echoes.injected(line.text for line in standing.lines)
         return replace(injection, standing=standing.text, always=standing.lines)
@@ -257,18 +292,25 @@ class Recaller:
         outcome: tuple[Injection, TurnTrace],
         times: tuple[float, float],
     ) -> tuple[Injection, TurnTrace]:
-        """Put what was said lately before what a turn is given, if its session has not been told yet."""
+        """Put the newest memories in front of a turn's injection, if its session has not got them yet.
+
+        Args:
+            turn: the turn.
+            session: the state of the chat session.
+            outcome: the injection and the trace of the turn.
+            times: start and end of the recall, in seconds of the monotonic clock.
+        """
         (injection, trace), (start, end) = outcome, times
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
         try:
             begun = await self._said_lately(turn, Shown.of(injection), end - self._clock.monotonic())
         except RelayerRefused:
-            # A relayer that does not know it, or has nothing: asking again would change nothing.
+            # The relayer does not know this request, or the namespace does not exist. Asking again would change nothing.
             session.begins = False
             return outcome
         except GatewayError:
-            # The turn has its memories; what was said lately is only a beginning, and the next turn asks for it again.
+            # The turn has its recalled memories. The next turn asks for the newest memories again.
             return outcome
         session.begins = False
         session.echoes.injected(begun.said)
@@ -297,13 +339,14 @@ class Recaller:
         start = self._clock.monotonic()
         identity, active = turn.identity, turn.active
         query = build_query(turn.query, earlier, self._settings)
-        # A question may hold a secret as well as an answer, and finds nothing by it.
+        # A query may contain a secret, which helps no search and must not be sent.
         query = replace(query, search=redact(query.search, self._settings.capture.redaction).text)
         trace = TurnTrace(
             "", agent=identity.agent, namespace=identity.namespace, query_chars=len(query.search)
         )
         end = start + seconds
-        # The hits have direct mode's time, so that the model has the rest; and the grace before it, if it is asked.
+        # In active mode, the search gets the time of direct mode, and the setup grace if the model is asked; the model gets
+        # the rest.
         limits = self._settings.active
         grace = limits.setup_grace_timeout_ms / 1000 if active is not None and active.allowed else 0.0
         soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
@@ -355,7 +398,7 @@ class Recaller:
     def _reminded(
         self, turn: Turn, reminder: Reminder, trace: TurnTrace, session: Session, start: float
     ) -> tuple[Injection, TurnTrace]:
-        """Return active mode's outcome."""
+        """Return the injection and the trace of a turn that active mode decided."""
         session.echoes.injected([reminder.said] if reminder.said else [])
         injection = replace(
             self._injection(reminder.outcome, start, detail=reminder.detail),
@@ -369,7 +412,7 @@ class Recaller:
         )
 
     def gated(self, turn: Turn) -> tuple[Injection, TurnTrace] | None:
-        """Return the outcome of a turn that a gate objects to, or None."""
+        """Return the injection and the trace of a turn that a gate stops; None if the gates allow it."""
         decision = turn.decision
         if decision.allowed:
             return None
@@ -383,7 +426,8 @@ class Recaller:
         left = end - self._clock.monotonic()
         await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
         shared = self._shares.beside(identity) if self._shares is not None else ()
-        # Of what others write, and of a share that ends, a cache hears nothing.
+        # A recall from shared namespaces is not cached: the cache is not notified of other agents' writes, nor of the end
+        # of a share.
         known = None if shared else self.cache.get(identity.namespace, request)
         if known is not None:
             return known, True
@@ -397,7 +441,11 @@ class Recaller:
         return answer, False
 
     async def _ask(self, request: RecallRequest, identity: Identity, end: float) -> RecallResponse:
-        """Ask with the newest position that was seen, so that a log that was set back does not answer."""
+        """Recall from the agent's own namespace.
+
+        The request carries the newest position of the log that this gateway has seen, so that the relayer refuses to
+        answer from a log that was set back.
+        """
         owner = identity.ref
         seen = self._positions.of(owner)
         asked = request if seen is None else request.model_copy(update={"min_position": seen})
@@ -406,7 +454,7 @@ class Recaller:
         except RelayerRefused as error:
             if error.code != "position_unknown":
                 raise
-            # So much was written since that the relayer cannot compare any more: what is current is taken.
+            # So much was written since then that the relayer cannot compare the position any more. Accept the current one.
             self._positions.replace(owner, None)
             answer = await self._client.recall(identity, request, deadline=end - self._clock.monotonic())
         if answer.position is not None:
@@ -438,7 +486,7 @@ class Recaller:
 
 
 def ranking(settings: RecallSettings) -> dict[str, Any]:
-    """Return what a request says of the order of its hits: what was not set is the relayer's to decide."""
+    """Return the fields of a request that change the order of hits. Unset ones are left out: the relayer has defaults."""
     said: dict[str, Any] = {}
     if settings.source_penalties is not None:
         said["penalties"] = tuple(
@@ -451,11 +499,12 @@ def ranking(settings: RecallSettings) -> dict[str, Any]:
     return said
 
 
-# Gates that object to what was said, not to the session.
+# Gates that object to the message and not to the session.
 _OF_THE_MESSAGE: Final = frozenset({"slash_command", "control_text", "min_length", "skip_pattern"})
-# With these a person may well begin a conversation; the others are for the host.
+# Gates that stop messages with which people begin conversations. The other messages are meant for the host.
 _GREETINGS: Final = frozenset({"min_length", "skip_pattern"})
-# Not what a person switched off, said to the host, or had nothing to do with.
+# Gates whose objections are stored for ``why``, because a person may wonder about them. The other gates stop turns for which
+# a person switched memory off, messages to the host, and runs without a person.
 _WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
 _ROLLED_BACK: Final = (
     "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
@@ -465,18 +514,18 @@ _ROLLED_BACK: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecall:
-    """Recalls for the turns of one plugin; `last` tells of the latest.
+    """Recalls memories for the turns of one plugin and turns every failure into a status.
 
     Attributes:
         recaller: searches.
-        turns: makes them.
-        sessions: what was injected before.
-        settings: all of them.
-        logged: whether each recall is told of.
-        last: keeps the trace.
-        counts: told what turns are given; None where nobody promotes memories by it.
+        turns: creates the turns and asks the gates.
+        sessions: the state of the sessions.
+        settings: the gateway's settings.
+        logged: whether to print a line for each recall.
+        last: stores the traces of the last turns.
+        counts: counts the memories that turns get; None if consolidation, which uses the counts, is off.
         watchdog: counts the turns that recalled.
-        notify_once: told what a person must put right.
+        notify_once: called with problems that a person must solve.
     """
 
     recaller: Recaller
@@ -498,14 +547,14 @@ class TurnRecall:
         host: HostTurn,
         seconds: float,
     ) -> Injection:
-        """Recall for a turn; whatever goes wrong is a status.
+        """Recall memories for a turn. It never raises: every failure is a status.
 
         Args:
-            prompt: the user's message as the host has it, as text that can be sent.
-            earlier: the conversation so far, with the message or without.
-            key: the host's session key; None outside any chat session.
-            host: what else the host knows.
-            seconds: the deadline for all of it.
+            prompt: the user's message as the host has it, as text that can be encoded.
+            earlier: the conversation so far, oldest first, with or without the message.
+            key: the host's session key; None outside of chat sessions.
+            host: what the host knows about the turn besides.
+            seconds: the deadline for everything together.
         """
         turn: Turn | None = None
         try:
@@ -552,7 +601,11 @@ class TurnRecall:
     async def _stopped(
         self, turn: Turn, outcome: tuple[Injection, TurnTrace], seconds: float
     ) -> tuple[Injection, TurnTrace]:
-        """Return what a turn is given that a gate stopped: where only its message is objected to, what the session begins with."""
+        """Return the injection and the trace of a turn that a gate stopped.
+
+        If the gate objects to the message only, the turn still gets the standing block, and a session that begins gets the
+        newest memories.
+        """
         self._note_stopped(turn, outcome[1])
         gate = turn.decision.gate
         if isinstance(turn.whose, IdentityError) or gate not in _OF_THE_MESSAGE:
@@ -568,7 +621,7 @@ class TurnRecall:
         return session
 
     def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
-        """Note a turn in which a person asked something and a setting kept memory out: that is what they will wonder about."""
+        """Schedule the trace for storage if a setting kept memory out of a person's turn, which they may ask about later."""
         if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
             with contextlib.suppress(GatewayError):
                 self.last.note(turn.identity.ref, trace)
@@ -579,7 +632,7 @@ class TurnRecall:
 
 
 def _before(prompt: str, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """Drop the latest message from the history where the host put it there too."""
+    """Return the history without the latest message, which some hosts include."""
     if messages and messages[-1].role is Role.USER and messages[-1].text == prompt:
         return messages[:-1]
     return messages
@@ -589,13 +642,14 @@ _QUERY_CHARS: Final = 80
 
 
 def recall_line(injection: Injection, trace: TurnTrace, query: str, settings: PluginSettings) -> str:
-    """Return the line (CP-29).
+    """Return the log line of a recall (CP-29).
 
     Args:
-        injection: what the turn was given.
-        trace: why.
-        query: what the user wrote, cleaned; shown, cut and without secrets, only where ``recall.logQueries`` asks for it.
-        settings: whether it does.
+        injection: the result of the recall.
+        trace: the trace of the turn.
+        query: the cleaned user message. It is logged only if ``recall.logQueries`` is on: its first 80 characters, without
+            secrets.
+        settings: the gateway's settings.
     """
     spent = f"{injection.milliseconds}ms"
     about = f"query of {trace.query_chars} characters"

@@ -1,4 +1,4 @@
-"""When a cron line is due next, in this machine's local time."""
+"""Cron schedules: the next time of a cron line, in this machine's local time zone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ _FIELDS = 5
 
 
 def next_time(line: str, moment: float) -> float:
-    """Return the first time of a cron line after a moment; both in seconds since the epoch.
+    """Return the next time of a cron line, in seconds since the epoch.
+
+    Args:
+        line: five fields, such as ``0 3 * * *``.
+        moment: the time after which to search, in seconds since the epoch.
 
     Raises:
-        ValueError: it is not a cron line, or fits no day.
+        ValueError: the line is not a cron line, or matches no day.
     """
     if len(line.split()) != _FIELDS:
         raise ValueError("a schedule has five fields, such as 0 3 * * * (every night at three)")
@@ -22,5 +26,5 @@ def next_time(line: str, moment: float) -> float:
         times = CronSim(line, local)
     except CronSimError as error:
         raise ValueError(f"is not a cron line: {error}") from error
-    # When clocks are set back, a local time can be before the moment.
+    # When clocks are set back, the next local time can be before the moment; such times are skipped.
     return next(at for time in times if (at := time.timestamp()) > moment)

@@ -1,7 +1,9 @@
-"""Sessions and their turns: whose they are, whether memory is on, and what is noted of them while they live.
+"""Sessions and their turns: identities, switches, and the state that is held for each session.
 
-Here the one `gateway_plugin.turn.Turn` of a turn is made. Of a session are kept echoes, the block last injected, the last
-turn's trace. Imports neither recall nor capture, the two halves of a turn, which import it.
+`Turns` creates the `gateway_plugin.turn.Turn` of a turn: `Identities` determines its agent, namespace and keys, `Toggles`
+says whether memory is switched on, and the gates decide. `Sessions` holds the state of each session: an `EchoFilter`, the
+last injected block, and the last capture. `LastTurn` stores traces of turns, and `Watchdog` warns if a host never delivers
+turns for capture. Recall and capture import this module; it imports neither of them.
 """
 
 from __future__ import annotations
@@ -29,34 +31,38 @@ MAX_SESSIONS: Final = 1000
 
 
 class Identities:
-    """Finds identities for one plugin.
+    """Determines the agent, the namespace and the keys of turns and of outbox items.
 
     Args:
-        holder: the keys at hand; None while memory is switched off.
-        settings: scope, fixed agent, default, and agents whose keys were rotated.
-        agent: who speaks when a session key names nobody; None takes the settings'.
+        holder: the gateway's keys; None while memory is switched off.
+        settings: the namespace settings and a fixed agent, if there is one.
+        agent: the agent of sessions whose key names no agent; None takes it from the settings.
     """
 
     def __init__(self, holder: KeyHolder | None, settings: PluginSettings, agent: str | None = None) -> None:
         self.holder = holder
         self._settings = settings
         self._agent = agent
-        # What a session's turns have in common is told at the first of them.
+        # All turns of a session have the same identity, so it is computed at the first of them.
         self._identified = lru_cache(MAX_SESSIONS)(self._identify)
 
     @property
     def account(self) -> str:
-        """The account's id; "" while memory is switched off."""
+        """Return the account's id; "" while memory is switched off."""
         return self.holder.account if self.holder is not None else ""
 
     @property
     def gateway(self) -> NamespaceRef:
-        """An owner of no namespace, for what is the whole gateway's."""
+        """Return the owner under which values of the gateway as a whole are stored; it belongs to no namespace."""
         agent = self.holder.only_agent if self.holder is not None else None
         return NamespaceRef(agent or "", "", 0)
 
     def of_turn(self, ref: SessionRef, host: HostTurn) -> Identity:
-        """Tell whose turn it is; raises `IdentityError`."""
+        """Return the identity of a turn.
+
+        Raises:
+            IdentityError: it cannot be determined, or memory is switched off.
+        """
         return self._identified(ref, host.agent, host.sender, host.workspace)
 
     def _identify(
@@ -76,9 +82,9 @@ class Identities:
         )
 
     def of_owner(self, owner: NamespaceRef) -> Identity:
-        """Return the identity that delivers an item; raises `IdentityError`."""
+        """Return the identity that delivers the outbox items of an owner; raises `IdentityError`."""
         holder = self._held()
-        # What was captured before an agent's keys were rotated goes where its memories are now.
+        # If an agent's keys were rotated after a turn was captured, the turn goes to the agent's new name.
         agent = self._settings.namespace.renamed.get(owner.agent, owner.agent)
         _, slash, below = owner.namespace.partition("/")
         return Identity(
@@ -102,11 +108,13 @@ _EVERYWHERE: Final = "everywhere"
 
 
 class Toggles:
-    """The switches of one gateway; all of it raises `OutboxUnavailable` where they cannot be read or kept.
+    """The switches that turn memory on or off: for a session, for an agent, and for the whole gateway.
+
+    Every method raises `OutboxUnavailable` if the switches cannot be read or stored.
 
     Args:
-        outbox: where they are kept.
-        gateway: an owner of no namespace, under which the gateway's own switch is kept.
+        outbox: stores the switches.
+        gateway: the owner of the switches of agents and of the gateway, see `Identities.gateway`.
     """
 
     def __init__(self, outbox: Outbox, gateway: NamespaceRef) -> None:
@@ -114,7 +122,7 @@ class Toggles:
         self._gateway = gateway
 
     def is_on(self, owner: NamespaceRef, session: str) -> bool:
-        """Whether memory is on for a session of a namespace, by its own switch, its agent's and the gateway's."""
+        """Return whether memory is on for a session: by its own switch, its agent's and the gateway's."""
         asked = (
             (self._gateway, _EVERYWHERE),
             (self._gateway, _of_agent(owner.agent)),
@@ -123,24 +131,24 @@ class Toggles:
         return all(found.value != _OFF for found in self._outbox.get_all(asked))
 
     def set_session(self, owner: NamespaceRef, session: str, *, enabled: bool) -> None:
-        """Switch a session."""
+        """Turn memory on or off for a session."""
         self._set(owner, _name(session), enabled=enabled)
 
     @property
     def enabled_everywhere(self) -> bool:
-        """Whether memory is on at all."""
+        """Return whether the gateway's own switch is on."""
         return self._is_on(self._gateway, _EVERYWHERE)
 
     def agent_enabled(self, agent: str) -> bool:
-        """Whether memory is on for an agent, by its normal name, as far as its own switch goes."""
+        """Return whether an agent's own switch is on; ``agent`` is the normalized name."""
         return self._is_on(self._gateway, _of_agent(agent))
 
     def set_agent(self, agent: str, *, enabled: bool) -> None:
-        """Switch every session of an agent, by its normal name."""
+        """Turn memory on or off for all sessions of an agent; ``agent`` is the normalized name."""
         self._set(self._gateway, _of_agent(agent), enabled=enabled)
 
     def set_everywhere(self, *, enabled: bool) -> None:
-        """Switch the whole gateway."""
+        """Turn memory on or off for all sessions of the gateway."""
         self._set(self._gateway, _EVERYWHERE, enabled=enabled)
 
     def _is_on(self, owner: NamespaceRef, name: str) -> bool:
@@ -161,13 +169,13 @@ def _name(session: str) -> str:
 
 
 class Turns:
-    """Makes the turns of one plugin.
+    """Creates the turns of one plugin.
 
     Args:
         toggles: the gateway's switches.
-        identities: whose turns they are.
-        settings: a fixed agent, if there is one, and what the gates go by.
-        notify_once: told why the switches cannot be read.
+        identities: determines the identity of each turn.
+        settings: the gateway's settings.
+        notify_once: called with the reason if the switches cannot be read.
     """
 
     def __init__(
@@ -181,14 +189,14 @@ class Turns:
     def of(
         self, session: SessionRef, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
     ) -> Turn:
-        """Make a turn and ask the gates about it.
+        """Create a turn with the decisions of the gates.
 
         Args:
-            session: what the host's session key says.
-            host: what else the host knows.
+            session: the parsed session key.
+            host: what the host knows besides.
             query: the cleaned latest user message.
-            purpose: what the turn wants of memory.
-            success: the run ended well.
+            purpose: what memory is to be used for.
+            success: whether the run succeeded.
         """
         turn = self._made(session, host, query, success=success)
         if turn.outbox_error:
@@ -196,13 +204,14 @@ class Turns:
         gates, active = explain(turn, self._settings, purpose), None
         if purpose is Purpose.RECALL and self._settings.recall.mode is RecallMode.ACTIVE:
             active = gate(turn, self._settings, Purpose.ACTIVE)
-            # Whom active mode is not for is left alone, unless the settings give them the direct hits (AM-02).
+            # A turn that may not use active mode gets no memories at all, unless the settings give it those of direct mode
+            # (AM-02).
             if not active.allowed and self._settings.active.otherwise == "silent":
                 gates = (*gates, active)
         return replace(turn, gates=gates, active=active)
 
     def known(self, key: str | None, host: HostTurn, query: str = "", *, success: bool = True) -> Turn:
-        """Make a turn about which no gate is asked; raises `IdentityError` for a session key that is none."""
+        """Create a turn without asking the gates; raises `IdentityError` for an invalid session key."""
         return self._made(parse_session_key(key or ""), host, query, success=success)
 
     def _made(self, ref: SessionRef, host: HostTurn, query: str, *, success: bool) -> Turn:
@@ -225,7 +234,7 @@ class Turns:
         )
 
     def namespace_of(self, key: str, host: HostTurn) -> str:
-        """Return the namespace of a session; "" where whose it is cannot be told."""
+        """Return the namespace of a session; "" if it cannot be determined."""
         try:
             return self._identities.of_turn(parse_session_key(key), host).namespace
         except IdentityError:
@@ -241,8 +250,9 @@ class Turns:
 _MAX_MEMORIES: Final = 500
 _MIN_WORDS: Final = 3
 _WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
-# Articles, present copulas, the two who talk, politeness, and how an answer refers to what it remembers. Not "was" and not
-# "she": another tense or another person is another fact.
+# Words that a repetition of a memory may add or leave out: articles, forms of "to be" in the present, pronouns of user and
+# assistant, polite words, and words that refer to remembering. Not "was" and not "she": another tense or another person is
+# another fact.
 _EMPTY_WORDS: Final = frozenset(
     {
         "a", "an", "the", "that", "is", "are", "am", "i", "you", "we", "me", "us", "my", "your", "our", "mine", "yours",
@@ -253,15 +263,20 @@ _EMPTY_WORDS: Final = frozenset(
 
 
 class EchoFilter:
-    """The memories injected into one session; the oldest are let go beyond 500."""
+    """Removes repetitions of injected memories from what is captured in a session.
+
+    It remembers the last 500 texts that were injected. Texts are compared without case, punctuation and words such as
+    articles.
+    """
 
     def __init__(self) -> None:
         self._injected: LRUCache[tuple[str, ...], None] = LRUCache(_MAX_MEMORIES)
-        # What was injected since a turn was captured: nobody waits for an answer while it is read then.
+        # Texts that were injected since the last capture. They are only analysed at the next capture, when no user is
+        # waiting for an answer.
         self._unread: dict[str, None] = {}
 
     def injected(self, texts: Iterable[str]) -> None:
-        """Note memories that entered the prompt."""
+        """Record texts that were put into the prompt."""
         self._unread.update(dict.fromkeys(texts))
         if len(self._unread) > _MAX_MEMORIES:
             self._read()
@@ -275,7 +290,7 @@ class EchoFilter:
         self._unread.clear()
 
     def without_echoes(self, text: str) -> str:
-        """Return a text without the lines that are echoes; "" when all of it is."""
+        """Return a text without the lines that repeat an injected memory; "" if the whole text does."""
         self._read()
         if not self._injected:
             return text
@@ -290,7 +305,7 @@ class EchoFilter:
 
 
 def folded(text: str) -> str:
-    """Return a text for comparison: compatibility forms and case make no difference, nor does how an apostrophe is written."""
+    """Return a text normalized for comparison: NFKC, case folded, with straight apostrophes."""
     return unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
 
 
@@ -300,11 +315,14 @@ def _gist(text: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Session:
-    """One chat session of one namespace.
+    """The state of one chat session.
 
-    ``sticky`` is the block last injected, by the memories in it: the same memories give the same bytes, whatever order
-    they were found in and whatever day it has become. ``captured`` tells of the turn that was captured last. ``begins`` says
-    that it has not been told yet what was said lately.
+    Attributes:
+        echoes: removes repetitions of injected memories from captured messages.
+        sticky: the ids of the memories in the last injected block, and the block. If the same memories are recalled again,
+            the block is reused unchanged, whatever their order and the current date, so that the prompt can be cached.
+        captured: the report of the session's last capture; None if there was none.
+        begins: whether the session has yet to get the newest memories that it begins with.
     """
 
     echoes: EchoFilter = field(default_factory=EchoFilter)
@@ -314,28 +332,35 @@ class Session:
 
 
 class Sessions:
-    """Sessions by namespace and key; the least recently used are forgotten."""
+    """The sessions of one plugin, by namespace and session key.
+
+    Args:
+        limit: maximum number of sessions; beyond it, the least recently used one is discarded.
+    """
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._known: LRUCache[tuple[str, str], Session] = LRUCache(limit)
 
     def of(self, namespace: str, key: str) -> Session:
-        """Return a session, a new one if it is not known."""
+        """Return the state of a session, creating it if necessary."""
         return self._known.setdefault((namespace, key), Session())
 
 
 WHY_MARK: Final = "why"
-"""Under this name the outbox keeps the trace of an agent's last turn."""
+"""The name under which the outbox stores the trace of the last turn of a namespace."""
 WHY_CAPTURED: Final = "why_captured"
-"""Under this name, what the relayer kept of an agent's last captured turn, and why not of the rest; no text."""
+"""The name under which the outbox stores the relayer's verdicts on the last captured turn of a namespace, without text."""
 
 
 class LastTurn:
-    """The traces of the last turns: ``trace`` is the latest of all, which is no chat's to see.
+    """The traces of the last turns.
 
     Args:
-        outbox: where it is noted.
-        noted: whether it may be: where capture is switched off, nothing is written.
+        outbox: stores the traces.
+        noted: whether traces may be stored; False if capture is switched off, since nothing may then be written.
+
+    Attributes:
+        trace: the trace of the last turn of any session. It must not be shown in a chat, which may be another session.
     """
 
     def __init__(self, outbox: Outbox, *, noted: bool) -> None:
@@ -347,19 +372,19 @@ class LastTurn:
         self._captured: dict[NamespaceRef, dict[str, object]] = {}
 
     def of(self, namespace: str, session: str) -> TurnTrace:
-        """Return the trace of a session of a namespace; an empty one if none is known."""
+        """Return the trace of the last turn of a session; an empty trace if there is none."""
         return self._known.get((namespace, session), TurnTrace(""))
 
     def saw(self, namespace: str, session: str, trace: TurnTrace) -> None:
-        """Take the trace of a session's turn, "" being the namespace where it could not be told."""
+        """Record the trace of a session's turn in memory; ``namespace`` is "" if it could not be determined."""
         self.trace = self._known[namespace, session] = trace
 
     def note(self, owner: NamespaceRef, trace: TurnTrace) -> None:
-        """Have a trace written with the next `persist`."""
+        """Schedule a trace for storage by the next `persist`."""
         self._owed = (owner, trace)
 
     def captured(self, item: OutboxItem, answer: AnalyzeResponse) -> None:
-        """Have what the relayer said of a captured turn written with the next `persist`."""
+        """Schedule the relayer's verdicts on a captured turn for storage by the next `persist`."""
         roles = [turn.role for turn in item.request.turns]
         self._captured[item.owner] = {
             "session": item.request.session,
@@ -369,10 +394,10 @@ class LastTurn:
         }
 
     def persist(self) -> None:
-        """Write what was noted since.
+        """Store the scheduled traces and verdicts.
 
         Raises:
-            OutboxUnavailable: the file cannot be written; the trace is not tried again.
+            OutboxUnavailable: the file cannot be written; the trace is discarded.
         """
         while self._captured and self._noted:
             owner, said = self._captured.popitem()
@@ -384,18 +409,19 @@ class LastTurn:
 
 
 TURNS: Final = 10
-# No gateway answers more sessions at once; one that opens a session for each turn has them counted from here on.
+# Maximum number of sessions with an open turn. No gateway answers more sessions at the same time. If a host opens a
+# session for each turn, the turns beyond this number are counted.
 _MOST_AT_ONCE: Final = 200
 _DAY: Final = 24 * 3600.0
 
 
 class Watchdog:
-    """Counts turns that recalled since the last one whose messages were handed over.
+    """Warns if turns recall memories but the host never delivers a turn for capture.
 
     Args:
-        clock: the time.
-        notify: told the warning, once a day at most.
-        enabled: False where capture is switched off on purpose.
+        clock: the source of the current time.
+        notify: called with the warning, at most once a day.
+        enabled: False if capture is switched off on purpose.
     """
 
     def __init__(self, clock: Clock, notify: Callable[[str], None], *, enabled: bool) -> None:
@@ -408,7 +434,7 @@ class Watchdog:
 
     @property
     def warning(self) -> str:
-        """The warning while it holds, else ""."""
+        """Return the warning; "" unless 10 turns have recalled since the last delivery."""
         if not self._enabled or self._turns < TURNS:
             return ""
         return (
@@ -418,9 +444,13 @@ class Watchdog:
         )
 
     def recalled(self, session: str = "") -> None:
-        """Note a turn of a person that recalled, found something or not.
+        """Count a person's turn that recalled, whether it found memories or not.
 
-        Of many sessions at once, each may have one whose end is still to come: counted is the next one of the same session.
+        When many sessions are active, the current turn of each may not have ended yet. Therefore the first turn of a
+        session after a delivery is not counted; the next ones of the same session are.
+
+        Args:
+            session: identifies the session; "" if there is none, and the turn is then counted immediately.
         """
         if session and session not in self._open and len(self._open) < _MOST_AT_ONCE:
             self._open.add(session)
@@ -433,6 +463,6 @@ class Watchdog:
             self._notify(f"memrelay: {warning}")
 
     def handed_over(self) -> None:
-        """Note a turn whose messages arrived, worth keeping or not."""
+        """Reset the count: the host has delivered a turn, whether it is worth keeping or not."""
         self._turns = 0
         self._open.clear()

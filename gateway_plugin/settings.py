@@ -1,8 +1,9 @@
-"""The plugin's settings: one model, whatever host or earlier plugin the configuration was written for.
+"""The plugin's settings: one pydantic model for the configurations of all hosts and of the plugins that memrelay replaces.
 
-Sources, first wins: the host's configuration, then ``MEMRELAY_URL``, ``MEMRELAY_AGENT`` and ``MEMRELAY_DEFAULT_NAMESPACE``. ``MEMRELAY_DISABLE`` is no
-setting but a switch: nothing can turn memory on again while it is set. Secrets of the environment are read elsewhere.
-Every key of the plugins that memrelay replaces is accepted, see ``crosswalk``.
+`load_settings` reads the host's configuration object, and for settings that it does not contain the environment variables
+``MEMRELAY_URL``, ``MEMRELAY_AGENT`` and ``MEMRELAY_DEFAULT_NAMESPACE``. ``MEMRELAY_DISABLE`` is a switch: while it is
+set, no setting turns memory on. Secrets in the environment are read by `gateway_plugin.keys`. All keys of the replaced
+plugins are accepted and translated by `gateway_plugin.crosswalk`.
 """
 
 from __future__ import annotations
@@ -63,18 +64,18 @@ __all__ = [
 
 _MAX_URL_CHARS: Final = 2048
 MAX_OWNERS: Final = 16
-"""Ids of one person."""
+"""Maximum number of ids of the owner."""
 
 
 class RecallMode(StrEnum):
-    """Who chooses what is injected: the search alone, or a model that reads the conversation."""
+    """The recall mode: the search alone selects the memories, or a model that reads the conversation does."""
 
     DIRECT = "direct"
     ACTIVE = "active"
 
 
 class Position(StrEnum):
-    """Where memories enter the prompt."""
+    """The position of memories in the prompt."""
 
     PREPEND = "prepend"
     APPEND = "append"
@@ -82,7 +83,7 @@ class Position(StrEnum):
 
 
 class Format(StrEnum):
-    """Whose text format the injected block has."""
+    """The text format of the injected block: memrelay's, or that of another plugin."""
 
     MEMRELAY = "memrelay"
     MEMORY_CORE_PLUS = "memory-core-plus"
@@ -92,7 +93,7 @@ class Format(StrEnum):
 
 
 class QueryMode(StrEnum):
-    """How much conversation active mode reads (AM-12)."""
+    """The part of the conversation that active mode's model reads (AM-12)."""
 
     MESSAGE = "message"
     RECENT = "recent"
@@ -100,7 +101,7 @@ class QueryMode(StrEnum):
 
 
 class PromptStyle(StrEnum):
-    """How eager active mode's model is (AM-14)."""
+    """The instructions of active mode's model, which make it recall more or less readily (AM-14)."""
 
     BALANCED = "balanced"
     STRICT = "strict"
@@ -111,7 +112,7 @@ class PromptStyle(StrEnum):
 
 
 class CaptureRules(StrEnum):
-    """Which messages are left out: by what they say, or as memory-core-plus (CP-36) or MemWal (MW-13) leave them out as well."""
+    """The rules for messages that are not captured: memrelay's, or also those of memory-core-plus (CP-36) or MemWal (MW-13)."""
 
     MEMRELAY = "memrelay"
     MEMORY_CORE_PLUS = "memory-core-plus"
@@ -119,7 +120,7 @@ class CaptureRules(StrEnum):
 
 
 class CaptureStrategy(StrEnum):
-    """What ends a turn for capture: the host's own event, or silence after the last output (MS-04)."""
+    """The event that ends a turn for capture: the host's own event, or silence after the last output (MS-04)."""
 
     AGENT_END = "agent_end"
     DEBOUNCE = "debounce"
@@ -189,7 +190,7 @@ def _redaction(policy: dict[str, Action]) -> dict[str, Action]:
 
 def _renamed(pairs: dict[str, str]) -> dict[str, str]:
     try:
-        # Keys know the default agent as `default`: so does `keys rotate`, which prints this setting.
+        # The default agent's keys are derived for the name `default`, and `keys rotate` prints this setting with that name.
         whose = {
             DEFAULT_NAME if old.strip().lower() == DEFAULT_NAME else named(old, shown=True): named(
                 new, shown=True
@@ -236,9 +237,9 @@ Renamed = Annotated[dict[str, str], AfterValidator(_renamed)]
 
 DEFAULT_URL: Final = "http://127.0.0.1:8787"
 UNSETTABLE: Final = frozenset({"disabled", "unused"})
-"""Fields of the model that no key of a configuration sets."""
+"""Fields of `PluginSettings` that a configuration cannot set."""
 DEFAULT_NAMESPACE_VARIABLE: Final = "MEMRELAY_DEFAULT_NAMESPACE"
-# The second is memsearch's, for processes that it started itself (MS-27).
+# The second variable is set by memsearch for the processes that it starts (MS-27).
 _SWITCHES: Final = ("MEMRELAY_DISABLE", "MEMSEARCH_DISABLE")
 _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 
@@ -249,15 +250,16 @@ _VARIABLES: Final = (
     "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
     "STAGING_URL", "URL",
 )  # fmt: skip
-"""The environment's names that a gateway reads, without what they begin with."""
+"""The environment variables that a gateway reads, without their prefix."""
 _NEVER_EMPTY: Final = frozenset(_VARIABLES) - {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES"}
-# As like as a slip of the fingers leaves a name; a relayer's variables, which may lie beside ours, are less so, but for these.
+# Similarity from which on an unknown variable counts as a misspelt one of ours. The relayer's variables, which may be set
+# in the same environment, are less similar to ours, except for those in `_OF_RELAYERS`.
 _MISSPELT: Final = 0.75
 _OF_RELAYERS: Final = frozenset({"MODEL_URL"})
 
 
 class _Settings(BaseModel):
-    """Frozen, closed, spelled in camelCase by hosts and in snake_case by Python."""
+    """Base of all settings: immutable, without unknown keys; keys are in camelCase for hosts and in snake_case for Python."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -270,13 +272,13 @@ class _Settings(BaseModel):
 
 
 class ColdStartSettings(_Settings):
-    """What the first turn of a session is given (MS-01, MS-02)."""
+    """Settings of the memories that the first turn of a session gets (MS-01, MS-02)."""
 
     enabled: bool = Field(True, description="begin a session with the newest memories")
 
 
 class StandingSettings(_Settings):
-    """What stands in every prompt of a session: dangers, how to answer, who the person is."""
+    """Settings of the standing block, which is in every prompt of a session: dangers, how to answer, who the person is."""
 
     enabled: bool = Field(
         True, description="where a person waits, what could harm them and who they are is in every prompt"
@@ -284,10 +286,10 @@ class StandingSettings(_Settings):
 
 
 class SourcePenalty(_Settings):
-    """How much less a source counts (AR-19).
+    """A penalty for memories of a source, which lowers their score (AR-19).
 
-    ``match`` is a pattern with ``*`` and ``?`` over the source's reference (``*memory/drafts/*``), ``transcript:<path>``,
-    ``kind:<kind>`` or ``trust:<trust>``.
+    ``match`` is a pattern with ``*`` and ``?``. It is matched against the source's reference (``*memory/drafts/*``),
+    ``transcript:<path>``, ``kind:<kind>`` and ``trust:<trust>``.
     """
 
     match: str = Field(min_length=1, max_length=200)
@@ -295,7 +297,7 @@ class SourcePenalty(_Settings):
 
 
 class RecallSettings(_Settings):
-    """Before a turn."""
+    """Settings of recall, before a turn."""
 
     enabled: bool = Field(
         True, title="Auto-recall", description="put relevant memories into the prompt of each turn"
@@ -359,7 +361,7 @@ class RecallSettings(_Settings):
 
 
 class CaptureSettings(_Settings):
-    """After a turn; lengths are characters per message."""
+    """Settings of capture, after a turn. Lengths are in characters per message."""
 
     enabled: bool = Field(True, title="Auto-capture", description="keep what is worth keeping of each turn")
     max_messages: int = Field(10, ge=1, le=50, description="newest messages of a capture")
@@ -408,7 +410,7 @@ class CaptureSettings(_Settings):
 
 
 class FilesSettings(_Settings):
-    """Files of an agent's workspace that are kept as memories while the host runs (CP-24, AR-05)."""
+    """Settings of the workspace files that are stored as memories while the host runs (CP-24, AR-05)."""
 
     enabled: bool = Field(True, description="MEMORY.md, memory/ and wiki/ of a workspace, and what is named")
     paths: Annotated[
@@ -420,7 +422,7 @@ class FilesSettings(_Settings):
 
 
 class NamespaceSettings(_Settings):
-    """Whose memories are used; the model never chooses."""
+    """Settings that choose the namespace of a turn; the model never chooses it."""
 
     default: NamespaceName = Field(
         DEFAULT_NAME,
@@ -442,7 +444,7 @@ class NamespaceSettings(_Settings):
 
 
 class RelayerSettings(_Settings):
-    """The relayer that the gateway brings with it."""
+    """Settings of the local relayer, which the gateway can start."""
 
     autostart: bool = Field(
         True,
@@ -451,7 +453,7 @@ class RelayerSettings(_Settings):
 
 
 class ActiveSettings(_Settings):
-    """Active mode, key by key as active-memory names them (AM-04 to AM-26)."""
+    """Settings of active mode, under the names that the active-memory plugin uses (AM-04 to AM-26)."""
 
     mode: Literal["escalate", "always", "off"] = Field(
         "always", description="escalate: ask the model only about hits; off: direct mode"
@@ -521,7 +523,7 @@ class ActiveSettings(_Settings):
 
     @property
     def style(self) -> PromptStyle:
-        """The prompt style: the one set, or the one that suits the query mode (AM-14)."""
+        """Return the prompt style: the one that is set, or the default of the query mode (AM-14)."""
         suited = {
             QueryMode.MESSAGE: PromptStyle.STRICT,
             QueryMode.RECENT: PromptStyle.BALANCED,
@@ -531,7 +533,7 @@ class ActiveSettings(_Settings):
 
 
 class OfferSettings(_Settings):
-    """What the model is offered besides what it is given, each at a price in every request; for hosts that show it."""
+    """Settings of what the host offers to its model besides memories. Each costs tokens in every request."""
 
     tools: bool = Field(True, description="the memory tools")
     skill: bool = Field(True, description="the skill that says when to look further")
@@ -539,7 +541,7 @@ class OfferSettings(_Settings):
 
 
 class HostModelSettings(_Settings):
-    """The host's own language model, asked for facts, summaries and reminders where the relayer has no model."""
+    """Settings of the host's own language model, used for facts, summaries and reminders if the relayer has no model."""
 
     enabled: bool = Field(True, description="whether it is asked; it costs tokens of the host")
     calls_per_hour: int = Field(60, ge=1, le=10_000, description="questions that it is asked at most")
@@ -552,7 +554,7 @@ class HostModelSettings(_Settings):
 
 
 class ConsolidationSettings(_Settings):
-    """Memories tidied up by the gateway itself, when nobody speaks; memory-core calls it dreaming (CP-49)."""
+    """Settings of consolidation, in which the gateway tidies up memories on a schedule; memory-core calls it dreaming (CP-49)."""
 
     enabled: bool = Field(False, description="run on the schedule; off, it is a command alone")
     schedule: CronLine = Field(
@@ -565,9 +567,15 @@ class ConsolidationSettings(_Settings):
 
 
 class PluginSettings(_Settings):
-    """Everything that can be set.
+    """All settings of the plugin.
 
-    ``disabled`` comes from the environment alone; ``unused`` are the keys of an earlier plugin that were set and have no counterpart.
+    Create them in Python with keyword arguments, or with `load_settings` from a host's configuration object.
+
+    Example:
+        PluginSettings(url="https://memory.example.com", recall=RecallSettings(max_results=5))
+
+    ``disabled`` is set from the environment only. ``unused`` lists the keys of an earlier plugin that are set and have no
+    counterpart.
     """
 
     url: Url = Field(
@@ -613,45 +621,48 @@ class PluginSettings(_Settings):
 
     @property
     def deadline_ms(self) -> int:
-        """The time a recall may take in all: 2 s in direct mode, 15 s in active mode unless set, and its grace (AM-26)."""
+        """Return the maximum duration of a recall in ms (AM-26).
+
+        By default 2000 in direct mode and 15,000 in active mode; in active mode the setup grace is added.
+        """
         if self.recall.mode is RecallMode.ACTIVE:
             return self.active.timeout_ms + self.active.setup_grace_timeout_ms
         return self.recall.deadline_ms
 
     @property
     def summary_position(self) -> Position:
-        """Where active mode's summary goes: as set or as a preset says, else where active-memory has it (AM-09)."""
+        """Return the position of active mode's summary: the one that is set, else that of the active-memory plugin (AM-09)."""
         recall = self.recall
         return recall.position if "position" in recall.model_fields_set else Position.SYSTEM_APPEND
 
     @property
     def logs_recalls(self) -> bool:
-        """Whether each recall is told of: ours says it under ``recall``, active-memory under its own (AM-22)."""
+        """Return whether each recall is logged: ``recall.logging``, or active-memory's own setting (AM-22)."""
         return self.recall.logging or self.active.logging
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsResult:
-    """What ``safe_load`` found: settings or an error, never both (CP-16)."""
+    """The result of `safe_load`: settings or an error, never both (CP-16)."""
 
     settings: PluginSettings | None
     error: SettingsError | None
 
     @property
     def success(self) -> bool:
-        """Whether there are settings."""
+        """Return whether the settings were loaded."""
         return self.settings is not None
 
 
 def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
-    """Read the host's configuration object and the environment.
+    """Load the settings from the host's configuration object and the environment.
 
     Args:
-        config: the plugin's own object of the host's configuration; None where the host has none.
-        environ: the process's environment.
+        config: the object for this plugin in the host's configuration; None if the host has none.
+        environ: the environment variables of the process.
 
     Raises:
-        SettingsError: names each wrong field and its fix; no value is repeated, it could be a secret.
+        SettingsError: lists each wrong field and its correction. Values are not repeated, since they could be secrets.
     """
     _check_variables(environ)
     tree = crosswalk.translate({} if config is None else config, environ, _shape(PluginSettings))
@@ -663,7 +674,7 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
     namespace = tree.setdefault("namespace", {}) if default else None
     if isinstance(namespace, dict):
         namespace.setdefault("default", default)
-    # An unreadable value of the switch turns memory off: whoever sets it wants silence.
+    # Any other value of the switch turns memory off, too: a person who sets it wants memory to be off.
     tree["disabled"] = any(environ.get(name, "").strip().lower() not in _OFF_WORDS for name in _SWITCHES)
     try:
         return PluginSettings.model_validate(tree)
@@ -672,12 +683,12 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
 
 
 def _check_variables(environ: Mapping[str, str]) -> None:
-    """Refuse a variable that is empty, or whose name is nearly one of ours: what it should have set would be ignored."""
+    """Raise `SettingsError` for variables that are empty, or whose names look like misspelt ones, as they would be ignored."""
     wrong = []
     for variable, value in environ.items():
         name = variable.upper().removeprefix(_PREFIX)
         if variable == f"{_PREFIX}{name}" and name in _NEVER_EMPTY and not value.strip():
-            # The default in its place could be another secret, agent or relayer than the one that was meant.
+            # Using the default instead could select another secret, agent or relayer than the intended one.
             wrong.append(SettingsIssue(variable, "is empty", "give it a value, or remove the variable"))
         ours = variable.upper().startswith(_PREFIX) and value
         if not ours or name in _OF_RELAYERS or (variable == f"{_PREFIX}{name}" and name in _VARIABLES):
@@ -690,7 +701,7 @@ def _check_variables(environ: Mapping[str, str]) -> None:
 
 
 def safe_load(config: object, environ: Mapping[str, str]) -> SettingsResult:
-    """Do what ``load_settings`` does and return the error instead of raising it."""
+    """Load the settings like `load_settings`, and return an error instead of raising it."""
     try:
         return SettingsResult(load_settings(config, environ), None)
     except SettingsError as error:

@@ -1,4 +1,8 @@
-"""Putting the plugin's parts together from settings and environment; the command line and the plugin share it."""
+"""Factories of the plugin's parts: settings, keys, client, outbox and files, created from settings and environment.
+
+`gateway_plugin.plugin` and the command line both use these functions, so that they find the same keys and the same files.
+None of them sends a request.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +32,16 @@ IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 def settings_from(
     given: PluginSettings | Mapping[str, object] | None, environ: Mapping[str, str], *, url: str | None
 ) -> PluginSettings:
-    """Return settings that are complete; ``url``, if given, wins over all others.
+    """Return complete settings.
 
-    Where nobody names a relayer, it is the one of this machine, at the address that it had last.
+    Args:
+        given: the settings, or the host's configuration object for this plugin; None reads the environment alone.
+        environ: the environment variables.
+        url: the relayer's URL, which takes precedence over every other source. If neither it nor the settings name a
+            relayer, the last URL of the local relayer is used.
 
     Raises:
-        SettingsError: names field and fix.
+        SettingsError: a setting is wrong; the message names it and the correction.
     """
     settings = given if isinstance(given, PluginSettings) else load_settings(given, environ)
     if url is None and is_wanted(settings):
@@ -44,10 +52,10 @@ def settings_from(
 def holder_for(
     settings: PluginSettings, environ: MutableMapping[str, str], *, secret: str | None = None
 ) -> KeyHolder:
-    """Find the keys: a secret given in code, in the host's configuration, in the environment, or on disk.
+    """Load the keys from the argument ``secret``, the host's configuration, the environment or the disk, in this order.
 
     Raises:
-        IdentityError: as `load_keys`.
+        IdentityError: see `load_keys`.
     """
     if secret is None and settings.key is not None:
         secret = settings.key.get_secret_value()
@@ -55,7 +63,7 @@ def holder_for(
 
 
 def secret_source(settings: PluginSettings, environ: MutableMapping[str, str]) -> str:
-    """Return where `holder_for` finds the keys, in words."""
+    """Return a description of the source from which `holder_for` loads the secret."""
     if settings.key is not None:
         return "the host's configuration (key)"
     return taken_variable() or str(secret_path(environ))
@@ -68,10 +76,10 @@ def connect(
     clock: Clock,
     http: aiohttp.ClientSession | None = None,
 ) -> RelayerClient:
-    """Make a client; nothing is sent yet.
+    """Create a client of the relayer that the settings name. No request is sent yet.
 
     Raises:
-        SettingsError: the URL, or the identity that the environment demands of the relayer, is malformed.
+        SettingsError: the URL is malformed, or the relayer identity in the environment is.
     """
     return RelayerClient(
         settings.url,
@@ -85,9 +93,16 @@ def connect(
 def open_outbox(
     settings: PluginSettings, environ: Mapping[str, str], holder: KeyHolder | None, origin: str
 ) -> Outbox:
-    """Return the durable outbox of a holder's keys and a relayer.
+    """Open the outbox for the turns of one account and one relayer.
 
-    One in memory where the settings say so, where memory is switched off (no holder), and where this user has no place for files.
+    It is in memory if ``capture.durable`` is false, if memory is switched off (``holder`` is None), or if the user has no
+    home directory; otherwise it is a sealed file.
+
+    Args:
+        settings: the settings.
+        environ: the environment variables.
+        holder: the keys.
+        origin: scheme and authority of the relayer's URL.
     """
     if holder is None or not settings.capture.durable:
         return Outbox.in_memory()
@@ -100,7 +115,7 @@ def open_outbox(
 
 
 def shares_path(environ: Mapping[str, str]) -> Path:
-    """Return the file that says which namespaces agents share; one that cannot be there where the user has no directory."""
+    """Return the path of the file with the shared namespaces; a path that cannot exist if the user has no home directory."""
     try:
         return config_directory(environ) / "shares.json"
     except IdentityError:
@@ -108,10 +123,10 @@ def shares_path(environ: Mapping[str, str]) -> Path:
 
 
 def active_traces(settings: PluginSettings, environ: Mapping[str, str]) -> ActiveTraces | None:
-    """Return where active mode is traced; None unless it was asked for.
+    """Return the writer of active mode's trace files; None unless ``active.persist_transcripts`` is on.
 
     Raises:
-        IdentityError: it was, and the user has no home directory.
+        IdentityError: traces are requested, and the user has no home directory.
     """
     if settings.disabled or not settings.active.persist_transcripts:
         return None

@@ -1,8 +1,9 @@
-"""Namespaces that an agent may read beside its own, because a person said so; and one answer made of all of them.
+"""Namespaces that a person has shared with an agent, and recall across all namespaces that an agent may read.
 
-What is shared stands in a private file of the gateway, by account and agent. Each request to a shared namespace carries a
-certificate for that namespace alone, of a few minutes: an agent that nobody shared with has none, and one that was taken off the
-list gets none any more. A namespace is another agent's (``researcher``), or belongs to nobody (``shared/team``).
+`Shares` reads and changes the shares, which are stored in a private file of the gateway, by account and agent. Each request
+to a shared namespace carries a certificate for that namespace alone, which is valid for ten minutes and is issued only
+while the share exists. A shared namespace belongs to another agent (``researcher``), or to none (``shared/team``).
+`recall_shared` sends a recall to all namespaces at the same time and merges the responses.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from relayer.wire.sealing import FIRST_GENERATION, RootKeys
 from relayer.wire.signing import Right
 
 SHARED: Final = "shared"
-"""First part of the name of a namespace that is no agent's own."""
+"""The first part of the name of a namespace that belongs to no agent."""
 
 _MAX_SHARES: Final = 8
 _SECONDS: Final = 600
-# A certificate that is about to end could end on its way.
+# Seconds before its end at which a certificate is renewed, so that it does not expire while a request is under way.
 _RENEW_BEFORE_END: Final = 120
 
 
 class SharedHit(RecallHit):
-    """A memory of another namespace; ``shared_from`` names it as a person types it."""
+    """A hit from another namespace, whose name as a person types it is ``shared_from``."""
 
     shared_from: str = ""
 
@@ -52,7 +53,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A namespace that an agent may read, and with ``writes`` write to; both in normal form."""
+    """A namespace that an agent may read and, if ``writes`` is set, write to. Both names are normalized."""
 
     namespace: str
     agent: str
@@ -61,17 +62,17 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class _ScopeKeys:
-    """The secrets of namespaces that are no agent's own."""
+    """The secrets of namespaces that belong to no agent."""
 
     root: RootKeys = field(repr=False)
 
     def namespace_secret(self, namespace: str, generation: int) -> bytes:
-        """The secret that opens one of them."""
+        """Return the secret of such a namespace."""
         return self.root.shared_secret(namespace.partition("/")[2], generation)
 
 
 class _ShareCredential:
-    """Certificates for one shared namespace; each is good for a few minutes."""
+    """The credential for one shared namespace: certificates that are valid for ten minutes each."""
 
     def __init__(self, root: RootKeys, share: Share) -> None:
         self._root = root
@@ -93,12 +94,14 @@ class _ShareCredential:
 
 
 class Shares:
-    """What is shared among the agents of one account.
+    """The namespaces that are shared among the agents of one account.
 
     Args:
-        path: the file, which need not be there.
-        holder: the keys at hand; one agent's alone share nothing, and None (memory is switched off) neither.
-        legacy: whether agents read beside it, too, what they remembered before their memories were set apart.
+        path: the file with the shares, which need not exist.
+        holder: the gateway's keys. Sharing needs the root secret: nothing is shared with the keys of a single agent, or
+            with None (memory is switched off).
+        legacy: whether agents also read the namespaces that they used before the settings ``namespace.default`` or
+            ``namespace.scope`` gave them another one.
     """
 
     def __init__(self, path: Path, holder: KeyHolder | None, *, legacy: bool = False) -> None:
@@ -114,7 +117,7 @@ class Shares:
         """Return all shares of the account.
 
         Raises:
-            IdentityError: the file cannot be read, or is damaged.
+            IdentityError: the file cannot be read, or it is damaged.
         """
         if self._root is None:
             return ()
@@ -126,14 +129,18 @@ class Shares:
         )
 
     def beside(self, identity: Identity) -> tuple[Identity, ...]:
-        """Return who an agent is to all that it reads beside its own namespace: its former ones where they are read, then `of`."""
+        """Return the identities with which an agent reads other namespaces than its own.
+
+        First those for its previous namespaces, if ``legacy`` is set, then those for the namespaces shared with it.
+        """
         former = before_set_apart(identity) if self._legacy else ()
         return (*former, *self.of(identity))
 
     def of(self, identity: Identity) -> tuple[Identity, ...]:
-        """Return who an agent is to the namespaces that are shared with it; as the file is now, at no cost while it stays.
+        """Return the identities with which an agent reads the namespaces shared with it.
 
-        What cannot be read shares nothing, and is told once: an agent keeps its own memories.
+        The file is read again only if it has changed. If it cannot be read, nothing is shared, and a message is printed
+        once: the agent still has its own memories.
         """
         try:
             return self._of(identity)
@@ -159,21 +166,22 @@ class Shares:
         return tuple(self._as(share) for share in mine if share.namespace != identity.namespace)
 
     def may_write(self, identity: Identity, namespace: str) -> bool:
-        """Whether a share lets the agent write to a namespace; raises as `all`."""
+        """Return whether a share lets the agent write to a namespace; raises like `all`."""
         return Share(namespace, identity.agent, writes=True) in self.all()
 
     def add(self, share: Share) -> bool:
-        """Share; False when it was shared like this already.
+        """Add a share, or change its right to write. Return False if the same share exists already.
 
         Raises:
-            IdentityError: the file cannot be written, an agent would be given its own, or it has eight already.
+            IdentityError: the file cannot be written, the namespace is the agent's own, or the agent has eight shares
+                already.
         """
         if share.namespace.partition("/")[0] == share.agent:
             raise IdentityError(f"{typed(share.namespace)} is {typed(share.agent)}'s own")
         return self._change(share, remove=False)
 
     def remove(self, share: Share) -> bool:
-        """End a share, with its right to write; False when there was none. Raises as `add`."""
+        """Remove a share, including its right to write. Return False if there was none. Raises like `add`."""
         return self._change(share, remove=True)
 
     def _as(self, share: Share) -> Identity:
@@ -224,10 +232,12 @@ class Shares:
 
 
 def shared_namespace(name: str) -> str:
-    """Return the normal form of a namespace as a person types it: ``main``, ``researcher``, ``coder/sender-ana``, ``shared/team``.
+    """Return the normalized name of a namespace that a person typed.
+
+    Examples of such names are ``main``, ``researcher``, ``coder/sender-ana`` and ``shared/team``.
 
     Raises:
-        InvalidName: it has none.
+        InvalidName: the name is invalid.
     """
     first, *below = name.strip().split("/")
     whose = "default" if first.strip().casefold() == "main" else names.as_shown(first)
@@ -245,15 +255,16 @@ async def recall_shared(
     *,
     seconds: float,
 ) -> RecallResponse:
-    """Ask all at once and merge: by relevance, which compares across namespaces; of equal texts the agent's own stays.
+    """Recall from an agent's own and its shared namespaces at the same time, and merge the hits by relevance.
 
-    What is shared and cannot be had in time is left out: an agent never loses its own memories by it.
+    Relevance is comparable across namespaces. If several hits have the same text, the agent's own is kept. A shared
+    namespace that fails or is too slow is left out, and the response is marked ``degraded``.
 
     Args:
-        client: the relayer.
-        own: asks the agent's own namespace; what it raises is raised.
-        shared: from `Shares.of`.
-        request: what is asked.
+        client: the relayer's client.
+        own: the recall from the agent's own namespace; its errors are raised.
+        shared: the identities for the other namespaces, see `Shares.beside`.
+        request: the recall request.
         seconds: the deadline.
     """
     if not shared:
@@ -275,7 +286,8 @@ async def recall_shared(
         known = ranked.get(hit.text)
         if known is None or (isinstance(known, SharedHit) and not isinstance(hit, SharedHit)):
             ranked[hit.text] = hit
-    # What counts only where the question names it comes last, and takes nothing's place.
+    # Memories that are disclosed only because the query names their speaker or place come last, and do not count towards
+    # the limit of the others.
     told = [one for one in ranked.values() if not request.named or passes(one, request.audiences)]
     rest = [one for one in ranked.values() if one not in told]
     merged = [

@@ -1,6 +1,8 @@
-"""What the plugin says about itself: after each turn, about the last one, and as a whole.
+"""Results and status reports of the plugin.
 
-No text of a memory is in it, except in the injection itself.
+`Injection` is the result of a recall and `CaptureReport` that of a capture; `TurnTrace` explains the last turn, and
+`PluginStatus` describes the plugin as a whole. Except for the injection, none of them contains text of memories.
+`NotifyOnce` prints messages for a person on standard error.
 """
 
 from __future__ import annotations
@@ -18,35 +20,37 @@ from relayer.wire.schemas import RecallHit
 from relayer.wire.service import StandingLine
 
 _DEBUG_CHARS: Final = 500
-# Skipped although nobody wished it: a person must put something right.
+# Recall was skipped because of a problem and not because of a setting, so a person has to be shown it.
 _WANTED: Final = frozenset({"skipped:outbox", "skipped:identity"})
 
 
 def defect(error: Exception) -> str:
-    """Return the sentence for an error that nobody foresaw; its text may hold anything, and stays out."""
+    """Return a message for an unexpected error. It names the type only, since the text of the error may contain secrets."""
     return f"memory failed inside the plugin ({type(error).__name__})"
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What goes into a prompt.
+    """The result of a recall: the text to put into the prompt of a turn.
 
     Attributes:
-        text: the block, or "" when there is nothing to say.
-        position: where the block goes.
-        status: ``ok``, ``empty``, ``skipped:<gate>`` (``skipped:outbox``: the outbox cannot be read, and with it whether
-            memory is switched off), ``timeout``, ``unavailable``, ``untrusted``, ``refused:<code>``
-            or ``failed``.
+        text: the block of recalled memories; "" if there are none.
+        position: where in the prompt the block belongs.
+        status: ``ok`` (there are memories), ``empty`` (nothing relevant was found), ``skipped:<gate>`` (a gate prevented
+            the recall; ``skipped:outbox``: the outbox, which stores the switches, cannot be read), ``timeout``,
+            ``unavailable`` (no relayer answers), ``untrusted`` (the relayer cannot prove its identity),
+            ``refused:<code>`` (by the relayer) or ``failed`` (an error inside the plugin or a wrong argument).
         hits: the memories in the block, best first.
-        detail: the reason, in a sentence for people; "" when all is well.
-        degraded: the relayer searched by words alone.
-        milliseconds: how long it took.
+        detail: the reason for the status, as a sentence for people; "" if all is well.
+        degraded: whether the relayer searched by terms alone, because embeddings were not available.
+        milliseconds: how long the recall took.
         active: in active mode, how much conversation the model read: ``message``, ``recent`` or ``full``.
-        summary: in active mode, what the model said, without its frame.
-        instruction: a sentence for the system prompt that names the namespace, where the settings ask for one; it
-            stands also when nothing was found, or nothing could be searched (MW-10).
-        standing: what stands in every prompt of the session, best in its system part: the bytes stay the same; "" for none.
-        always: the memories in it, in their order; none of them is among the hits.
+        summary: in active mode, the model's text without the frame around it.
+        instruction: a sentence for the system prompt that names the namespace; "" unless the settings ask for it. It is
+            set even if nothing was found or the search failed (MW-10).
+        standing: the standing block, which belongs into every prompt of the session, preferably into the system prompt.
+            Its bytes stay the same from turn to turn, so that the provider can cache the prompt. "" if there is none.
+        always: the memories in the standing block, in order; none of them is among the hits.
     """
 
     text: str
@@ -64,7 +68,7 @@ class Injection:
 
     @property
     def line(self) -> str:
-        """One line for a person; in active mode of the shape that active-memory's users know (AM-08)."""
+        """A one-line summary for people; in active mode in the format of the active-memory plugin (AM-08)."""
         if self.active:
             chars = f" {len(self.summary)} chars" if self.summary else ""
             return f"🧩 Active Memory: {self.status} {self.milliseconds}ms {self.active}{chars}"
@@ -74,9 +78,9 @@ class Injection:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a person is shown behind the answer who asked to see it: how recall went, and what it found.
+        """The lines that a host shows below the answer in verbose mode: the outcome of recall, and what it found.
 
-        A turn that a gate stopped has nothing to show: one that memory should have had, and could not, does.
+        Empty if a gate prevented the recall, unless that was due to a problem that a person has to solve.
         """
         if self.status.startswith("skipped:") and self.status not in _WANTED:
             return ()
@@ -84,7 +88,7 @@ class Injection:
 
     @property
     def debug_line(self) -> str:
-        """What was recalled, for a person who asked to see it; one line without tags or control characters, or "" (AM-08)."""
+        """The recalled text as one line for people, without tags or control characters; "" if there is none (AM-08)."""
         said = [self.summary] if self.active else [hit.text for hit in self.hits]
         shown = clip("; ".join(filter(None, (one_line(strip(text)) for text in said))), _DEBUG_CHARS)
         return f"🔎 {'Active Memory Debug' if self.active else 'memory debug'}: {shown}" if shown else ""
@@ -92,19 +96,20 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """What became of a turn's messages.
+    """The result of a capture.
 
     Attributes:
-        status: ``queued`` (the relayer will have it), ``empty`` (nothing new worth keeping), ``skipped:<gate>``,
-            ``full`` (the outbox takes no more) or ``unwritable`` (its file cannot be written, e.g. because the disk is
-            full; after either, and after ``skipped:outbox``, the next turn tries again), or ``failed``.
-        new: messages not captured before.
-        queued: messages on their way.
-        dropped: messages left out, by reason.
-        waiting: turns in the outbox, this one included.
-        detail: the reason, in a sentence for people.
-        redacted: the classes of secrets that were taken out before anything was kept.
-        ended: the relayer will be told that the session ended.
+        status: ``queued`` (the turn is in the outbox and will be delivered), ``empty`` (nothing new was worth keeping),
+            ``skipped:<gate>`` (a gate prevented the capture), ``full`` (the outbox is full), ``unwritable`` (its file
+            cannot be written, e.g. because the disk is full) or ``failed``. After ``full``, ``unwritable`` and
+            ``skipped:outbox``, the next capture tries these messages again.
+        new: number of messages that were not captured before.
+        queued: number of messages that were put into the outbox.
+        dropped: number of messages that were left out, by reason.
+        waiting: number of turns in the outbox, including this one.
+        detail: the reason for the status, as a sentence for people.
+        redacted: the classes of secrets that were removed before anything was stored.
+        ended: whether the relayer will be notified that the session ended.
     """
 
     status: str
@@ -119,7 +124,14 @@ class CaptureReport:
 
 @dataclass(frozen=True, slots=True)
 class HitTrace:
-    """What became of one memory found: ``injected``, or the filter that kept it out; ``voice`` says who spoke, and where."""
+    """The outcome of one memory that was found.
+
+    Attributes:
+        id: the memory's id.
+        relevance: 0..1.
+        outcome: ``injected``, or the filter that removed it.
+        voice: a label that says who said it, and where.
+    """
 
     id: str
     relevance: float
@@ -129,20 +141,20 @@ class HitTrace:
 
 @dataclass(frozen=True, slots=True)
 class TurnTrace:
-    """Why the last turn was given what it was given.
+    """The trace of a turn: why it got the memories that it got.
 
     Attributes:
         status: as in `Injection`.
         detail: as in `Injection`.
-        agent: whose turn it was, in normal form; "" when that could not be told.
-        namespace: where was searched.
-        gates: every gate's decision, in order.
-        query_chars: the length of what was searched for.
-        cached: the answer was at hand.
-        hits: memory by memory.
-        milliseconds: how long it took.
-        active: what became of active mode: ``ok``, ``empty``, ``fallback:<reason>``, ``skipped:<gate>``; "" in direct mode.
-        cold_start: how many recent memories the session began with.
+        agent: the agent's normalized name; "" if it could not be determined.
+        namespace: the namespace that was searched.
+        gates: the decision of every gate, in order.
+        query_chars: the length of the text that was searched for, in characters.
+        cached: whether the response came from the cache.
+        hits: the outcome of each memory that was found.
+        milliseconds: how long the recall took.
+        active: the outcome of active mode: ``ok``, ``empty``, ``fallback:<reason>``, ``skipped:<gate>``; "" in direct mode.
+        cold_start: the number of recent memories that the session began with.
     """
 
     status: str
@@ -160,17 +172,18 @@ class TurnTrace:
 
 @dataclass(frozen=True, slots=True)
 class HostModelStatus:
-    """What was asked of the host's model, since this process began but for ``calls_this_hour``.
+    """The use of the host's model since this process started.
 
     Attributes:
-        calls_this_hour: of ``calls_per_hour``, which the settings allow.
-        calls: in all.
-        tokens: of questions and answers.
-        cost_usd: as far as the host knows it; None where it never said.
-        facts: that were proved and kept.
-        dropped: that were not proved.
-        model: the last one that answered.
-        trouble: why it is not asked now, in a sentence; "" when nothing is in the way.
+        calls_this_hour: number of calls in the last 60 minutes.
+        calls_per_hour: maximum number of calls per hour, from the settings.
+        calls: total number of calls.
+        tokens: total number of tokens of prompts and completions.
+        cost_usd: total cost in US dollars as far as the host reports it; None if it never did.
+        facts: number of facts that were verified and stored.
+        dropped: number of facts that could not be verified.
+        model: the name of the last model that answered.
+        trouble: why the model is not called at present, as a sentence; "" if nothing prevents it.
     """
 
     calls_this_hour: int
@@ -185,7 +198,7 @@ class HostModelStatus:
 
     @property
     def line(self) -> str:
-        """One line for a person."""
+        """A one-line summary for people."""
         spent = f"; {self.tokens} tokens" if self.calls else ""
         if self.cost_usd is not None:
             spent += f", about ${self.cost_usd:.4f}"
@@ -199,24 +212,24 @@ class HostModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class PluginStatus:
-    """The plugin as a whole.
+    """The status of the plugin as a whole.
 
     Attributes:
-        url: the relayer.
+        url: the URL of the relayer.
         account: the account's id; "" while memory is switched off.
-        last_recall: status of the last turn; "" before the first.
-        recalls: turns for which the relayer was asked.
-        waiting: captured turns that the relayer does not have yet.
-        delivered: captured turns that it has.
-        refused: captured turns that it will never take.
-        paused_seconds: how long nothing is asked because it kept failing.
-        last_error: why what waits is not delivered, in a sentence, of the latest failure; "" when nothing failed.
-        last_refusal: the agent whose turn was refused for good last, and the reason; "" when none was.
-        durable: whether what waits survives this process.
-        relayer_trouble: that the relayer of this machine keeps ending, in a sentence; "" where it does not, or another is used.
-        warning: what a person should look at now; "" when nothing.
-        notes: settings that were made and change nothing, each with the reason.
-        host_model: what was asked of the host's own model; None where it lends none, or the settings use none.
+        last_recall: the status of the last turn's recall; "" before the first turn.
+        recalls: number of turns for which a recall was sent to the relayer.
+        waiting: number of captured turns that are not delivered yet.
+        delivered: number of captured turns that this process delivered.
+        refused: number of captured turns that the relayer refused permanently.
+        paused_seconds: seconds for which no request is sent because earlier ones kept failing; 0 if requests are sent.
+        last_error: why waiting turns are not delivered, as a sentence; "" if nothing failed.
+        last_refusal: the agent whose turn was refused permanently last, and the reason; "" if there is none.
+        durable: whether waiting turns survive the end of this process.
+        relayer_trouble: a message if the local relayer keeps failing; "" if it does not, or another relayer is used.
+        warning: a problem that a person should look into; "" if there is none.
+        notes: settings that have no effect, each with the reason.
+        host_model: the use of the host's own model; None if the host provides none, or the settings do not use it.
     """
 
     url: str
@@ -242,15 +255,15 @@ REASONS: Final = {
     "accountId": "the account is the one of this gateway's secret",
     **WITHOUT_EFFECT,
 }
-"""Settings that are accepted, so that a configuration of an earlier plugin keeps working, and that change nothing here; and why."""
+"""Settings without effect, by name, with the reason. They are accepted so that configurations of earlier plugins keep working."""
 
 
 def without_effect(settings: PluginSettings, account: str) -> tuple[str, ...]:
-    """Return a sentence for each setting that was made and changes nothing, without its value.
+    """Return a message for each setting that is set and has no effect. The messages do not contain values.
 
     Args:
-        settings: those of the gateway.
-        account: the account of the gateway's secret; an ``accountId`` that says the same is no surprise.
+        settings: the gateway's settings.
+        account: the id of the account that belongs to the gateway's secret; an equal ``accountId`` is not reported.
     """
     told = {
         "active.fastMode": settings.active.fast_mode,
@@ -262,18 +275,18 @@ def without_effect(settings: PluginSettings, account: str) -> tuple[str, ...]:
 
 
 def notify(sentence: str) -> None:
-    """Say something on standard error."""
+    """Print a message on standard error."""
     sys.stderr.write(f"{sentence}\n")
 
 
 class NotifyOnce:
-    """Says each sentence once in a process's life: a condition that lasts must not fill the terminal."""
+    """Prints each message once, so that a lasting condition does not fill the terminal."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def __call__(self, sentence: str) -> None:
-        """Say it, unless it was said before."""
+        """Print a message with the prefix ``memrelay:``, unless this object has printed it before."""
         if sentence not in self._told:
             self._told.add(sentence)
             notify(f"memrelay: {sentence}")

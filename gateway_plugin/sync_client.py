@@ -1,4 +1,8 @@
-"""The relayer's API for code that is not asynchronous: each call of `RelayerClient`, waited for."""
+"""The relayer's API for synchronous code.
+
+`SyncRelayerClient` runs a `gateway_plugin.client.RelayerClient` on an event loop in a thread of its own, and each of its
+methods waits for the asynchronous method of the same name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,21 @@ __all__ = ["SyncRelayerClient"]
 
 
 class SyncRelayerClient(OnThread[RelayerClient]):
-    """Takes the arguments of `RelayerClient`, whose methods these are: same deadlines, same errors."""
+    """A client of one relayer for any number of agents, for synchronous code.
+
+    Its methods are those of `gateway_plugin.client.RelayerClient`, with the same arguments, deadlines and errors. Close
+    it with `close`, or use it as a context manager.
+
+    Args:
+        url: the URL of the relayer, without a path.
+        trust: the file in which the identities of relayers are pinned.
+        relayer_identity: the identity that the relayer must have, 32 bytes; None pins the identity at first use.
+        clock: the source of the current time.
+        http: the HTTP session to use; the caller closes it. None creates a session.
+
+    Raises:
+        SettingsError: the URL is malformed, has a path, or would send keys unencrypted.
+    """
 
     def __init__(
         self,

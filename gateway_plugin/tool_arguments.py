@@ -1,4 +1,9 @@
-"""What models pass to the memory tools: one schema that takes the arguments of every system that it replaces (X6)."""
+"""The arguments of the memory tools, as models pass them.
+
+There is one schema per tool. It also accepts the argument names of all memory systems that memrelay replaces (X6).
+`parse_arguments` validates a call, and `tool_schemas` returns the schemas as hosts register them; the docstrings of the
+argument classes are the descriptions that models read.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,11 @@ MAX_TEXT: Final = 16_000
 
 
 class ToolError(Exception):
-    """Raised when a call cannot be done; the text is for the model, and names the argument and the fix."""
+    """Raised when a tool call fails because of its arguments; the message is for the model and says how to correct them."""
 
 
 class _Arguments(BaseModel):
-    # Hosts and models add arguments of their own; one that is unknown changes nothing here.
+    # Hosts and models add arguments of their own, so unknown ones are ignored.
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
@@ -152,9 +157,9 @@ _TOOLS: Final[dict[str, type[_Arguments]]] = {
     "memory_transcript": TranscriptArguments,
 }
 TOOL_NAMES: Final = tuple(_TOOLS)
-"""What every host offers to its model."""
+"""The names of the tools that every host offers to its model."""
 
-# What hosts have no need of that recall and capture by themselves, see `gateway_plugin.tools`.
+# Hosts that recall and capture by themselves do not need these, see `gateway_plugin.tools`.
 _MORE: Final[dict[str, type[_Arguments]]] = {
     "memory_list": ListArguments,
     "memory_history": HistoryArguments,
@@ -164,14 +169,14 @@ _MORE: Final[dict[str, type[_Arguments]]] = {
     "memory_status": StatusArguments,
 }
 ALL_TOOL_NAMES: Final = (*_TOOLS, *_MORE)
-"""What `gateway_plugin.plugin.MemoryPlugin.tool` can do."""
+"""The names of all tools that `gateway_plugin.plugin.MemoryPlugin.tool` can run."""
 
 
 def parse_arguments(tool: str, arguments: object) -> _Arguments:
-    """Check a call's arguments.
+    """Validate the arguments of a tool call.
 
     Raises:
-        ToolError: there is no such tool, or an argument is missing or wrong; no value is repeated.
+        ToolError: there is no such tool, or an argument is missing or wrong. The message does not contain values.
     """
     shape = _TOOLS.get(tool) or _MORE.get(tool)
     if shape is None:
@@ -185,7 +190,7 @@ def parse_arguments(tool: str, arguments: object) -> _Arguments:
 
 
 def tool_schemas(names: Iterable[str] = TOOL_NAMES) -> list[dict[str, Any]]:
-    """Return tools' names, descriptions and JSON schemas, as hosts register them; raises `KeyError` for one that is none."""
+    """Return the name, description and JSON schema of each tool, as hosts register them; raises `KeyError` if unknown."""
     found = []
     for name in names:
         shape = (_TOOLS | _MORE)[name]
@@ -197,7 +202,7 @@ def tool_schemas(names: Iterable[str] = TOOL_NAMES) -> list[dict[str, Any]]:
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """Drop what providers of models stumble over: titles, and null as a type of its own."""
+    """Remove what some providers of models reject from a schema: titles, defaults, and null as an alternative type."""
     kept = {key: entry for key, entry in value.items() if key not in {"title", "default"}}
     options = [option for option in kept.pop("anyOf", []) if option.get("type") != "null"]
     return {**(options[0] if options else {}), **kept}

@@ -1,11 +1,12 @@
-"""The memory tools of the model: search, read, store, correct, forget, read a session's log, and look at what there is.
+"""The memory tools that a model can call: search, read, store, correct and forget memories, and read a session's log.
 
-What a tool returns enters the prompt, so it is filtered and escaped like what is injected. Errors come back as text,
-with the cause, and never as exceptions: a tool that fails must not end a turn. The model cannot erase, and cannot choose
-a namespace that its agent was not given.
+`Toolbox.call` validates the arguments, runs the tool and returns a `ToolAnswer`. What a tool returns enters the prompt, so
+it is filtered and escaped like injected memories. Errors are returned as text with their cause and never raised, so that a
+failing tool does not end a turn. The model cannot delete memories permanently, and cannot choose a namespace that its agent
+has no access to.
 
-What there is, what became of it and what a text says is for programs that neither recall nor capture by themselves; hosts that do
-both do not offer it: their model would pay for the descriptions at every turn.
+Six more tools (list, history, profile, analyze, job and status) are for programs that neither recall nor capture by
+themselves. Hosts that do both do not offer them, because their descriptions cost tokens in every turn.
 """
 
 from __future__ import annotations
@@ -89,16 +90,18 @@ async def read_kept(
     absent: NoSuchLog,
     turn: Turn,
 ) -> str:
-    """Return what `gateway_plugin.transcript.read_transcript` would, after a line that says where it is from.
+    """Return the part of a session's transcript that the relayer has stored, for a session of which the host has no log.
+
+    The result has the form of `gateway_plugin.transcript.read_transcript`, after a line that says where it is from.
 
     Args:
-        client: the relayer.
+        client: the relayer's client.
         asked: the model's arguments; the path is a session key here.
-        absent: what the host said.
-        turn: whose session it is, and who reads the answer; in a group only the turn's own session is read.
+        absent: the host's error.
+        turn: the turn, which says who reads the answer. In a group, only the turn's own session can be read.
 
     Raises:
-        ToolError: there is nothing of it here either, or the anchor is not in it.
+        ToolError: the relayer has no transcript of the session either, or the anchor is not in it.
     """
     audiences = turn.hearing.audiences
     if len(asked.path) > _MAX_SESSION or (not turn.hearing.private and asked.path != turn.session.key):
@@ -135,7 +138,7 @@ READING: Final = frozenset(
         "memory_status",
     }
 )
-"""Tools that change nothing: a host may run them again."""
+"""The names of the tools that change nothing, so that a host may repeat a call."""
 
 _STATES: Final = {"superseded": ", corrected since"}
 _NONE_FOUND: Final = "No relevant memories found."
@@ -148,30 +151,32 @@ _SAID_BY: Final = {
 _LEFT_OUT: Final = "[left out: it reads like an instruction to the model]"
 _FILE_LINES: Final = 500
 _MOST_OF_COURTESY: Final = 3
-"""Words."""
+"""Maximum number of words of a text that is refused because it only sounds polite."""
 _SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
 _NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
 _SHOWN: Final = 3
-# For a relayer whose model takes the facts out; one without answers at once.
+# How long the relayer's language model may extract facts before the call returns. A relayer without a model answers
+# immediately.
 _WAIT_MS: Final = 5000
 _NEIGHBOURS: Final = 4
 _PAGE: Final = 100
 _DEADLINE: Final = 15.0
 _ANALYZE_DEADLINE: Final = 55.0
-# What a language model makes of a text is often there so soon; who wants the rest asks for the job.
+# A language model has often finished within this time. Later results can be read with the tool memory_job.
 _ANALYZE_WAIT_MS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What the model is given.
+    """The result of a tool call.
 
     Attributes:
-        text: for the model; harmless inside a prompt.
-        details: the same for programs; texts in it are escaped, too.
-        failed: whether the text is an error.
-        reason: for programs, why it failed: the error's ``outcome``, or ``arguments``.
+        text: the result for the model, escaped for use in a prompt.
+        details: the same result for programs; its texts are escaped, too.
+        failed: whether the text is an error message.
+        reason: for programs, the cause of a failure: the error's ``outcome``, ``arguments``, ``failed``, ``outbox`` or
+            ``switched_off``; "" if the call succeeded.
     """
 
     text: str
@@ -181,19 +186,19 @@ class ToolAnswer:
 
 
 def failure(error: GatewayError) -> ToolAnswer:
-    """Return the answer that says what went wrong."""
+    """Return the result of a tool call that failed with an error."""
     return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason=error.outcome)
 
 
 class Toolbox:
-    """The tools over one relayer.
+    """Runs the memory tools against one relayer.
 
     Args:
-        client: the relayer.
-        settings: floor, ranking and redaction.
-        clock: the time.
-        cited: where memories of files stand now, by their ids: ``MEMORY.md#3``.
-        shares: what agents may read beside their own; None for nothing.
+        client: the relayer's client.
+        settings: the gateway's settings: minimum relevance, ranking and redaction.
+        clock: the source of the current time.
+        cited: the current file and line of memories that come from files, by their ids: ``MEMORY.md#3``.
+        shares: the namespaces that agents may read besides their own; None for none.
     """
 
     def __init__(
@@ -211,12 +216,12 @@ class Toolbox:
         self._shares = shares
 
     async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
-        """Do what the model asks; every failure is an answer.
+        """Run a tool. It never raises: failures are returned as a `ToolAnswer`.
 
         Args:
-            tool: its name, see `gateway_plugin.tool_arguments`.
-            arguments: as the model gave them.
-            turn: whose it is, and who reads the answer.
+            tool: the name of the tool, see `gateway_plugin.tool_arguments`.
+            arguments: the arguments as the model passed them.
+            turn: the turn in which the model called the tool.
         """
         try:
             parsed = parse_arguments(tool, arguments)
@@ -236,7 +241,11 @@ class Toolbox:
             )
 
     def _shared(self, identity: Identity, namespace: str | None, *, writes: bool) -> Identity | None:
-        """Return who the agent is to a namespace that it names and that is shared with it."""
+        """Return the identity for a namespace that the call names and that is shared with the agent; None for any other.
+
+        Raises:
+            ToolError: the tool writes, and the namespace is shared for reading only.
+        """
         if self._shares is None or namespace is None:
             return None
         try:
@@ -269,7 +278,7 @@ class Toolbox:
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
         )
-        # One that was named is asked alone.
+        # If the call names a namespace, only that one is searched.
         shared = () if self._shares is None or asked.namespace else self._shares.beside(turn.identity)
         own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
         answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
@@ -288,7 +297,7 @@ class Toolbox:
             "degraded": answer.degraded,
             "memories": shown,
         }
-        # The other tools ask for ids, and hosts show a model the text alone.
+        # The ids are part of the text, because other tools need them and hosts show a model the text only.
         ids = ", ".join(
             f"{number} = {one['id']} ({one['source'] or one['voice'] or _SAID_BY[hit.trust]}, {one['date']})"
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
@@ -301,7 +310,7 @@ class Toolbox:
             return read
         memory = await self._find(asked.ref, turn)
         if memory is None:
-            # As the host's own tool answers about a file that is not there (CP-48).
+            # The host's own tool returns the same for a file that does not exist (CP-48).
             return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
         around = await self._around(memory, turn)
         lines = [
@@ -309,7 +318,7 @@ class Toolbox:
             *(f"Around it: {_with_age(one, self._clock, turn.hearing)}" for one in around),
         ]
         if memory.source.session and turn.hearing.private:
-            # Names of sessions tell who else talks with the agent: a group does not hear them.
+            # The key of a session reveals who else talks with the agent, so it is not disclosed in a group.
             lines.append(f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}")
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
@@ -322,7 +331,7 @@ class Toolbox:
         return ToolAnswer(text, details)
 
     def _read(self, asked: GetArguments, turn: Turn) -> ToolAnswer | None:
-        """Return the lines of a file that is asked for; None where there is no such file."""
+        """Return the requested lines of a file; None if there is no such file."""
         if turn.host.files is None:
             return None
         path, _, anchor = asked.ref.strip().partition("#")
@@ -332,7 +341,7 @@ class Toolbox:
         start = int(anchor) if asked.start == 1 and anchor.isascii() and anchor.isdigit() else asked.start
         whole = redact(text, self._settings.capture.redaction).text.split("\n")
         count = _FILE_LINES if asked.lines is None else min(asked.lines, _FILE_LINES)
-        # A line that reads like an order to the model is not handed to it; the others keep their numbers.
+        # A line that reads like an instruction to the model is replaced, so that the other lines keep their numbers.
         lines = [
             escape(line) if may_be_told(line) else _LEFT_OUT for line in whole[start - 1 : start - 1 + count]
         ]
@@ -356,7 +365,15 @@ class Toolbox:
         return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
 
     async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:
-        """Have the relayer judge a note and take its facts out, as it does with a turn; None from one that cannot."""
+        """Store a note like a captured turn: the relayer decides whether to keep it, and extracts its facts.
+
+        Returns:
+            The result; None if the note is to be stored as it is, because the relayer does not support this or would not
+            keep the note for a reason that does not apply to notes.
+
+        Raises:
+            ToolError: the relayer refused the note.
+        """
         note = TurnItem(
             role="assistant",
             text=item.text,
@@ -375,7 +392,8 @@ class Toolbox:
                 return None
             raise
         if not answer.memories:
-            # What else a turn is left for is no reason here, nor is what only sounds polite: the model was asked to keep it.
+            # The model was asked to store this. So it is refused only if it says nothing; other reasons for not keeping a
+            # turn do not apply, nor does politeness if it is longer than three words.
             reasons = {one.reason for one in answer.verdicts}
             says_nothing = reasons <= _SAYS_NOTHING and (
                 "courtesy" not in reasons or len(item.text.split()) <= _MOST_OF_COURTESY
@@ -408,7 +426,7 @@ class Toolbox:
             suspect=item.suspect,
             place=item.source.place,
             sender=item.source.sender,
-            # A call that is made again, by a model that saw no answer, makes no second version.
+            # If a model repeats the call because it got no answer, the key prevents a second version.
             idempotency_key=hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest(),
         )
         answer = await self._client.supersede(turn.identity, old.id, request)
@@ -428,7 +446,7 @@ class Toolbox:
             said = await read_kept(self._client, asked, absent, turn)
         lines = []
         for line in said.split("\n"):
-            # The label in front of a message is ours; what follows is not.
+            # Only the label in front of a message is the plugin's own text; what follows must be escaped.
             label, is_message, text = line.partition("]: ") if line.startswith("[") else ("", "", line)
             lines.append(f"{label}{is_message}{escape(redact(text).text)}")
         if _is_group(asked.path):
@@ -477,7 +495,7 @@ class Toolbox:
     async def _analyze(self, asked: AnalyzeArguments, turn: Turn) -> ToolAnswer:
         clean, suspect = self._clean(asked.text, least=1)
         at = _moment("occurredAt", asked.occurred_at)
-        # The model says so, and not a person, whoever the text quotes.
+        # The text comes from the model and not from a person, even if it quotes one.
         said = TurnItem(
             role="assistant", text=clean, occurred_at=at, suspect=suspect, **_given(sender=_sender(turn))
         )
@@ -487,7 +505,7 @@ class Toolbox:
             host=turn.host.host,
             wait_ms=_ANALYZE_WAIT_MS,
             **_given(place=turn.place),
-            # The same text again, from a model that saw no answer, is the same request.
+            # If a model repeats the call because it got no answer, the key makes it the same request.
             idempotency_key=hashlib.sha256(f"analyze\n{turn.namespace}\n{clean}".encode()).hexdigest(),
         )
         answer = await self._client.analyze(turn.identity, request, deadline=_ANALYZE_DEADLINE)
@@ -511,7 +529,7 @@ class Toolbox:
         except RelayerRefused as error:
             if error.status not in {400, 404, 422}:
                 raise
-            # What was stored by a call has no job: it was there when the call ended.
+            # A memory that a call stored directly has no job: it was complete when the call ended.
             memory = await self._find(asked.job_id, turn)
             if memory is None:
                 raise ToolError("job_id: there is no such job, and no such memory") from error
@@ -537,7 +555,7 @@ class Toolbox:
         return _shown_memory(memory, self._source(memory))
 
     def _source(self, memory: Memory) -> str:
-        """Return the file and line that a memory is from; "" for what was said in a conversation."""
+        """Return the file and line that a memory comes from; "" if it was said in a conversation."""
         return escape(one_line(self._cited.get(memory.id) or memory.source.reference))
 
     def _item(self, text: str, turn: Turn, at: int | None) -> MemoryItem:
@@ -545,7 +563,7 @@ class Toolbox:
         return MemoryItem(
             text=clean,
             audience=audience_name(turn.said_to),
-            # It was the model that said so, whatever a person said before.
+            # The text comes from the model, whatever a person said before.
             trust="assistant",
             suspect=suspect,
             occurred_at=at,
@@ -553,7 +571,11 @@ class Toolbox:
         )
 
     def _clean(self, text: str, *, least: int) -> tuple[str, bool]:
-        """Return a text that may be stored, of so many characters at least, and whether it is suspect."""
+        """Return a text without wrappers and secrets, and whether it is suspect.
+
+        Raises:
+            ToolError: the text contains what may not be stored, or has fewer than ``least`` characters.
+        """
         clean = redact(strip(text), self._settings.capture.redaction)
         verdict = scan(clean.text)
         if clean.blocked:
@@ -575,7 +597,10 @@ class Toolbox:
         return memory if memory.state != "forgotten" and may_be_shown(memory, turn.hearing) else None
 
     async def _around(self, memory: Memory, turn: Turn) -> list[Memory]:
-        """Return what was said in the same breath: the one before it, those that follow it, and its session's nearest."""
+        """Return up to four memories that were said close to a memory, oldest first.
+
+        They are among the newest 100 memories: the one that it refers to, those that refer to it, and those of its session.
+        """
         page = await self._client.list_memories(turn.identity, limit=_PAGE)
         near = [
             one
@@ -608,7 +633,7 @@ class Toolbox:
 
 
 def _is_group(path: str) -> bool:
-    """Return whether a path is the key of a session in which several people speak."""
+    """Return whether a path is the key of a session of a group."""
     try:
         ref = parse_session_key(path)
     except IdentityError:
@@ -617,7 +642,7 @@ def _is_group(path: str) -> bool:
 
 
 def _sender(turn: Turn) -> str:
-    """Return the person to whom a model says something in a group; "" where nobody else reads it."""
+    """Return the id of the person to whom the model speaks in a group; "" outside of groups."""
     return (turn.person or NOBODY_KNOWN) if audience_name(turn.said_to) == "group" else ""
 
 
@@ -630,7 +655,7 @@ def _voice(memory: Memory, turn: Turn) -> dict[str, str]:
 
 
 def _others(memory: Memory, hearing: Hearing) -> str:
-    """Return whose words a memory is, where they are not the user's."""
+    """Return a label that says whose words a memory is; "" if they are the user's own."""
     return "" if hearing.is_own(memory) else f", {escape(label_of(memory, hearing))}"
 
 
@@ -639,7 +664,11 @@ def _origin(hit: RecallHit) -> str:
 
 
 def _granted(identity: Identity, namespace: str | None) -> Identity:
-    """Return whose memories a call is about: the host's choice, or one below it that the model names (X13)."""
+    """Return the identity for a call: the agent's namespace, or one below it that the model names (X13).
+
+    Raises:
+        ToolError: the name is invalid, or the namespace is not the agent's.
+    """
     if namespace is None or not namespace.strip():
         return identity
     below = namespace.strip().removeprefix("./")
@@ -659,11 +688,11 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
 
 
 def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
-    """Return a memory for programs, under the names that those know who read the systems that this one replaces.
+    """Return a memory as a dictionary for programs, also under the keys of the memory systems that memrelay replaces.
 
     Args:
-        memory: the memory; its text is escaped.
-        source: the file and line that it is from, escaped: ``MEMORY.md#3``; "" for what was said in a conversation.
+        memory: the memory; its text is escaped in the result.
+        source: the file and line that it comes from, escaped: ``MEMORY.md#3``; "" if it was said in a conversation.
     """
     text = escape(memory.text)
     path, _, anchor = source.rpartition("#")
@@ -689,13 +718,13 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
 
 
 def _with_age(memory: Memory, clock: Clock, hearing: Hearing) -> str:
-    """Return a memory as a line for the model, escaped, with whose words it is where they are not the user's."""
+    """Return a memory as an escaped line for the model: its age, whose words it is if not the user's, and its text."""
     now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
     return f"({age_in_words(told_at(memory), now)}{_others(memory, hearing)}) {escape(memory.text)}"
 
 
 def _moment(field: str, value: str | int | None) -> int | None:
-    """Return a time that a model gave, in ms since 1970; raises `ToolError`."""
+    """Return a time argument in ms since the epoch; raises `ToolError` naming ``field`` if it is invalid."""
     if value is None or isinstance(value, int):
         return value
     try:

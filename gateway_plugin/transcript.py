@@ -1,7 +1,8 @@
-"""The dialogue of a session from the host's own log, from nowhere else on this machine (MS-11).
+"""Reading the dialogue of a session from the host's own log, and from no other file on this machine (MS-11).
 
-Where the host has no log of it, the relayer may: see `gateway_plugin.tools`. Understood are messages as OpenClaw,
-Claude Code and Codex keep them: lines of JSON in a folder, or what a host's adapter reads.
+A log is a file with one JSON object per line in the host's directory of session logs, or a sequence of messages from the
+host's adapter (`gateway_plugin.turn.SessionLogs`). The message formats of OpenClaw, Claude Code and Codex are
+understood. If the host has no log of a session, the relayer may have stored it: see `gateway_plugin.tools`.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _SPEAKERS: Final = {"user": "User", "human": "User", "assistant": "Assistant", "
 
 
 class NoSuchLog(ToolError):
-    """Raised when the host has no log of a session: it may be gone, or another gateway's."""
+    """Raised when the host has no log of a session: it may be deleted, or belong to another gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One thing that a log tells: what somebody said, or that a tool was called.
+    """An entry of a dialogue: a text, or the call of a tool.
 
     Attributes:
-        id: of its message; "" when the log gives none.
+        id: the id of its message; "" if the log has none.
         speaker: ``User`` or ``Assistant``.
-        text: without wrappers.
-        call: whether it is a tool that was called.
-        at: ms since the epoch; None when the log does not tell.
+        text: the text without wrappers.
+        call: whether the entry is the call of a tool.
+        at: ms since the epoch; None if the log does not say.
     """
 
     id: str
@@ -49,12 +50,12 @@ class Said:
 
     @property
     def line(self) -> str:
-        """One bounded line for people and models."""
+        """The entry as one line for people and models, with at most 1000 characters of text (200 for a call)."""
         return f"[{self.speaker}]: {clip(one_line(self.text), _MAX_CALL if self.call else _MAX_LINE)}"
 
 
 def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str | None, turns: int) -> str:
-    """Return the last messages of a log, or those around an anchor, one line each; as `read_dialogue`."""
+    """Return the last messages of a log, or those around an anchor, one per line; see `read_dialogue`."""
     return "\n".join(one.line for one in read_dialogue(logs, path, anchor=anchor, turns=turns))
 
 
@@ -64,14 +65,15 @@ def read_dialogue(
     """Return the last messages of a log, or those around an anchor.
 
     Args:
-        logs: the host's directory of session logs, nothing outside of which is read; or its sessions.
-        path: relative to the directory, or inside it; or as the host names its sessions.
-        anchor: the id of a message, or a time in ISO 8601: the latest message of that time.
-        turns: how many messages at most.
+        logs: the host's directory of session logs, outside of which nothing is read; or an object that reads the host's
+            sessions.
+        path: the path of the log, relative to the directory or absolute; or the host's name of the session.
+        anchor: the id of a message, or an ISO 8601 time, which stands for the last message up to that time.
+        turns: maximum number of entries.
 
     Raises:
-        NoSuchLog: there is no such log here.
-        ToolError: it may not be read, or not now; or the anchor is not in it.
+        NoSuchLog: the host has no such log.
+        ToolError: the log cannot be read, or the anchor is not in it.
     """
     entries = _of_folder(logs, path) if logs is None or isinstance(logs, Path) else logs.entries(path)
     said = [one for entry in entries for one in _told(entry)]
@@ -84,7 +86,10 @@ def read_dialogue(
 
 
 def dialogue(folder: Path, name: str | PurePath) -> Iterator[Said]:
-    """Yield what a file below a folder tells, oldest first; of one of more than 16 MiB the end. Raises `NotRead`."""
+    """Yield the dialogue in a file below a directory, oldest first; raises `NotRead`.
+
+    Only the end of a file longer than 16 MiB is read.
+    """
     for entry in _file_entries(folder, name):
         yield from _told(entry)
 
@@ -103,7 +108,7 @@ def _place(said: list[Said], anchor: str) -> int:
 def _of_folder(root: Path | None, path: str) -> Iterator[Mapping[str, Any]]:
     if root is None:
         raise NoSuchLog("path: this host keeps no session logs that can be read")
-    # One that is given in full has to begin as the folder does.
+    # An absolute path is accepted if it lies in the directory.
     below = Path(path).relative_to(root) if Path(path).is_relative_to(root) else path
     try:
         yield from _file_entries(root.resolve(), below)
@@ -113,7 +118,7 @@ def _of_folder(root: Path | None, path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _file_entries(folder: Path, name: str | PurePath) -> Iterator[Mapping[str, Any]]:
-    """Yield the messages of a file; of a long one the end."""
+    """Yield the JSON objects of a log file; only the end of a file longer than 16 MiB is read."""
     for raw in read_below(folder, name, most=_MAX_BYTES, tail=True).split(b"\n"):
         try:
             entry = parse_json(raw)
@@ -126,7 +131,7 @@ def _file_entries(folder: Path, name: str | PurePath) -> Iterator[Mapping[str, A
 def _told(entry: Mapping[str, Any]) -> Iterator[Said]:
     inner = next((entry[key] for key in ("message", "payload") if isinstance(entry.get(key), Mapping)), entry)
     called = str(inner.get("type", "")).lower() in CALLS
-    # A call that is an entry of its own, as Codex writes it, has no role; it is the assistant's.
+    # Codex writes the call of a tool as a message without a role; it is the assistant's.
     speaker = _SPEAKERS.get(str(inner.get("role", "assistant" if called else "")).lower())
     if not speaker:
         return

@@ -1,9 +1,9 @@
-"""What is known of a turn, and whether it may recall, use active mode, or be captured.
+"""Turns, and the gates that decide whether a turn may recall, use active mode, or be captured.
 
-A turn is made once, by `gateway_plugin.sessions.Turns`, and handed to whoever works for it. The host says what is in it, and the
-settings; nothing comes from the model. Gates are one pure function over it: asked in the order of ``GATES``, the first that objects
-decides and gives the reason. Nothing here looks at a clock, a file or an environment, so the whole behaviour is the truth table of
-its tests, and ``explain`` can show it for any turn.
+A `Turn` is created once, by `gateway_plugin.sessions.Turns`, from what the host says (`HostTurn`), the session key and the
+settings; nothing in it comes from the model. The gates are pure functions of a turn and the settings. They are asked in the
+order of ``GATES``, and the first one that objects decides (`gate`); `explain` returns the decisions of all of them. Nothing
+here reads a clock, a file or the environment, so tests cover the behaviour as a truth table.
 """
 
 from __future__ import annotations
@@ -25,46 +25,58 @@ from relayer.wire.fields import NOBODY_KNOWN, one_line
 
 
 class SessionLogs(Protocol):
-    """A host's sessions where they are no folder of files."""
+    """The session logs of a host that does not keep them as files in a directory."""
 
     def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """Yield a session's messages, oldest first; raises as `gateway_plugin.transcript.read_transcript`."""
+        """Yield the messages of a session, oldest first; raises like `gateway_plugin.transcript.read_transcript`."""
         ...
 
 
 class HostFiles(Protocol):
-    """An agent's files that tools may read."""
+    """The files of an agent that memory tools may read."""
 
     def read(self, path: str, *, private: bool) -> str | None:
-        """Return the text of a file; None where there is none, it lies elsewhere, or it is ``private`` and may not be told."""
+        """Return the text of a file.
+
+        Args:
+            path: the path as the model gave it.
+            private: whether the agent's owner is the only reader of the answer.
+
+        Returns:
+            The text; None if there is no such file, it is outside of the agent's files, or it must not be disclosed to
+            these readers.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTurn:
-    """A turn as its host sees it.
+    """The information that a host has about a turn besides the session key. Every field is optional.
 
     Attributes:
-        host: the host's name, kept with captured memories.
-        agent: the agent, where the host knows it better than the session key says.
-        audience: who reads the answer, likewise. Worth giving: a key that names a platform and no type of chat hears
-            what a group may hear, and its turns are kept from groups.
-        sender: the host's id of the person who wrote: whose words they are in a group, and for ``namespace.scope = agent+sender``.
-        platform: the platform on which they wrote; "" takes the session key's.
-        workspace: the host's id of the workspace, for ``agent+workspace``.
-        trigger: what started the run: ``user``, ``cron``, ``heartbeat``, ...; "" when the host says nothing.
+        host: the host's name, which is stored with captured memories.
+        agent: the agent, if the host knows better than the session key.
+        audience: the kind of chat in which the answer is read, if the host knows better than the session key. Set it if
+            you can: if the key names a platform but no kind of chat, only what a group may know is recalled, and what is
+            said is not disclosed in groups.
+        sender: the host's id of the person who wrote. It attributes words in a group to that person, and selects the
+            namespace if ``namespace.scope`` is ``agent+sender``.
+        platform: the platform on which the person wrote; "" takes it from the session key.
+        workspace: the host's id of the workspace; it selects the namespace if the scope is ``agent+workspace``.
+        trigger: what started the run: ``user``, ``cron``, ``heartbeat``, ...; "" if the host does not say.
         run_id: the host's id of the run.
-        chat_id: the platform's id of the chat, for allow and deny lists; None takes the session key's.
-        turn_id: what names this end of a turn to the host; one that was captured is not captured again when it is handed over again.
-        searches: False where the host's own switch of memory is off: nothing is recalled.
-        inter_session: the prompt came from another session or an internal tool, not from a person.
-        interactive: a person waits in a lasting session (not a one-shot command).
-        stop_reason: why the last answer ended; ``error`` and ``aborted`` are not captured: some hosts call a provider's
-            error a success and say it here.
-        first_turn: the session begins with this turn: it may be given what was said lately.
+        chat_id: the platform's id of the chat, for allow and deny lists; None takes it from the session key.
+        turn_id: the host's id of this end of a turn. A turn that is handed over twice with the same id is captured once.
+        searches: False if the host's own memory switch is off; nothing is then recalled.
+        inter_session: whether the prompt came from another session or an internal tool, not from a person.
+        interactive: whether a person waits for the answer in a lasting session; False for a one-shot command.
+        stop_reason: why the last answer ended. Turns that ended with ``error`` or ``aborted`` are not captured: some
+            hosts report a provider's error as a success and only set this.
+        first_turn: whether the session begins with this turn; it may then get the newest memories.
         model: the session's language model, as the host names it.
-        transcripts: the directory of the host's session logs, outside of which no tool reads; or its sessions.
-        files: the agent's files; None where tools read memories alone.
+        transcripts: the directory of the host's session logs, the only one that tools read logs from; or an object that
+            reads the host's sessions. None if the host has no logs.
+        files: the agent's files; None if tools can read memories only.
     """
 
     host: str = ""
@@ -87,22 +99,22 @@ class HostTurn:
     platform: str = ""
 
     def among_several(self, session: SessionRef) -> bool:
-        """Tell whether several people speak, whose names a host puts before their words."""
+        """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""
         return self.heard_by(session) in {Audience.GROUP, Audience.CHANNEL}
 
     def heard_by(self, session: SessionRef) -> Audience | None:
-        """Return who reads the answer; None when there is no chat session at all."""
+        """Return the kind of chat in which the answer is read; None outside of chat sessions."""
         return self.audience or (session.audience if session.key else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the gates say.
+    """The decision of one gate, or of all gates together.
 
     Attributes:
-        allowed: whether to go on.
-        gate: the gate that objected; "" when none did.
-        reason: why, in words, without any text of the turn.
+        allowed: whether the turn may use memory.
+        gate: the name of the gate; in the decision of all gates, the first one that objected, or "" if none did.
+        reason: why it objected, as a sentence without any text of the turn; "" if it did not.
     """
 
     allowed: bool
@@ -112,21 +124,22 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What is known of a turn.
+    """A turn of an agent: its identity, its message, its readers, and the decisions of the gates.
 
     Attributes:
         session: the parsed session key.
-        host: what the host told besides.
-        query: the *cleaned* latest user message, see `gateway_plugin.query.clean_query`; what is measured and searched for.
-        whose: the agent, its namespace and keys, or why they cannot be told: a turn that a gate stops needs none, and
-            shows no error about them.
-        agent: the agent's name where settings or host fix it; None takes the session key's.
-        outbox_error: why the outbox, and with it the switches, cannot be read; "" when it can.
-        session_enabled: nobody switched memory off, here or everywhere.
-        success: the run ended well (capture only).
-        gates: every gate's decision, in order; empty where none was asked.
-        active: what the gates say about active mode; None where the settings do not ask for it.
-        owners: ids of the agent's owner on every platform, as `gateway_plugin.people.platform_id` has them.
+        host: what the host knows besides.
+        query: the *cleaned* latest user message, see `gateway_plugin.query.clean_query`; its length is measured, and it is
+            searched for.
+        whose: the agent, its namespace and keys, or the error if they cannot be determined. The error is raised by
+            `identity` only, because a turn that a gate stops does not need them.
+        agent: the agent's name, if the host or the settings fix it; None takes it from the session key.
+        outbox_error: why the outbox, which stores the switches, cannot be read; "" if it can.
+        session_enabled: whether memory is on for the session, by its own, its agent's and the gateway's switch.
+        success: whether the run succeeded; used for capture only.
+        gates: the decision of every gate, in order; empty if the gates were not asked.
+        active: the decision of the gates about active mode; None if the settings do not use active mode.
+        owners: the ids of the agent's owner on all platforms, see `gateway_plugin.people.platform_id`.
     """
 
     session: SessionRef
@@ -143,44 +156,48 @@ class Turn:
 
     @property
     def identity(self) -> Identity:
-        """Whose turn it is; raises `IdentityError`."""
+        """Return the agent, its namespace and keys; raises `IdentityError` if they cannot be determined."""
         if isinstance(self.whose, IdentityError):
             raise self.whose
         return self.whose
 
     @property
     def namespace(self) -> str:
-        """The namespace; "" where whose turn it is cannot be told."""
+        """Return the name of the namespace; "" if it cannot be determined."""
         return "" if isinstance(self.whose, IdentityError) else self.whose.namespace
 
     @property
     def decision(self) -> Decision:
-        """What the first gate says that objects."""
+        """Return the decision of the first gate that objects; if none does, one that allows the turn."""
         return next((one for one in self.gates if not one.allowed), Decision(True))
 
     @property
     def listed_as(self) -> str:
-        """The agent's name as settings list it."""
+        """Return the agent's name in the form in which settings list agents."""
         return self.agent or self.session.listed_as
 
     @property
     def heard_by(self) -> Audience | None:
-        """Who reads the answer; None when there is no chat session at all."""
+        """Return the kind of chat in which the answer is read; None outside of chat sessions."""
         return self.host.heard_by(self.session)
 
     @property
     def said_to(self) -> Audience | None:
-        """Who could hear what was said; None as in `heard_by`."""
+        """Return the kind of chat in which the user's message was said; None outside of chat sessions."""
         return self.host.audience or (self.session.said_to if self.session.key else None)
 
     @property
     def person(self) -> str:
-        """The id of the person who wrote; "" where the host does not name them."""
+        """Return the id of the person who wrote; "" if the host does not name them."""
         return platform_id(self._platform, self.host.sender) if self.host.sender else ""
 
     @property
     def place(self) -> str:
-        """The id of the group, whatever the thread, or of the person whose direct chats are kept apart; "" in the owner's."""
+        """Return the id of the place that is stored with memories of this turn.
+
+        In a group it is the group's id without a thread; in a direct chat that is kept apart, the id of the person. It is
+        "" in the owner's direct chats.
+        """
         if self.said_to is None:
             return ""
         if self.said_to is Audience.DIRECT:
@@ -189,7 +206,7 @@ class Turn:
 
     @property
     def hearing(self) -> Hearing:
-        """Whose memories may be told in it."""
+        """Return which memories may be disclosed in this turn."""
         if self.host.among_several(self.session):
             return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
         if self._peer and self.owners.isdisjoint({self._peer, self.person}):
@@ -209,12 +226,12 @@ class Turn:
 
     @property
     def _is_doubtful(self) -> bool:
-        """Whether neither the key nor the host says how many people are there."""
+        """Return whether neither the session key nor the host says if the chat is a direct chat or a group."""
         return self.host.audience is None and self.session.audience is not self.session.said_to
 
     @property
     def _group(self) -> str:
-        # The word in the key is about this chat only if it says that several people are in it.
+        # The key names this chat only if it also says that several people are in it.
         named = self.session.chat if self.session.said_to is not Audience.DIRECT else None
         chat = _THREAD.sub("", named or self.host.chat_id or self.session.key)
         return platform_id(self.session.platform or self._platform, chat) if chat else ""
@@ -224,7 +241,7 @@ _THREAD: Final = re.compile(r":(?:thread|topic):.*", re.DOTALL | re.IGNORECASE)
 
 
 class Purpose(StrEnum):
-    """What the turn wants to do with memory."""
+    """A use of memory that a turn asks the gates for."""
 
     RECALL = "recall"
     ACTIVE = "active"
@@ -232,7 +249,7 @@ class Purpose(StrEnum):
 
 
 _Gate = Callable[[Turn, PluginSettings, Purpose], str | None]
-"""A gate returns its objection, or None."""
+"""A gate: returns the reason for its objection as a sentence, or None if it does not object."""
 
 _OWN_RUNS: Final = {
     RunKind.ACTIVE_MEMORY: "the host's own recall",
@@ -244,7 +261,7 @@ _RUN_TRIGGERS: Final = {
     RunKind.HEARTBEAT: "heartbeat",
     RunKind.HOOK: "hook",
 }
-# What nobody said is not remembered, whatever may be recalled there.
+# In these runs no person says anything, so they are never captured, even where settings let them recall.
 _NEVER_CAPTURED: Final = frozenset(_RUN_TRIGGERS.values()) | {"memory", "manual"}
 
 _COMMANDS: Final = frozenset(
@@ -284,7 +301,13 @@ _CONTROL: Final = re.compile(
 
 
 def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
-    """Decide whether a turn may use memory for a purpose."""
+    """Return the decision of the gates on a turn: the objection of the first gate that has one, or permission.
+
+    Args:
+        turn: the turn.
+        settings: the gateway's settings.
+        purpose: what memory is to be used for.
+    """
     for name, objection in GATES:
         reason = objection(turn, settings, purpose)
         if reason is not None:
@@ -293,7 +316,7 @@ def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL
 
 
 def explain(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> tuple[Decision, ...]:
-    """Ask every gate, also behind the first that objects; one decision per gate, in order."""
+    """Return the decision of every gate, in order, including those after the first that objects."""
     decisions = []
     for name, objection in GATES:
         reason = objection(turn, settings, purpose)
@@ -302,22 +325,25 @@ def explain(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.REC
 
 
 def is_slash_command(text: str) -> bool:
-    """Tell whether a cleaned message is a host's command: a known one with arguments, or any one-word ``/name``.
+    """Return whether a cleaned message is a command to the host: a known one with arguments, or any single word ``/name``.
 
-    A path such as ``/etc/hosts is wrong`` is no command.
+    A message that begins with a path, such as ``/etc/hosts is wrong``, is not a command.
     """
     match = _COMMAND.match(text)
     return match is not None and (match[1].lower() in _COMMANDS or match.end() == len(text.rstrip()))
 
 
 def is_control_text(text: str) -> bool:
-    """Tell whether a cleaned message is one of the host's control words, or the prompt that asks for one."""
+    """Return whether a cleaned message is one of the host's control words, or a prompt that asks for one."""
     head = text[:2000]
     return _CONTROL.match(head if len(text) <= 2000 else head + "\n" + text[-200:]) is not None
 
 
 def effective_length(text: str) -> int:
-    """Count visible characters, wide ones (Chinese, Japanese, Korean) as two: they say about twice as much."""
+    """Return the number of visible characters.
+
+    Wide ones (Chinese, Japanese, Korean) count as two, because one of them says about as much as two others.
+    """
     line = one_line(text)
     return (
         len(line)
@@ -420,7 +446,7 @@ def _chat_id(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | No
     chat = turn.host.chat_id or turn.session.chat
     if chat in settings.active.denied_chat_ids:
         return "deniedChatIds lists this chat"
-    # An allow list with a chat we cannot name stays closed (AM-05).
+    # If there is an allow list, a chat whose id is not known is not allowed (AM-05).
     if settings.active.allowed_chat_ids and chat not in settings.active.allowed_chat_ids:
         return "allowedChatIds does not list this chat"
     return None
@@ -447,7 +473,7 @@ def _min_length(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str |
     if length == 0:
         return "the message is empty once cleaned"
     least = settings.recall.min_prompt_length
-    # Messages are measured one by one when they are captured.
+    # Capture checks the length of each message itself.
     return None if purpose is Purpose.CAPTURE or length >= least else f"prompt too short: {length} < {least}"
 
 
@@ -459,7 +485,7 @@ def _skip_pattern(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str
 
 
 def _first_match(sources: tuple[str, ...], text: str) -> int | None:
-    # ``re`` caches what it compiled; settings were validated when they were read.
+    # `re` caches compiled patterns, and the settings were validated when they were loaded.
     return next(
         (index for index, source in enumerate(sources) if matches(compile_pattern(source), text)), None
     )
@@ -484,4 +510,4 @@ GATES: Final[tuple[tuple[str, _Gate], ...]] = (
     ("min_length", _min_length),
     ("skip_pattern", _skip_pattern),
 )
-"""The gates in the order in which they are asked."""
+"""The gates by name, in the order in which they are asked."""

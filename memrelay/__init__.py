@@ -1,9 +1,11 @@
-"""memrelay for programs: long-term memory for an agent, by the name that it is installed under.
+"""The public Python interface of memrelay: long-term memory for AI agents.
 
     from memrelay import MemoryPlugin
 
-Importing this package is light: what a name needs is loaded when it is first asked for. Each name is one of the public
-modules of `gateway_plugin`; ``docs/python-api.md`` shows them in use.
+`MemoryPlugin` recalls memories before a turn and captures the turn afterwards; `AsyncMemoryPlugin` does the same on an
+event loop. `SyncRelayerClient` and `RelayerClient` call the relayer's API directly. `PluginSettings` holds the settings,
+and every error that the plugin raises on purpose is a `GatewayError`. All of these are defined in `gateway_plugin` and
+imported on first access, so ``import memrelay`` itself is fast. See ``docs/python-api.md`` for examples.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ __all__ = [
     "__version__",
 ]
 
-# Where a name is that is no error.
+# The module of `gateway_plugin` that defines each name. Names that are not listed here are in its module `errors`.
 _MODULES: Final = {
     "AsyncMemoryPlugin": "plugin",
     "CaptureReport": "plugin",

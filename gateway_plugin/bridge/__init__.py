@@ -1,1 +1,1 @@
-"""A process beside a host that is not written in Python: JSON-RPC 2.0, one message a line, over standard input and output."""
+"""A bridge process for hosts that are not written in Python: JSON-RPC 2.0 over standard input and output, one message a line."""

@@ -1,7 +1,7 @@
-"""Opens the requests that a host's plugin kept while there was no bridge to take them.
+"""Requests that a host's plugin stored, sealed, while no bridge process was running.
 
-The plugin seals each to a public key, so that the files on its side hold nothing that it could read again itself. The key is
-drawn from the gateway's secret: whichever process starts next with that secret opens them.
+The plugin seals each request to a public key, so that it cannot read its own files again. The private key is derived from
+the gateway's secret: any later process with that secret can open the requests.
 
 Sealed request, format 1:
 
@@ -34,10 +34,10 @@ _NONCE: Final = bytes(12)
 
 
 class KeptRequests:
-    """What one gateway's secret opens.
+    """Opens the requests that are sealed to one gateway.
 
     Args:
-        secret: 32 bytes of this gateway's own, the same at each start.
+        secret: 32 bytes derived from the gateway's secret, the same at each start.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -46,14 +46,14 @@ class KeptRequests:
 
     @property
     def public_key(self) -> str:
-        """What a plugin seals to, in base64url."""
+        """Return the public key to which a host's plugin seals requests, in base64url."""
         return base64url.encode(self._public)
 
     def open(self, sealed: bytes) -> bytes:
         """Open a sealed request.
 
         Raises:
-            BridgeError: it was sealed for another secret, or changed since.
+            BridgeError: it was sealed for another secret, or it is damaged.
         """
         magic, sender, rest = sealed[:4], sealed[4 : 4 + _KEY], sealed[4 + _KEY :]
         try:
@@ -65,10 +65,10 @@ class KeptRequests:
             raise BridgeError(UNOPENABLE, told) from error
 
     def call(self, call: Call) -> Call:
-        """Return the request that a call carries sealed, with the call's own id and deadline.
+        """Return the request that is sealed in the parameters of a call, with the id and the deadline of that call.
 
         Raises:
-            BridgeError: as `open`, or it is no request.
+            BridgeError: see `open`; or the content is not a request.
         """
         given = call.params.get("sealed")
         if not isinstance(given, str):

@@ -1,11 +1,11 @@
-"""The bridge's messages: JSON-RPC 2.0, one object a line, UTF-8, at most `MAX_LINE` bytes.
+"""The messages of the bridge: JSON-RPC 2.0, one object per line, UTF-8, at most `MAX_LINE` bytes.
 
-A request may carry ``deadlineMs`` in its parameters: how long whoever asked will wait. The notification ``cancel`` with
-the ``id`` of a request aborts it. The first request is ``initialize``; it names the versions of this protocol that the
-host speaks, and nothing else is answered before it.
+The parameters of a request may contain ``deadlineMs``: how long the caller will wait, in milliseconds. The notification
+``cancel`` with the ``id`` of a request aborts it. The first request must be ``initialize``; it lists the versions of this
+protocol that the host supports.
 
-The host is asked things, too, in the same words the other way round: ``model.complete``, where ``initialize`` said that it
-has a ``model`` to lend. The ids of these requests begin with ``b``.
+The bridge sends requests to the host in the same format: ``model.complete``, if ``initialize`` said that the host provides
+a ``model``. The ids of these requests begin with ``b``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 PROTOCOL_VERSION: Final = 1
 MAX_LINE: Final = 8 * 1024 * 1024
 
-# JSON-RPC 2.0, section 5.1; from -32000 down they are the implementation's own.
+# Error codes of JSON-RPC 2.0, section 5.1. Those from -32000 to -32099 are defined by the implementation.
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 UNKNOWN_METHOD: Final = -32601
@@ -37,7 +37,7 @@ CallId = int | str | None
 
 
 class BridgeError(Exception):
-    """Raised when a request is answered with an error; the text is safe to show.
+    """Raised when a request is answered with an error; the message contains no secrets.
 
     Attributes:
         code: one of this module's codes.
@@ -55,10 +55,10 @@ class Call:
     """A request, or a notification if it has no id.
 
     Attributes:
-        id: what the answer is to carry; None for a notification.
-        method: what is asked.
-        params: the parameters; texts of a conversation are among them.
-        deadline: seconds that the asker waits; None when it did not say.
+        id: the id that the response must carry; None for a notification.
+        method: the name of the method.
+        params: the parameters, which may contain texts of a conversation.
+        deadline: how long the caller waits, in seconds; None if it did not say.
     """
 
     id: CallId
@@ -69,7 +69,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class HostReply:
-    """What the host answered to a request of the bridge: ``result``, or the ``code`` of why there is none."""
+    """The host's response to a request of the bridge: the ``result``, or the ``code`` of the error if it is None."""
 
     id: str
     result: Mapping[str, Any] | None = field(repr=False)
@@ -77,10 +77,10 @@ class HostReply:
 
 
 def parse_message(line: bytes) -> Call | HostReply:
-    """Parse one line: a request, or the answer to one of ours.
+    """Parse one line: a request of the host, or its response to a request of the bridge.
 
     Raises:
-        BridgeError: it is neither.
+        BridgeError: the line is neither.
     """
     message = _message(line)
     name = message.get("id")
@@ -117,10 +117,10 @@ def _call(message: Mapping[str, Any]) -> Call:
 
 
 def agreed_version(offered: object) -> int:
-    """Return the version that both sides speak.
+    """Return the protocol version that both sides support; ``offered`` is a version or a list of versions.
 
     Raises:
-        BridgeError: there is none.
+        BridgeError: there is no common version.
     """
     known = offered if isinstance(offered, Sequence) and not isinstance(offered, str) else [offered]
     if PROTOCOL_VERSION in known:
@@ -139,22 +139,22 @@ def encode_request(name: str, method: str, params: Mapping[str, object]) -> byte
 
 
 def encode_cancel(name: str) -> bytes:
-    """Encode that a request to the host needs no answer any more."""
+    """Encode the notification that a request to the host is cancelled."""
     return _line({"jsonrpc": "2.0", "method": "cancel", "params": {"id": name}})
 
 
 def encode_result(call: CallId, result: object) -> bytes:
-    """Encode an answer."""
+    """Encode a successful response."""
     return _line({"jsonrpc": "2.0", "id": call, "result": result})
 
 
 def encode_error(error: BridgeError) -> bytes:
-    """Encode a refusal."""
+    """Encode an error response."""
     return _line({"jsonrpc": "2.0", "id": error.call, "error": {"code": error.code, "message": str(error)}})
 
 
 class LineSplitter:
-    """From chunks of bytes to lines; what is longer than ``limit`` is thrown away, and reported once as None."""
+    """Splits chunks of bytes into lines. A line longer than ``limit`` bytes is discarded and reported as None."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
@@ -162,7 +162,7 @@ class LineSplitter:
         self._dropping = False
 
     def feed(self, chunk: bytes) -> list[bytes | None]:
-        """Take the next chunk and return the lines that it completes."""
+        """Add a chunk and return the lines that it completes."""
         lines: list[bytes | None] = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:

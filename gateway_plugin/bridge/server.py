@@ -1,6 +1,7 @@
-"""Answering a host's requests: many at once, each under its deadline, each abortable, none able to break another.
+"""The bridge's server: answers a host's requests concurrently over standard input and output.
 
-The server ends when the host closes its side, which is what happens when the host dies.
+Each request runs in a task with its own deadline. It can be cancelled by the host, and its failure does not affect other
+requests. The server ends when the host closes its side of the connection, which also happens when the host dies.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MAX_PENDING: Final = 256
 _CHUNK: Final = 64 * 1024
 
 AskHost = Callable[[str, Mapping[str, object], float], Awaitable[Mapping[str, Any]]]
-"""Asks the host: a method, its parameters, and seconds. Raises `TimeoutError`, or `HostRefused`."""
+"""Sends a request to the host: method, parameters, and timeout in seconds. Raises `TimeoutError` or `HostRefused`."""
 
 Handler = Callable[[Call], Awaitable[object]]
 Read = Callable[[int], Awaitable[bytes]]
@@ -45,10 +46,10 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class HostRefused(Exception):
-    """Raised when the host does not do what it is asked.
+    """Raised when the host answers a request with an error.
 
     Attributes:
-        code: the host's word for why; "" where it has none.
+        code: the host's error code; "" if it sent none.
     """
 
     def __init__(self, code: str) -> None:
@@ -57,22 +58,22 @@ class HostRefused(Exception):
 
 
 class Host(Protocol):
-    """What a host's adapter offers to the server."""
+    """The interface of a host's adapter, which handles the requests."""
 
     async def initialize(self, params: Mapping[str, Any]) -> Mapping[str, object]:
-        """Take the host's configuration, and tell what became of it; may be called again."""
+        """Apply the host's configuration and return the result for the host. May be called again."""
         ...
 
     def methods(self) -> Mapping[str, Handler]:
-        """Return what can be asked, by name."""
+        """Return the handlers of requests by method name."""
         ...
 
     def attach(self, ask: AskHost) -> None:
-        """Take the way to ask the host something, before anything else is called."""
+        """Set the function that sends requests to the host; called before any other method that uses it."""
         ...
 
     async def aclose(self) -> None:
-        """Deliver what waits and let go."""
+        """Deliver waiting turns and release all resources."""
         ...
 
 
@@ -80,9 +81,9 @@ class BridgeServer:
     """Serves one host over one pair of streams.
 
     Args:
-        host: the adapter.
-        read: reads up to so many bytes, b"" at the end.
-        write: writes all of some bytes.
+        host: the host's adapter.
+        read: reads up to a number of bytes; returns b"" at the end.
+        write: writes all bytes that it is passed.
     """
 
     def __init__(self, host: Host, read: Read, write: Write) -> None:
@@ -97,11 +98,11 @@ class BridgeServer:
         host.attach(self.ask)
 
     async def ask(self, method: str, params: Mapping[str, object], seconds: float) -> Mapping[str, Any]:
-        """Ask the host; whoever stops waiting has it told.
+        """Send a request to the host and return its result. If waiting ends early, the host is told to cancel.
 
         Raises:
-            TimeoutError: no answer came in time.
-            HostRefused: it does not do that.
+            TimeoutError: no response came within ``seconds``.
+            HostRefused: the host answered with an error.
         """
         self._last_asked += 1
         name = f"b{self._last_asked}"
@@ -121,7 +122,7 @@ class BridgeServer:
         return reply.result
 
     async def serve(self) -> None:
-        """Answer until the host closes its side, then abort what is still asked."""
+        """Answer requests until the host closes its side, then cancel the pending ones."""
         splitter = LineSplitter()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -143,7 +144,7 @@ class BridgeServer:
             elif call.id is None:
                 self._notified(call)
             elif call.method == "initialize":
-                # In its turn, before anything that comes after it.
+                # Awaited here and not in a task, so that it is complete before the next message is handled.
                 await self._answer(call, self._initialize)
             else:
                 self._begin(call, call.id, tasks)
@@ -207,7 +208,7 @@ async def _pong(_call: Call) -> object:
 
 def run_bridge(host: Host) -> None:
     """Serve a host until it closes its side or this process is told to end."""
-    # Whatever a library prints must not get among the answers.
+    # Standard output is redirected to standard error, so that nothing a library prints is mixed with the responses.
     answers = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
@@ -226,13 +227,13 @@ async def _serve(host: Host, answers: int) -> None:
     writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
 
     async def write(line: bytes) -> None:
-        # A host that is gone reads nothing; the end of its input tells us so.
+        # A host that is gone reads nothing. The server ends because its input is then closed, so no error is needed here.
         if not outgoing.is_closing():
             writer.write(line)
             await writer.drain()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Closing our end of the input reads as the host's closing it.
+        # Closing our end of the input has the same effect as the host closing it.
         loop.add_signal_handler(number, incoming.close)
     try:
         await BridgeServer(host, reader.read, write).serve()

@@ -1,4 +1,5 @@
-"""How a relayer is called: which one may be told a key, each attempt signed anew, one deadline for all of them, and what a no means.
+"""Calls to a relayer: trust, signed requests, retries under one deadline, and errors.
 
-Imports identity and keys, and knows nothing of turns. What calls it is `gateway_plugin.client`; others import an address or a pin.
+`trust` decides which relayer may get a key, and `calling` sends the requests. `gateway_plugin.client` is built on this
+package, which knows nothing of turns.
 """

@@ -1,9 +1,10 @@
-"""How a call is made: one deadline, every attempt signed anew, and nothing left running when it ends.
+"""Calls to a relayer: signed requests, retries under one deadline, verified responses, and a circuit breaker.
 
-A deadline covers the whole call: fetching keys, connecting, every retry and every pause between them. When it passes,
-the request is aborted, not abandoned. A call is tried again when nothing answered, when the relayer is busy, once when
-the clocks disagree and once when the relayer does not know the fleet key. Whatever is answered counts only if it is
-proven to be the relayer's answer to this request, see `relayer.wire.signing`.
+`Caller` makes the calls and `Transport` sends the HTTP requests. The deadline covers the whole call: fetching keys,
+connecting, and all retries and the pauses between them; when it passes, the request is cancelled. A call is retried if
+nothing answers or the relayer is busy, once if the clocks disagree, and once if the relayer does not know the fleet key.
+Each attempt is signed separately. A response counts only if it is proven to be the relayer's response to this request, see
+`relayer.wire.signing`. `RelayerBreaker` holds calls back after repeated failures, and `Outages` reports lasting ones.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from relayer.wire.service import Problem
 from relayer.wire.signing import PROOF_HEADER, SEALED_TYPE, Verifier, seal_body
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-# An idle connection is kept until shortly before a relayer, or a balancer in front of it, lets go of it.
+# Idle connections are closed shortly before a relayer, or a load balancer in front of it, would close them.
 _KEPT_SECONDS: Final = 45.0
 _REQUEST_HEADERS: Final = {"accept": "application/json", "user-agent": f"memrelay-gateway/{__version__}"}
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A response; ``accepted`` once it is proven to answer a request that the relayer had accepted."""
+    """An HTTP response. ``accepted`` is set if it is proven to answer a request that the relayer had accepted."""
 
     status: int
     headers: Mapping[str, str]
@@ -76,15 +77,15 @@ def signed_headers(
     """Return the headers that authenticate a request.
 
     Args:
-        identity: who signs.
-        endpoint: whom the request is for; a signature is worth nothing elsewhere.
-        method: upper case.
+        identity: the agent that signs.
+        endpoint: the relayer; the signature is valid for it only.
+        method: the HTTP method in upper case.
         target: path and query exactly as they are sent.
-        body: as it is sent; empty when there is none.
-        memory_key: the ``memory-key`` header, empty when the route needs none.
-        now: seconds since the epoch, by the relayer's clock as far as it is known.
-        nonce: 16 random bytes that no other request has; made here unless they are needed before.
-        route: the identity's, if it is at hand.
+        body: the body exactly as it is sent; empty if there is none.
+        memory_key: the ``memory-key`` header; empty if the route needs none.
+        now: seconds since the epoch by the relayer's clock, as far as it is known.
+        nonce: 16 random bytes that no other request uses; None generates them.
+        route: the ``memory-route`` header, if it is known already; "" computes it.
     """
     digest = hashlib.sha256(body).digest()
     certificate = identity.certificate_header(now)
@@ -110,11 +111,11 @@ def signed_headers(
 
 
 class Transport:
-    """An HTTP connection pool to one relayer; belongs to the event loop that sends first.
+    """A pool of HTTP connections to one relayer. It belongs to the event loop that sends the first request.
 
     Args:
-        endpoint: the relayer.
-        http: a session to use instead of an own one; not closed by `aclose`.
+        endpoint: the address of the relayer.
+        http: the HTTP session to use, which `aclose` does not close; None creates one.
     """
 
     def __init__(self, endpoint: Endpoint, http: aiohttp.ClientSession | None = None) -> None:
@@ -126,19 +127,19 @@ class Transport:
     async def send(
         self, method: str, target: str, *, body: bytes = b"", headers: Mapping[str, str], patience: float
     ) -> HttpAnswer:
-        """Send one request and read its answer.
+        """Send one request and read the whole response.
 
         Args:
-            method: upper case.
-            target: path and query, already percent-encoded; sent as it is, because it was signed.
-            body: JSON, or empty; ``headers`` may say that it is something else.
-            headers: in addition to the plain ones.
-            patience: seconds for each wait of the connection; the caller bounds the whole.
+            method: the HTTP method in upper case.
+            target: path and query, already percent-encoded; sent unchanged, because it was signed.
+            body: JSON, or empty; ``headers`` may contain another content type.
+            headers: additional headers.
+            patience: timeout in seconds for connecting and for each read; the caller limits the total time.
 
         Raises:
-            RelayerUntrusted: the TLS certificate does not verify.
-            RelayerUnreachable: no complete HTTP answer came, or one longer than any relayer's.
-            GatewayError: it is closed.
+            RelayerUntrusted: the TLS certificate is not trusted.
+            RelayerUnreachable: no complete response came, or it is longer than 16 MiB.
+            GatewayError: the transport is closed.
         """
         async with self._sent(method, target, body, headers, patience) as response:
             content = bytearray()
@@ -154,7 +155,11 @@ class Transport:
     async def stream(
         self, method: str, target: str, *, body: bytes, headers: Mapping[str, str], patience: float
     ) -> AsyncIterator[tuple[HttpAnswer, AsyncIterator[bytes]]]:
-        """Send one request and read a good answer piece by piece; any other is whole in `HttpAnswer`. Raises as `send`."""
+        """Send one request and read the response in chunks. Raises like `send`.
+
+        Yields:
+            The response and an iterator of chunks. If the status is 300 or more, the response contains the whole body.
+        """
         async with self._sent(method, target, body, headers, patience) as response:
             content = b"" if response.status < 300 else await response.read()
             yield _answer(response, content), response.content.iter_any()
@@ -171,7 +176,7 @@ class Transport:
                 data=body or None,
                 headers={**_REQUEST_HEADERS, **typed, **headers},
                 allow_redirects=False,
-                # A name that is being looked up is waited for no longer than a connection.
+                # The timeout ``connect`` also covers the DNS lookup.
                 timeout=aiohttp.ClientTimeout(connect=patience, sock_read=patience),
             ) as response:
                 yield response
@@ -187,7 +192,7 @@ class Transport:
                 ) from error
             raise RelayerUnreachable(f"no relayer answers at {self.endpoint.origin}") from error
         except (aiohttp.ClientError, OSError) as error:
-            # The kind of failure is safe to show; its text may hold a URL of a proxy with credentials.
+            # Only the type of the error is shown: its text may contain the URL of a proxy with credentials.
             raise RelayerUnreachable(
                 f"the connection to {self.endpoint.origin} failed ({type(error).__name__})"
             ) from error
@@ -196,21 +201,21 @@ class Transport:
         if self._given is not None:
             return self._given
         if self._closed:
-            # A turn that was under way tries again: a new session would be left open.
+            # A turn that is still running may retry after the close; a new session would then stay open.
             raise GatewayError("the connections to the relayer are closed")
         if self._own is None:
             connector = aiohttp.TCPConnector(
                 ssl=_authorities() if self.endpoint.scheme == "https" else True,
                 keepalive_timeout=_KEPT_SECONDS,
             )
-            # Not told to trust the environment: it would look for a password of the user's in ~/.netrc at each request.
+            # Without ``trust_env``, which would read passwords from ~/.netrc for each request.
             self._own = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), proxy=_proxy_to(self.endpoint)
             )
         return self._own
 
     async def aclose(self) -> None:
-        """Close the connections, for good."""
+        """Close the connections. No request can be sent afterwards."""
         self._closed = True
         own, self._own = self._own, None
         if own is not None:
@@ -224,7 +229,7 @@ def _answer(response: aiohttp.ClientResponse, content: bytes) -> HttpAnswer:
 
 
 def _proxy_to(endpoint: Endpoint) -> str | None:
-    """Return the proxy that the environment names; it has no business between two processes of one machine."""
+    """Return the URL of the proxy that the environment names; None if there is none, and for loopback addresses."""
     if endpoint.loopback or proxy_bypass(endpoint.authority):
         return None
     named = getproxies()
@@ -233,7 +238,7 @@ def _proxy_to(endpoint: Endpoint) -> str | None:
 
 
 def _authorities() -> ssl.SSLContext:
-    """Return who may vouch for a relayer: what SSL_CERT_FILE or SSL_CERT_DIR names, else what is common."""
+    """Return the trusted certificate authorities: those of SSL_CERT_FILE or SSL_CERT_DIR if set, else those of certifi."""
     if os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"):
         return ssl.create_default_context(
             cafile=os.environ.get("SSL_CERT_FILE") or None, capath=os.environ.get("SSL_CERT_DIR") or None
@@ -242,14 +247,14 @@ def _authorities() -> ssl.SSLContext:
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
-    """Whether a certificate that does not verify is behind a failed connection."""
+    """Return whether a connection failed because a certificate is not trusted."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 _TEMPORARY: Final = frozenset({429, 502, 503})
-# What a proxy says of itself, or of a relayer that it does not reach.
+# Statuses below 500 that proxies send, too.
 _PROXIES: Final = frozenset({408, 413, 429})
 _MAX_DETAIL: Final = 500
 # Times in ms passed this in 1973; times in seconds will in the year 5138.
@@ -258,16 +263,16 @@ _MS_FROM: Final = 10**11
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One problem answer, of which it is known that the relayer gave it.
+    """An error response that is proven to come from the relayer.
 
     Attributes:
         status: the HTTP status.
-        code: the stable name; ``http_NNN`` for an answer in a form that this version does not know.
-        detail: the relayer's sentence, bounded.
-        request_id: what to quote to an operator.
-        retry_after: seconds that the relayer asks to wait; 0 when it does not say.
-        server_time: its clock, in seconds since the epoch, where it says so.
-        accepted: whether it refuses a request that it had accepted.
+        code: the stable code of the problem; ``http_NNN`` if this version does not know the format of the response.
+        detail: the relayer's message, cut to 500 characters.
+        request_id: the id of the request, for the relayer's operator.
+        retry_after: seconds that the relayer asks to wait; 0 if it does not say.
+        server_time: the relayer's clock in seconds since the epoch; None if it does not say.
+        accepted: whether the relayer had accepted the request before it refused it.
     """
 
     status: int
@@ -280,7 +285,7 @@ class Refusal:
 
     @classmethod
     def parse(cls, answer: HttpAnswer) -> Refusal:
-        """Read an answer whose status is 300 or more."""
+        """Parse a response whose status is 300 or more."""
         request_id = answer.headers.get("x-request-id", "")[:128]
         header = _seconds(answer.headers.get("retry-after", ""))
         try:
@@ -298,7 +303,7 @@ class Refusal:
         server_time = problem.server_time
         if server_time is not None and abs(server_time) >= _MS_FROM:
             server_time //= 1000
-        # A body may say less than the header, never that it is sooner.
+        # Wait for the longer of the two times, in the body and in the header.
         retry_after = max(problem.retry_after or 0.0, header)
         detail = _with_fields(problem)[:_MAX_DETAIL]
         return cls(
@@ -313,11 +318,11 @@ class Refusal:
 
     @property
     def temporary(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Return whether the same request may succeed later."""
         return self.status in _TEMPORARY or self.code == "replayed"
 
     def error(self) -> GatewayError:
-        """Return the error that a caller of the client sees."""
+        """Return the exception for this response."""
         if self.status == 504:
             return DeadlineExceeded(f"the relayer's work ({self.detail})")
         return RelayerRefused(
@@ -326,9 +331,9 @@ class Refusal:
 
 
 def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
-    """Return the error for an answer without a relayer's proof: nothing in it counts but its status."""
+    """Return the exception for a response without the relayer's proof, of which only the status is used."""
     if 300 <= answer.status < 400:
-        # Following would send a signed request where nobody decided to send it.
+        # Following the redirect would send a signed request to an address that is not configured.
         return RelayerUntrusted(f"{origin} answers with a redirect; set the URL to the relayer itself")
     if answer.status >= 500 or answer.status in _PROXIES:
         return RelayerUnreachable(f"something answers in the relayer's place at {origin}: {answer.status}")
@@ -357,14 +362,14 @@ _BREAKER_NAMESPACES: Final = 256
 
 
 class RelayerBreaker:
-    """Holds calls back for a minute from the third failure in a row on (AM-26): to a relayer, and to each namespace of it.
+    """A circuit breaker for a relayer and each of its namespaces: holds calls back for a minute after three failures (AM-26).
 
-    A relayer that does not answer, or that is not the trusted one, is held back for all. A call that is late, or that a
-    relayer answers with a failure, counts against its namespace. It counts against the relayer once for each such
-    namespace, until any call succeeds: three slow namespaces are a slow relayer.
+    If the relayer does not answer, or is not the trusted one, that counts as a failure of the relayer. A timeout or an
+    error response counts as a failure of the call's namespace; for each such namespace, it also counts once as a failure
+    of the relayer, until any call succeeds. So three slow namespaces are treated as a slow relayer.
 
     Args:
-        clock: the time.
+        clock: the source of the current time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -376,23 +381,23 @@ class RelayerBreaker:
 
     @property
     def remaining(self) -> float:
-        """Seconds until the relayer, and every namespace, may be called again; 0 while all calls go through."""
+        """Return the seconds until the relayer and all namespaces may be called again; 0 if no call is held back."""
         return max(
             self._relayer.remaining, *(breaker.remaining for breaker in self._namespaces.values()), 0.0
         )
 
     def check(self, namespace: str = "") -> None:
-        """Let a call through, of which one is the trial when the pause is over.
+        """Raise an error if a call must be held back. After a pause, one call is let through as a trial.
 
         Args:
-            namespace: of the call; empty for one that is about no namespace.
+            namespace: the namespace of the call; empty if it is not about a namespace.
 
         Raises:
-            RelayerUnreachable: not now.
-            RelayerUntrusted: not now, and the last response did not prove to be the relayer's.
+            RelayerUnreachable: the call is held back.
+            RelayerUntrusted: the call is held back, and the last response was not proven to be the relayer's.
         """
         own = self._namespaces.get(namespace)
-        # The namespace's own trial is not used up by a call that the relayer's pause holds back anyway.
+        # A call that the relayer's pause holds back anyway must not use up the namespace's trial.
         if not self._relayer.remaining and own is not None and (seconds := own.wait()):
             raise RelayerUnreachable(
                 f"the relayer failed {own.failures} times in a row in namespace {namespace}; "
@@ -407,18 +412,18 @@ class RelayerBreaker:
             )
 
     def succeeded(self, namespace: str = "") -> None:
-        """Record a response: the relayer is well, and so is the call's namespace."""
+        """Record a successful call to a namespace: the relayer and the namespace have no failures any more."""
         self._relayer.succeeded()
         self._failing.clear()
         self._namespaces.pop(namespace, None)
 
     def failed_by(self, error: GatewayError | None) -> None:
-        """Record that the relayer did not answer; ``error`` says why, None that it was late or failed."""
+        """Record a failure of the relayer; ``error`` is None if it was too slow or answered with an error."""
         self._last = error
         self._relayer.failed()
 
     def failed_in(self, namespace: str) -> None:
-        """Record that a call was late or failed; ``namespace`` is empty for a call that is about none."""
+        """Record that a call timed out or got an error; ``namespace`` is empty if it is not about a namespace."""
         if not namespace:
             self.failed_by(None)
             return
@@ -439,22 +444,23 @@ class RelayerBreaker:
         )
 
 
-# What the relayer refuses whoever asks, whatever is asked.
+# Statuses with which the relayer refuses the client itself, whatever it requests.
 _REFUSED_WHOM: Final = frozenset({401, 403})
 _AWAY: Final = frozenset({"unavailable", "timeout"})
-# One turn that took too long is no outage.
+# Timeouts in a row that count as an outage: a single slow turn is not one.
 _TIMEOUTS: Final = 2
 _GOES_ON: Final = "Turns go on without memory; what is captured waits on this machine."
 
 
 class Outages:
-    """Hears how every call of one plugin ended, and says so once when memory stops working for a reason that lasts, and when it works again.
-
-    ``lasting`` is the outcome of the outage that lasts; "" while there is none.
+    """Reports outages: prints one message when memory stops working, and one when it works again.
 
     Args:
-        origin: the relayer's address.
-        notify: told a sentence for a person.
+        origin: scheme and authority of the relayer's URL.
+        notify: called with messages for a person.
+
+    Attributes:
+        lasting: the outcome of the failing calls during an outage, see `GatewayError`; "" while there is none.
     """
 
     def __init__(self, origin: str, notify: Callable[[str], None]) -> None:
@@ -464,7 +470,7 @@ class Outages:
         self._timeouts = 0
 
     def heard(self, error: GatewayError | None) -> None:
-        """Note how a call ended: None is an answer of the relayer's."""
+        """Record the end of a call; ``error`` is None if the relayer answered."""
         status = "" if error is None else error.outcome
         refused = isinstance(error, RelayerRefused) and error.status in _REFUSED_WHOM
         self._timeouts = self._timeouts + 1 if status == "timeout" else 0
@@ -477,7 +483,7 @@ class Outages:
     def _begin(self, status: str, error: GatewayError | None) -> None:
         if status == self.lasting or (status == "timeout" and self._timeouts < _TIMEOUTS):
             return
-        # Slow or away is one outage: which of the two a turn sees changes from turn to turn.
+        # Timeouts and failed connections are the same outage, because they alternate from turn to turn.
         same = {self.lasting, status} <= _AWAY
         self.lasting = status
         if not same:
@@ -488,10 +494,10 @@ DEFAULT_DEADLINE: Final = 30.0
 ATTEMPTS: Final = 4
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
-# Beyond this, the clock is wrong in a way that a person should know about.
+# A larger difference of the clocks is not corrected, because a person should know about it.
 _MAX_SKEW_SECONDS: Final = 24 * 3600
 
-# The relayer answered, and would answer others: sparing it would cost them their memory, and it nothing.
+# Errors with status 500 or more that concern a single request or namespace. Holding other calls back would not help the relayer.
 _ABOUT_ONE: Final = frozenset({"internal_error", "corrupt_namespace", "upgrade_required", "queue_full"})
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -499,15 +505,25 @@ _FleetWork = Callable[[int], Awaitable[FleetList]]
 _jitter = secrets.SystemRandom()
 
 
-# So that a write that its store does not take is told so by the relayer, and is not merely late.
+# With this margin, the relayer can report that its store does not accept a write before the call times out.
 _WRITES_MARGIN: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """A request before it is signed. ``identity`` is None for public routes; ``keyed`` ones carry a sealed key.
+    """A request before it is signed.
 
-    ``writes`` says that what its namespace answers may change. ``margin`` is the share of the time left, 0..1, by which the relayer is told to be ready sooner than the call ends; a write has some always.
+    Attributes:
+        name: the name of the call in error messages.
+        method: the HTTP method in upper case.
+        target: path and query, percent-encoded.
+        identity: the agent that signs; None for public routes.
+        body: the JSON body; empty if there is none.
+        keyed: whether the request carries a sealed key, because it is about a namespace.
+        attempts: maximum number of attempts.
+        margin: share of the remaining time, 0..1, by which the relayer's deadline is before the end of the call. Writes
+            always have a margin of at least 0.05.
+        writes: whether the call may change what the namespace returns.
     """
 
     name: str
@@ -522,13 +538,13 @@ class ApiCall:
 
     @property
     def namespace(self) -> str:
-        """The namespace that the call is about; empty when it is about the account or the relayer."""
+        """Return the namespace that the call is about; empty if it is about the account or the relayer."""
         return self.identity.namespace if self.identity is not None and self.keyed else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """A call as it is sent once. ``verifier`` checks the answer; None for public routes."""
+    """A signed request for one attempt. ``verifier`` checks the response; None for public routes."""
 
     headers: dict[str, str] = field(repr=False)
     body: bytes = field(repr=False)
@@ -536,7 +552,7 @@ class _Signed:
 
 
 class _Deadline:
-    """The end of a call, and what it is doing now."""
+    """The deadline of a call, and the step that it is in."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -552,11 +568,14 @@ class Caller:
     """Makes calls to one relayer for any number of agents.
 
     Args:
-        url: the relayer; no path, see `Endpoint`.
-        trust: where identities of relayers are pinned.
-        relayer_identity: the identity that the relayer must have, from configuration; pins nothing.
-        clock: the time.
-        http: an HTTP session to use instead of an own one; the caller closes it.
+        url: the URL of the relayer, without a path, see `Endpoint`.
+        trust: the pinned identities of relayers.
+        relayer_identity: the identity that the relayer must have, 32 bytes; None uses the pinned one.
+        clock: the source of the current time.
+        http: the HTTP session to use; the caller closes it. None creates one.
+
+    Raises:
+        SettingsError: the URL is malformed, has a path, or would send keys unencrypted.
     """
 
     def __init__(
@@ -579,15 +598,18 @@ class Caller:
         self._listeners: list[Callable[[GatewayError | None], None]] = []
 
     def watch_ends(self, listener: Callable[[GatewayError | None], None]) -> None:
-        """Have a listener told how every call ended: None is an answer."""
+        """Register a listener that is called at the end of every call with its error, or None if it succeeded."""
         self._listeners.append(listener)
 
     def watch_writes(self, watcher: Callable[[str], None]) -> None:
-        """Have a watcher told the namespace of every write that ended, well or not: a lost answer may be to one done."""
+        """Register a function that is called with the namespace after every write.
+
+        It is also called after a write that failed, because the relayer may have done it although the response was lost.
+        """
         self._watchers.append(watcher)
 
     def note_write(self, namespace: str) -> None:
-        """Tell the watchers of a write to a namespace: one that ended, or is about to be made."""
+        """Notify the watchers of a write to a namespace that has ended, or is about to be made."""
         for watcher in self._watchers:
             watcher(namespace)
 
@@ -629,7 +651,7 @@ class Caller:
             self.breaker.failed_by(error)
             raise
         except RelayerRefused as error:
-            # A busy relayer is spared like one that is down; one that says no is well.
+            # A busy relayer is treated like one that is down. A relayer that refuses a request works.
             busy = error.status >= 500 and error.code not in _ABOUT_ONE
             if busy:
                 self.breaker.failed_in(namespace)
@@ -672,7 +694,7 @@ class Caller:
             pause = min(pause * 3, _LONGEST_PAUSE)
 
     async def _lines(self, call: ApiCall, seconds: float) -> AsyncGenerator[bytes, None]:
-        """Make a call whose answer is read line by line, each proven; one attempt, for ``seconds`` in all."""
+        """Make a call and yield the lines of its response, each verified. There is one attempt, of at most ``seconds``."""
         self.breaker.check(call.namespace)
         limit = _Deadline(self._clock, seconds)
         try:
@@ -701,14 +723,14 @@ class Caller:
     async def _once(self, call: ApiCall, limit: _Deadline) -> HttpAnswer:
         signed = await self._signed(call, limit)
         remaining = max(limit.remaining, 0.001)
-        # The transport's own bound comes after the call's: it is the call that decides.
+        # The transport's timeout is one second later, so that the call's deadline takes effect first.
         answer = await self._transport.send(
             call.method, call.target, body=signed.body, headers=signed.headers, patience=remaining + 1
         )
         return self._proven(answer, signed)
 
     def _proven(self, answer: HttpAnswer, signed: _Signed) -> HttpAnswer:
-        """Return an answer that is the relayer's, or that of a public route, whose word counts only where it is good.
+        """Verify a response and return it. A response of a public route has no proof and is returned if it is successful.
 
         Raises:
             RelayerUntrusted, RelayerUnreachable: see `unproven`.
@@ -727,12 +749,12 @@ class Caller:
     def _unproven(self, answer: HttpAnswer) -> GatewayError:
         error = unproven(answer, self.endpoint.origin)
         if isinstance(error, RelayerUntrusted):
-            # If it is another relayer, its list of keys shows that; if a person trusted that one since, its answers count.
+            # Fetch the list of keys again: it shows whether another relayer answers, and whether a person trusts it by now.
             self._fleet.drop()
         return error
 
     async def _signed(self, call: ApiCall, limit: _Deadline) -> _Signed:
-        """Sign a call, with the keys that it needs."""
+        """Sign a call for one attempt, with the keys that it needs and the relayer's deadline."""
         signed = _Signed({}, call.body, None)
         if call.identity is not None:
             limit.step = "keys"
@@ -744,10 +766,10 @@ class Caller:
         return signed
 
     async def _authenticated(self, call: ApiCall, identity: Identity) -> _Signed:
-        """Sign a call, with the namespace's key where it is about one.
+        """Sign a call, with a sealed key if it is about a namespace.
 
-        What says that it comes from this machine may be anybody there: it is not sent text. A call about the account says nothing of
-        what is in its memories.
+        Over unencrypted HTTP on loopback, the body is sealed, because any process of this machine may be listening. Calls
+        about the account are not sealed: they contain no text of memories.
         """
         now, nonce, body, typed = self._now(), secrets.token_bytes(signing.NONCE_SIZE), call.body, {}
         keys = NO_KEYS
@@ -812,21 +834,24 @@ class Caller:
 
 
 def uneven(pause: float) -> float:
-    """Return a pause shortened by up to a half at random: gateways that failed together do not come back together."""
+    """Return a pause shortened at random by up to a half, so that gateways that failed together do not retry together."""
     return pause * _jitter.uniform(0.5, 1.0)
 
 
 def body_of(request: BaseModel) -> bytes:
-    """Return what the caller said, and no more: defaults are the relayer's business."""
+    """Return a request as JSON, without fields that the caller did not set: the relayer has the defaults."""
     return request.model_dump_json(exclude_unset=True).encode()
 
 
 def segment(value: str) -> str:
-    """Return one segment of a path. Bytes that are no text, as a shell may hand them over, are no id: the relayer says so."""
+    """Return a value percent-encoded as one segment of a path.
+
+    Undecodable bytes, which a shell may pass, are replaced; the relayer then refuses the id.
+    """
     return quote(value, safe="", errors="replace")
 
 
 def paged(path: str, limit: int, cursor: str | None, filters: list[tuple[str, str]]) -> str:
-    """Return the target of one page of a list; ``cursor`` is the ``next_cursor`` of the page before."""
+    """Return path and query for one page of a list; ``cursor`` is the ``next_cursor`` of the previous page."""
     query = [("limit", str(limit)), *([("cursor", cursor)] if cursor else []), *filters]
     return f"{path}?{urlencode(query, safe=',', errors='replace')}"

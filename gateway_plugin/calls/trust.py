@@ -1,8 +1,8 @@
-"""Which relayer is called: its address, whether it may be told a key, and the sealed keys that it was told.
+"""Trust in a relayer: its address, its pinned identity, and the keys that are sealed to it.
 
-A relayer signs its list of fleet keys with its identity. The identity is pinned per address, by configuration or at
-first use; when another one answers later, nothing more is sent there until a person says
-``memrelay-gateway trust URL``.
+A relayer signs the list of its fleet keys with its identity. `TrustStore` pins the identity for each address, from the
+configuration or at first use. If another identity answers later, `FleetKeys` raises `RelayerUntrusted` and no key is sent
+there until a person runs ``memrelay-gateway trust URL``. `SealedKeyCache` seals namespace keys to the current fleet key.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        """Scheme and authority, as a URL without a path."""
+        """Return scheme and authority, as a URL without a path."""
         return f"{self.scheme}://{self.authority}"
 
     @classmethod
@@ -54,9 +54,9 @@ class Endpoint:
         """Parse a URL.
 
         Raises:
-            SettingsError: it is none; it would send keys in the clear; or it has a path. A path is refused because
-                the signature covers the target that the relayer sees, which a proxy that strips a prefix changes:
-                give the relayer a host name of its own.
+            SettingsError: the URL is invalid, would send keys unencrypted, or has a path. A path is refused because the
+                signature covers the target that the relayer sees, and a proxy that strips a prefix changes it: give the
+                relayer a host name of its own.
         """
         try:
             parts = urlsplit(url.strip())
@@ -83,7 +83,7 @@ def _wrong(problem: str) -> SettingsError:
 
 _T = TypeVar("_T")
 _FETCH_EVERY_SECONDS: Final = 3600
-# A key that is about to end would cut short what is sealed to it.
+# A fleet key that ends sooner than this is not used, because what is sealed to it ends with it.
 _MARGIN_SECONDS: Final = 600
 _MAX_KEYS: Final = 16
 
@@ -102,13 +102,13 @@ class _Pins(BaseModel):
 
 
 class TrustStore:
-    """The pinned identities, by the relayer's origin, in one private file."""
+    """The pinned identities of relayers, by origin, in one private file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def pinned(self, origin: str) -> bytes | None:
-        """Return the identity pinned for an origin.
+        """Return the identity that is pinned for an origin; None if there is none.
 
         Raises:
             RelayerUntrusted: the file cannot be read, or is damaged.
@@ -120,11 +120,11 @@ class TrustStore:
             raise self._damaged() from error
 
     def pin_first(self, origin: str, identity: bytes) -> bytes:
-        """Pin an identity unless one is pinned; return the one that is pinned afterwards; raises as `pinned`."""
+        """Pin an identity unless one is pinned already, and return the pinned identity. Raises like `pinned`."""
         return self._change(origin, identity, replace=False)
 
     def replace(self, origin: str, identity: bytes) -> None:
-        """Pin an identity in place of any other; raises as `pinned`."""
+        """Pin an identity, replacing any other. Raises like `pinned`."""
         self._change(origin, identity, replace=True)
 
     def _change(self, origin: str, identity: bytes, *, replace: bool) -> bytes:
@@ -156,10 +156,10 @@ class TrustStore:
 
 
 def parse_fleet_list(answer: KeysResponse, now: int) -> FleetList:
-    """Turn a relayer's answer into a list whose signature and age were checked.
+    """Parse a relayer's response to a list of fleet keys, and verify its signature and age.
 
     Raises:
-        RelayerUntrusted: says which check failed.
+        RelayerUntrusted: a check failed; the message says which.
     """
     try:
         keys = tuple(
@@ -178,7 +178,14 @@ def parse_fleet_list(answer: KeysResponse, now: int) -> FleetList:
 
 
 class FleetKeys:
-    """The key to seal to, from a list that is fetched at most hourly and of a relayer that is trusted."""
+    """The fleet keys of one trusted relayer, fetched again after an hour.
+
+    Args:
+        origin: scheme and authority of the relayer's URL.
+        store: the pinned identities.
+        fetch: requests the list of keys from the relayer.
+        identity: the identity that the relayer must have; None uses the pinned one.
+    """
 
     def __init__(
         self,
@@ -213,7 +220,7 @@ class FleetKeys:
         return max(usable, key=lambda key: key.not_after)
 
     async def identity(self, now: int) -> bytes:
-        """Return the identity by which the relayer signs answers; raises as `current`."""
+        """Return the identity with which the relayer signs responses. Raises like `current`."""
         return (await self._current_list(now)).identity
 
     async def _current_list(self, now: int) -> FleetList:
@@ -224,11 +231,11 @@ class FleetKeys:
             return self._list
 
     async def fetch(self, now: int) -> FleetList:
-        """Fetch the list and check who signed it; raises as `current`."""
+        """Fetch the list and verify that the pinned identity signed it; pin the identity if none is. Raises like `current`."""
         found = parse_fleet_list(await self._fetch(), now)
         pinned = self._identity or self._store.pinned(self._origin)
         if pinned is None:
-            # Writing takes a lock that another process may hold: it is waited for beside the event loop.
+            # Pinning takes a lock that another process may hold, so it must not block the event loop.
             pinned = await _beside(self._store.pin_first, self._origin, found.identity)
         if found.identity != pinned:
             raise RelayerUntrusted(
@@ -239,14 +246,14 @@ class FleetKeys:
         return found
 
     async def accept_identity(self, now: int) -> FleetList:
-        """Pin whoever answers now, because a person said so; raises as `current`."""
+        """Pin the identity of the relayer that answers now, because a person said so. Raises like `current`."""
         found = parse_fleet_list(await self._fetch(), now)
         await _beside(self._store.replace, self._origin, found.identity)
         self.drop()
         return found
 
     def drop(self) -> None:
-        """Fetch a new list before the next use: the relayer does not know the key that was used."""
+        """Discard the list, so that the next use fetches a new one."""
         self._list = None
 
     def _fresh(self, now: int) -> bool:
@@ -256,29 +263,29 @@ class FleetKeys:
 
 
 async def _beside(work: Callable[[str, bytes], _T], origin: str, identity: bytes) -> _T:
-    """Do something that may wait for a lock, beside the event loop while there is something beside it."""
+    """Run a function that may wait for a lock: in a thread, or directly if no thread can be started any more."""
     try:
         return await asyncio.to_thread(work, origin, identity)
     except RuntimeError:
-        # The interpreter is ending and starts no thread any more; the last turns are worth a short wait.
+        # The interpreter is shutting down and starts no more threads. Blocking briefly is better than losing the last turns.
         return work(origin, identity)
 
 
 LIFE_SECONDS: Final = 600
-# A call may take this long after its key was chosen.
+# Least remaining life of a sealed key, in seconds: a call may take this long after its key was chosen.
 _MIN_LEFT_SECONDS: Final = 120
 _MAX_KEPT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class CallKeys:
-    """What calls about one namespace need.
+    """The keys of calls about one namespace.
 
     Attributes:
-        header: the ``memory-key`` header.
-        not_after: when it ends, in seconds since the epoch.
-        secret: the namespace's, which seals bodies.
-        answer_key: proves answers, see `relayer.wire.signing`.
+        header: the ``memory-key`` header, which contains the sealed key.
+        not_after: when the sealed key ends, in seconds since the epoch.
+        secret: the namespace's secret, which seals request bodies.
+        answer_key: the key that verifies responses, see `relayer.wire.signing`.
         route: the ``memory-route`` header.
     """
 
@@ -290,21 +297,21 @@ class CallKeys:
 
 
 NO_KEYS: Final = CallKeys("", 0, b"", b"", "")
-"""Of a call that is about no namespace."""
+"""The keys of a call that is not about a namespace: none."""
 
 
 class SealedKeyCache:
-    """Keys by identity and fleet key; the least recently used go first."""
+    """The 256 most recently used keys of calls, by identity and fleet key."""
 
     def __init__(self) -> None:
         self._known: LRUCache[tuple[str, str, str, int, bytes], CallKeys] = LRUCache(_MAX_KEPT)
 
     def header(self, identity: Identity, fleet_key: FleetKey, now: int) -> str:
-        """Return a ``memory-key`` header; lives and raises as `keys`."""
+        """Return the ``memory-key`` header of `keys`."""
         return self.keys(identity, fleet_key, now).header
 
     def keys(self, identity: Identity, fleet_key: FleetKey, now: int) -> CallKeys:
-        """Return keys whose sealed key lives for 2 to 10 more minutes.
+        """Return keys whose sealed key is valid for another 2 to 10 minutes.
 
         Raises:
             RelayerUntrusted: the fleet key is not a usable public key.
