@@ -315,7 +315,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         return Applied(operation, refused)
 
     def _end_of(self, job: bytes) -> Outcome | None:
-        """Return the outcome of a job's end: kept with the job for ever, or like other outcomes if the end was refused."""
+        """Return the outcome of a job's end: kept with the job for ever, or like any other outcome if it was refused."""
         known = self.jobs.get(job)
         ended = None if known is None else known.outcome
         return ended or self.known.of(_job_end(job))
