@@ -264,7 +264,7 @@ class MemoryEraser:
         try:
             entries = await self._replica.segments.read_loose(key)
         except CorruptNamespace:
-            return True  # it cannot be read, perhaps because the upload is incomplete, so it may have any body
+            return True  # it cannot be read, perhaps because its upload is incomplete: it may have any body
         return any(
             holds_a_body(raw, linked.entry.seq, self._replica)
             for linked in entries or ()

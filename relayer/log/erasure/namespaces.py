@@ -81,8 +81,8 @@ class NamespaceEraser:
         this kind.
 
         Raises:
-            CorruptNamespace: the pointer does not open in its place.
-            StoreError: the store did not answer; running again goes on.
+            CorruptNamespace: the pointer cannot be unsealed for its key.
+            StoreError: the store did not respond; the next run continues.
         """
         keys = await self._ports.keys_below(self._ports.layout.incarnation(report.incarnation))
         if not keys:
