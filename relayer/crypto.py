@@ -1,14 +1,16 @@
-"""The relayer's own keys: what it needs beyond what gateways send, from one 32-byte key; a namespace's; and those of the day.
+"""Key derivation: the relayer's subkeys, the keys of a namespace, and the key pair of each day.
 
-The metadata key seals what the log itself must read; the names key hides names in object keys; the identity signs what
-the relayer says of itself; ``tokens`` (64 bytes) seals ids for clients that know of no namespace; the custody key stands in for a gateway's secret where a namespace has custody ``relayer``.
+`RelayerKeys` are derived from one 32-byte relayer key. The metadata key seals what the log itself must read; the names key
+hides names in object keys; the identity key signs the relayer's statements about itself; ``tokens`` (64 bytes) seals ids
+for clients that know of no namespace; the custody key replaces a gateway's secret where a namespace has custody ``relayer``.
 
-Namespace key = HKDF(namespace secret, salt of the keyring). Neither the bucket (which has the salt) nor the gateway
-(which has the secret) can derive it alone, and destroying the salt destroys every content of the epoch.
+`NamespaceKeys` are derived from a namespace key = HKDF(namespace secret, salt of the keyring). Neither the bucket (which
+has the salt) nor the gateway (which has the secret) can derive it alone, and deleting the salt makes all contents of the
+epoch unreadable for ever.
 
-Fleet keys are one random X25519 pair per day, shared by the replicas through the store, gone two days later.
-A gateway seals namespace secrets to the key of the day. Traffic recorded on the network stays unreadable once the
-private half is deleted, even to someone who later takes the relayer's key and disk.
+A `FleetPair` is one random X25519 key pair per day. The replicas share it through the store, and it is deleted two days
+later. A gateway seals namespace secrets to the key of the day. Traffic recorded on the network stays unreadable once the
+private key is deleted, even to an attacker who later takes the relayer's key and disk.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _TAG_SIZE = 20
 
 @dataclass(frozen=True, slots=True)
 class RelayerKeys:
-    """Subkeys of the relayer key; a relayer with another key sees noise in the same store."""
+    """The subkeys of the relayer key. A relayer with another key cannot open anything in the same store."""
 
     metadata: SealingKey
     identity: SigningKey = field(repr=False)
@@ -54,11 +56,11 @@ class RelayerKeys:
         )
 
     def tag(self, *fields: Field) -> str:
-        """Return a keyed hash of names as 40 hex digits: the same for every replica, meaningless without the key."""
+        """Return a keyed hash of names as 40 hex digits: the same on every replica, meaningless without the key."""
         return hmac.new(self._names, lp(*fields), hashlib.sha512).digest()[:_TAG_SIZE].hex()
 
     def namespace_secret(self, account: str, namespace: str, generation: int) -> bytes:
-        """Return the secret of a namespace of custody ``relayer``."""
+        """Return the secret of a namespace with custody ``relayer``."""
         return derive(self._custody, "namespace", account, namespace, generation)
 
 
@@ -67,7 +69,7 @@ KEY_ID_SIZE = 16
 
 
 def make_keyring(secret: bytes, incarnation: bytes, *, epoch: int, salt: bytes, key_id: bytes) -> Keyring:
-    """Make the keyring of a new epoch from 32 random bytes of salt and a random 16-byte key id."""
+    """Create the keyring of a new epoch from 32 random bytes of salt and a random 16-byte key id."""
     return Keyring(epoch, salt, key_id, _check(_namespace_key(secret, incarnation, epoch, salt)))
 
 
@@ -81,7 +83,7 @@ def _check(namespace_key: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceKeys:
-    """Subkeys of one epoch of one incarnation. ``check`` identifies the key without revealing it."""
+    """The subkeys of one epoch of one incarnation. ``check`` identifies the namespace key without revealing it."""
 
     account: str
     incarnation: bytes
@@ -116,33 +118,35 @@ class NamespaceKeys:
         )
 
     def content_mac(self, normal_text: str) -> bytes:
-        """Return the MAC by which equal texts are known without being readable."""
+        """Return the MAC by which equal texts are recognized without being readable."""
         return hmac.new(self._content, lp(normal_text), hashlib.sha256).digest()
 
     def likeness_mac(self, normal_text: str, audience: str, trust: str, *voice: str, suspect: bool) -> bytes:
-        """Return the MAC by which one memory repeats another: the same text, among the same, by as trusted a voice.
+        """Return the MAC that two memories share if one is a duplicate of the other.
+
+        Duplicates have the same text, audience and trust, the same place and sender, and are both suspect or both not.
 
         Args:
-            normal_text: the normal text.
-            audience: the name of its audience.
-            trust: the name of who vouches for it.
+            normal_text: the normalized text.
+            audience: the name of the memory's audience.
+            trust: the name of its trust level.
             voice: place and sender, where either is known.
-            suspect: whether the memory is doubted.
+            suspect: whether the memory is marked as suspect.
         """
         fields = lp("like", normal_text, audience, trust, int(suspect), *voice)
         return hmac.new(self._content, fields, hashlib.sha256).digest()
 
     def idempotency_mac(self, *fields: Field) -> bytes:
-        """Return the MAC under which an idempotency key, or the digest of a body, stands in the log."""
+        """Return the MAC that represents an idempotency key, or the digest of a request body, in the log."""
         return hmac.new(self._idempotency, lp(*fields), hashlib.sha256).digest()
 
     def seal_record(self, record: bytes, plaintext: bytes, *, salt: bytes) -> bytes:
-        """Seal an encoded record under its id."""
+        """Seal an encoded record, bound to its id."""
         place = context(ObjectType.RECORD, self.account, self.incarnation, record)
         return seal(self.payload, ObjectType.RECORD, place, plaintext, salt=salt)
 
     def unseal_record(self, record: bytes, sealed: bytes) -> bytes:
-        """Open a sealed record; raises `relayer.wire.errors.UnsealError`."""
+        """Unseal a record; raises `relayer.wire.errors.UnsealError`."""
         place = context(ObjectType.RECORD, self.account, self.incarnation, record)
         return unseal(self.payload, ObjectType.RECORD, place, sealed)
 
@@ -152,17 +156,17 @@ class NamespaceKeys:
         return seal(self.vector, ObjectType.VECTOR, place, plaintext, salt=salt)
 
     def unseal_vector(self, record: bytes, which: str, sealed: bytes) -> bytes:
-        """Open a sealed vector; raises `relayer.wire.errors.UnsealError`."""
+        """Unseal a vector; raises `relayer.wire.errors.UnsealError`."""
         place = context(ObjectType.VECTOR, self.account, self.incarnation, lp(record, which))
         return unseal(self.vector, ObjectType.VECTOR, place, sealed)
 
     def seal_index(self, block: bytes, plaintext: bytes, *, salt: bytes) -> bytes:
-        """Seal a block of an index; ``block`` says which block of which index."""
+        """Seal a block of an index; ``block`` identifies the block and its index."""
         place = context(ObjectType.INDEX, self.account, self.incarnation, block)
         return seal(self.index, ObjectType.INDEX, place, plaintext, salt=salt)
 
     def unseal_index(self, block: bytes, sealed: bytes | memoryview) -> bytes:
-        """Open a block of an index; raises `relayer.wire.errors.UnsealError`."""
+        """Unseal a block of an index; raises `relayer.wire.errors.UnsealError`."""
         place = context(ObjectType.INDEX, self.account, self.incarnation, block)
         return unseal(self.index, ObjectType.INDEX, place, sealed)
 
@@ -177,7 +181,7 @@ def day_of(time_ms: int) -> str:
 
 
 def live_days(time_ms: int) -> tuple[str, ...]:
-    """Return the days whose keys are accepted, newest first."""
+    """Return the days whose keys are accepted, as ``YYYYMMDD``, newest first."""
     return tuple(day_of(time_ms - back * DAY_MS) for back in range(KEPT_DAYS))
 
 
@@ -190,21 +194,21 @@ class FleetPair:
 
     @property
     def public(self) -> FleetKey:
-        """What gateways may know."""
+        """Return the public half, which gateways get, with the time at which it ends."""
         start = datetime.strptime(self.day, "%Y%m%d").replace(tzinfo=UTC)
         end = start + timedelta(days=KEPT_DAYS)
         return FleetKey(self.day, bytes(self.private.public_key), int(end.timestamp()))
 
     def seal(self, metadata: SealingKey, *, salt: bytes) -> bytes:
-        """Seal the private half for the store."""
+        """Seal the private key for the store."""
         return seal(metadata, ObjectType.FLEET, _place(self.day), bytes(self.private), salt=salt)
 
     @classmethod
     def open(cls, day: str, metadata: SealingKey, sealed: bytes) -> FleetPair:
-        """Open what the store holds for a day.
+        """Unseal the key pair that the store holds for a day.
 
         Raises:
-            WrongRelayerKey: sealed by another relayer key, or damaged.
+            WrongRelayerKey: it was sealed with another relayer key, or is damaged.
         """
         try:
             return cls(day, PrivateKey(unseal(metadata, ObjectType.FLEET, _place(day), sealed)))

@@ -1,26 +1,29 @@
-"""Every error that leaves a relayer module, drawn as the decision its catcher makes.
+"""The exceptions that relayer modules raise.
+
+The tree below says for each of them what it means, and what the code that catches it does. Exceptions that need the same
+decision have a common base class. Attributes such as ``code`` and ``retry_after`` go into the response.
 
 RelayerError
-├─ StoreError                 the object store did not do what was asked
-│  ├─ StoreUnavailable        try again later; nothing is known to be wrong with the request
-│  │  └─ StoreThrottled       the same, and the store said when
-│  ├─ StoreFull               no room: nothing was written, and trying again does not help until an operator acts
-│  └─ StoreMisconfigured      an operator must act: missing permission, missing bucket, lying file system
+├─ StoreError                 the object store did not do what was requested
+│  ├─ StoreUnavailable        retry later; nothing is known to be wrong with the request
+│  │  └─ StoreThrottled       the same, and the store said when to retry
+│  ├─ StoreFull               no space: nothing was written, and a retry does not help until an operator acts
+│  └─ StoreMisconfigured      an operator must act: missing permission, missing bucket, file system that breaks its contract
 │     ├─ VersionsHidden       older versions may not be listed: refuse where some are kept, warn elsewhere
-│     └─ BrokenPromise        the store answers, and does not do what the log rests on
+│     └─ BrokenPromise        the store responds, but lacks a guarantee that the log depends on
 ├─ WrongRelayerKey            the store belongs to another relayer key: refuse to start
 ├─ CorruptNamespace           the log contradicts itself: stop serving this namespace, keep the others
-│  └─ AccountLost             an account's object is gone: let nobody of it in but its owner's list of revocations
+│  └─ AccountLost             an account's object is missing: accept only a list of revocations that the account signed
 ├─ UpgradeRequired            written by a newer version: neither serve nor append (I12)
 ├─ NamespaceClosed            the namespace is being erased
-├─ WrongNamespaceKey          the secret does not open the namespace's key check
-├─ WrongCustody               the namespace is kept under the other custody
-├─ EmbedderUnavailable        no vectors now: keep the text, answer degraded
-├─ ModelUnavailable           no answer from the language model now: the work waits, nothing is lost
-├─ ModelAnswerUnusable        it answered, and not with what was asked for; ``reason`` says how
-├─ QueueFull                  back-pressure: the caller comes back after ``retry_after`` seconds
-│  └─ AccountBusy             the same, of one account alone: it waits for itself, and gets no lesser answer instead
-├─ RateLimited                it came too often: the caller comes back after ``retry_after`` seconds
+├─ WrongNamespaceKey          the secret does not match the namespace's key check
+├─ WrongCustody               the namespace has the other custody
+├─ EmbedderUnavailable        no vectors now: store the text, respond degraded
+├─ ModelUnavailable           no response from the language model now: the work waits, nothing is lost
+├─ ModelAnswerUnusable        the model responded, but not with what was requested; ``reason`` says how
+├─ QueueFull                  back-pressure: the caller retries after ``retry_after`` seconds
+│  └─ AccountBusy             the same for one account alone: it waits for its own requests, and gets no degraded response
+├─ RateLimited                too many requests: the caller retries after ``retry_after`` seconds
 ├─ DeadlineExceeded           the request's time is up; names the step that was running
 ├─ Refused                    the state refuses the operation; ``code`` says which rule
 └─ ConfigurationError         a setting is wrong: names the setting and the fix
@@ -57,15 +60,15 @@ __all__ = [
 
 
 class RelayerError(Exception):
-    """Root of everything the relayer raises on purpose; its text is safe to show to an operator."""
+    """The base class of everything the relayer raises on purpose; its text is safe to show to an operator."""
 
 
 class StoreError(RelayerError):
-    """Raised when the object store did not do what was asked.
+    """Raised when the object store did not do what was requested.
 
     Attributes:
-        code: what is wrong, in a stable word (docs/operations/s3.md).
-        fix: what to do about it; names nothing of this deployment, so ``GET /ready`` may show it to anybody.
+        code: a stable word for what is wrong (docs/operations/s3.md).
+        fix: what to do about it; names nothing of this deployment, so ``GET /ready`` may show it to every client.
     """
 
     code = "failed"
@@ -78,17 +81,17 @@ class StoreError(RelayerError):
 
 
 class StoreUnavailable(StoreError):
-    """Raised when the store cannot answer now: trying again later may work."""
+    """Raised when the store cannot respond now: a later retry may work."""
 
     code = "unavailable"
     fix = "it is tried again; see that the store runs"
 
 
 class StoreThrottled(StoreUnavailable):
-    """Raised when the store asks for patience.
+    """Raised when the store asks for a pause before the next request.
 
     Attributes:
-        retry_after: seconds to wait, as far as the store said.
+        retry_after: seconds to wait, as the store said; 1 if it did not say.
     """
 
     code = "throttled"
@@ -100,7 +103,7 @@ class StoreThrottled(StoreUnavailable):
 
 
 class StoreFull(StoreError):
-    """Raised when the store has no room: nothing was written."""
+    """Raised when the store has no space left: nothing was written."""
 
     code = "full"
     fix = "make room, or raise the quota"
@@ -113,7 +116,7 @@ class StoreMisconfigured(StoreError):
 
 
 class VersionsHidden(StoreMisconfigured):
-    """Raised when older versions may not be listed, so that nobody can destroy them.
+    """Raised when older versions may not be listed, so that they cannot be deleted.
 
     Attributes:
         kept: whether the store is known to keep versions at all.
@@ -127,14 +130,14 @@ class VersionsHidden(StoreMisconfigured):
 
 
 class BrokenPromise(StoreMisconfigured):
-    """Raised when a store was seen to do otherwise than the log needs: not safe for several relayers."""
+    """Raised when a store was found to lack a guarantee that the log needs: it is not safe for several relayers."""
 
     code = "broken_promise"
     fix = "use a store with exact conditional writes"
 
 
 class WrongRelayerKey(RelayerError):
-    """Raised when the relayer's key does not open the store's check object."""
+    """Raised when the relayer's key does not unseal the store's check object."""
 
 
 class CorruptNamespace(RelayerError):
@@ -142,7 +145,7 @@ class CorruptNamespace(RelayerError):
 
 
 class AccountLost(CorruptNamespace):
-    """Raised when an account has memories and no object that says what it took back; its text may be shown to anybody."""
+    """Raised when an account has memories but no object with its revocations; its text may be shown to every client."""
 
 
 class UpgradeRequired(RelayerError):
@@ -154,7 +157,7 @@ class NamespaceClosed(RelayerError):
 
 
 class WrongNamespaceKey(RelayerError):
-    """Raised when a namespace secret does not open the namespace's key check."""
+    """Raised when a namespace secret does not match the namespace's key check."""
 
 
 class WrongCustody(RelayerError):
@@ -166,10 +169,10 @@ class EmbedderUnavailable(RelayerError):
 
 
 class ModelUnavailable(RelayerError):
-    """Raised when the language model gives no answer now.
+    """Raised when the language model does not respond now.
 
     Attributes:
-        retry_after: seconds after which trying again is reasonable.
+        retry_after: seconds after which a retry is reasonable.
     """
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
@@ -178,11 +181,11 @@ class ModelUnavailable(RelayerError):
 
 
 class ModelAnswerUnusable(RelayerError):
-    """Raised when the language model's answer cannot be used; its text is in no message.
+    """Raised when the language model's response cannot be used; the response's text is in no message.
 
     Attributes:
         reason: ``refused``, ``truncated``, ``not_json``, ``wrong_shape``, ``empty`` or ``request_rejected``.
-        tokens: what the answer cost all the same.
+        tokens: number of tokens that the unusable response cost.
     """
 
     def __init__(self, reason: str, tokens: int = 0) -> None:
@@ -195,7 +198,7 @@ class QueueFull(RelayerError):
     """Raised when a bounded queue is full.
 
     Attributes:
-        retry_after: seconds after which trying again is reasonable.
+        retry_after: seconds after which a retry is reasonable.
     """
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
@@ -204,14 +207,14 @@ class QueueFull(RelayerError):
 
 
 class AccountBusy(QueueFull):
-    """Raised when an account has as much waiting as it may, whatever room there is for others."""
+    """Raised when an account has its share of requests waiting already, even if there is capacity for other accounts."""
 
 
 class RateLimited(RelayerError):
-    """Raised when something was done as often as it may be for now.
+    """Raised when a rate limit is exceeded.
 
     Attributes:
-        retry_after: seconds until it may be done again.
+        retry_after: seconds until the limit allows the next request.
     """
 
     def __init__(self, message: str, retry_after: float) -> None:

@@ -1,7 +1,9 @@
-"""What the relayer needs from outside, as narrow protocols; `relayer.adapters` fulfils them. Beside a store: what its keys are.
+"""The ports of the relayer: narrow protocols for the services it needs, which `relayer.adapters` implements.
 
-A conditional write has four honest outcomes, and "I do not know" is one of them: they are values, because every
-caller must decide on each. What no caller can decide on (a store that is down, full or misconfigured) is raised.
+There are ports for an object store, an embedder, a language model, a clock, traces and randomness. A conditional write has
+four outcomes, and `Unknown` is one of them. Outcomes are return values, because every caller must decide on each of them.
+What no caller can decide on (a store that is down, full or misconfigured) is raised as an exception. The module also checks
+object keys, prefixes and byte ranges, and has a base class for stores that wrap another store.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The object's bytes (the asked range of them), its etag, and the store's time in ms since the epoch."""
+    """The object's bytes (or the requested range of them), its etag, and the store's time in ms since the epoch."""
 
     data: bytes
     etag: str
@@ -54,21 +56,21 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The store says that no such object exists."""
+    """The outcome of a read if no such object exists."""
 
     store_time: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The object still has the etag that the caller knows."""
+    """The outcome of a read if the object still has the etag that the caller gave."""
 
     store_time: int
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The object exists now, with these bytes, because of this call."""
+    """The outcome of a create that succeeded: the object exists with these bytes, because of this call."""
 
     etag: str
     store_time: int
@@ -76,14 +78,14 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The name was taken; nothing was written."""
+    """The outcome of a create if the key was taken; nothing was written."""
 
     store_time: int
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The object has these bytes now, because of this call."""
+    """The outcome of a swap that succeeded: the object has these bytes, because of this call."""
 
     etag: str
     store_time: int
@@ -91,21 +93,21 @@ class Swapped:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The object no longer has the given etag, or is absent; nothing was written."""
+    """The outcome of a swap if the object no longer has the given etag, or is absent; nothing was written."""
 
     store_time: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The write may or may not have happened, now or later: read before deciding."""
+    """The outcome of a write that may or may not have happened, or may still happen: read before deciding."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """The store refused for now; nothing was written. ``retry_after`` is in seconds."""
+    """The outcome of a write that the store refused for now; nothing was written. ``retry_after`` is in seconds."""
 
     retry_after: float
 
@@ -117,7 +119,7 @@ SwapOutcome = Swapped | Changed | Unknown | Throttled
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One row of a listing; ``modified`` is in ms since the epoch, by the store's clock."""
+    """One row of a listing. ``size`` is in bytes; ``modified`` is in ms since the epoch, by the store's clock."""
 
     key: str
     size: int
@@ -130,7 +132,7 @@ _LONGEST_SEGMENT = 255  # NAME_MAX of the common file systems
 _LONGEST_KEY = 1024  # S3's limit, in bytes
 
 
-# A reader asks for the slot behind the log's head again and again.
+# Readers request the slot after the log's head again and again.
 @lru_cache(maxsize=1024)
 def check_key(key: str) -> str:
     """Return ``key`` if it is ``[a-z0-9_-]`` segments joined by single slashes; raises `ValueError` if not."""
@@ -157,7 +159,7 @@ def check_range(byte_range: tuple[int, int] | None) -> None:
 
 
 class ObjectStore(Protocol):
-    """A store with strong reads and conditional writes.
+    """An object store with strongly consistent reads and conditional writes.
 
     Keys match ``[a-z0-9/_-]+`` without empty segments. Every method may raise `StoreUnavailable`,
     `StoreThrottled` (reads only: writes return `Throttled`) and `StoreMisconfigured`; writes may raise `StoreFull`,
@@ -166,7 +168,7 @@ class ObjectStore(Protocol):
 
     @property
     def description(self) -> str:
-        """Where the objects are, for people: a path or URL without credentials."""
+        """Return the location of the objects for people to read: a path or URL without credentials."""
         ...
 
     async def get(
@@ -174,12 +176,12 @@ class ObjectStore(Protocol):
     ) -> GetOutcome:
         """Read an object, or bytes ``[start, end)`` of it; `Unchanged` if its etag is ``if_none_match``.
 
-        Of a part the etag may be empty: a store that computes it would have to read all of the object.
+        For a byte range the etag may be empty, because a store that computes etags would have to read the whole object.
         """
         ...
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """Write the object if, and only if, the name is free."""
+        """Write the object if, and only if, the key is free."""
         ...
 
     async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
@@ -187,19 +189,19 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove the object; absent is fine."""
+        """Delete the object; an absent one is no error."""
         ...
 
     def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Yield the objects whose key starts with ``prefix``, each once, in no order."""
+        """Yield the objects whose key starts with ``prefix``, each once, in no particular order."""
         ...
 
     async def versions(self, key: str) -> int:
-        """Count what the store still keeps of this name, older versions and delete markers included."""
+        """Count the versions that the store still keeps of this key, older ones and delete markers included."""
         ...
 
     async def purge(self, key: str) -> int:
-        """Destroy every version of this name; returns how many there were."""
+        """Delete every version of this key permanently; returns how many there were."""
         ...
 
     async def close(self) -> None:
@@ -211,49 +213,49 @@ T = TypeVar("T")
 
 
 class WrappedStore(ABC):
-    """An `ObjectStore` that makes each request of ``inner`` through `around`, which is for others to say."""
+    """The base class of an `ObjectStore` that passes each request to ``inner`` through `around`, which subclasses define."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
 
     @abstractmethod
     async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
-        """Make a request by calling ``ask``, or do not.
+        """Make a request by calling ``ask``, or do not make it.
 
         Args:
-            operation: the port's method.
-            key: what it is asked about; of a listing, the prefix.
-            ask: asks the inner store; of a listing, returns its rows as they come.
-            data: what it is to write.
+            operation: the name of the port's method.
+            key: the object's key; for a listing, the prefix.
+            ask: makes the request to the inner store; for a listing, returns its rows as they arrive.
+            data: the bytes to write.
         """
 
     @property
     def description(self) -> str:
-        """The inner store's."""
+        """Return the description of the inner store."""
         return self._inner.description
 
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
     ) -> GetOutcome:
-        """As the port says, through `around`."""
+        """Read from the inner store through `around`; see `ObjectStore.get`."""
         return await self.around(
             "get", key, lambda: self._inner.get(key, byte_range=byte_range, if_none_match=if_none_match)
         )
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """As the port says, through `around`."""
+        """Create in the inner store through `around`; see `ObjectStore.create`."""
         return await self.around("create", key, lambda: self._inner.create(key, data), data)
 
     async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
-        """As the port says, through `around`."""
+        """Swap in the inner store through `around`; see `ObjectStore.swap`."""
         return await self.around("swap", key, lambda: self._inner.swap(key, data, etag), data)
 
     async def delete(self, key: str) -> None:
-        """As the port says, through `around`."""
+        """Delete from the inner store through `around`; see `ObjectStore.delete`."""
         await self.around("delete", key, lambda: self._inner.delete(key))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """As the port says, through `around`."""
+        """List the inner store through `around`; see `ObjectStore.list`."""
 
         async def rows() -> AsyncIterator[ObjectInfo]:
             return self._inner.list(prefix)
@@ -262,11 +264,11 @@ class WrappedStore(ABC):
             yield info
 
     async def versions(self, key: str) -> int:
-        """As the port says, through `around`."""
+        """Count versions in the inner store through `around`; see `ObjectStore.versions`."""
         return await self.around("versions", key, lambda: self._inner.versions(key))
 
     async def purge(self, key: str) -> int:
-        """As the port says, through `around`."""
+        """Delete all versions from the inner store through `around`; see `ObjectStore.purge`."""
         return await self.around("purge", key, lambda: self._inner.purge(key))
 
     async def close(self) -> None:
@@ -276,7 +278,7 @@ class WrappedStore(ABC):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """What a vector was made with; part of every record, because vectors of two models do not compare."""
+    """The identity of an embedding model; part of every record, because vectors of two models cannot be compared."""
 
     name: str
     sha256: str
@@ -284,11 +286,11 @@ class EmbeddingModel:
 
 
 class Embedder(Protocol):
-    """Turns texts into unit vectors."""
+    """An embedding model that computes a unit vector for each text."""
 
     @property
     def model(self) -> EmbeddingModel:
-        """Identity of the model in use."""
+        """Return the identity of the model in use."""
         ...
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
@@ -296,9 +298,12 @@ class Embedder(Protocol):
 
         Args:
             texts: in any language.
-            query: whether they ask for memories, rather than being some: there are models that read the two apart.
+            query: whether the texts are search queries and not memories: some models embed the two differently.
 
-        Never runs on the event loop's thread. Raises `EmbedderUnavailable`.
+        The computation never runs on the event loop's thread.
+
+        Raises:
+            EmbedderUnavailable: no embedding can be computed now.
         """
         ...
 
@@ -317,7 +322,13 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What a language model answered, and the tokens that question and answer took; ``model`` is its name, if it is known."""
+    """The response of a language model.
+
+    Attributes:
+        text: the text of the response.
+        tokens: number of tokens of the prompt and the response.
+        model: the name of the model, empty if it is not known.
+    """
 
     text: str
     tokens: int
@@ -325,11 +336,11 @@ class ChatAnswer:
 
 
 class ChatModel(Protocol):
-    """A language model that is asked once and answers once."""
+    """A language model that gives one response to one request."""
 
     @property
     def name(self) -> str:
-        """Name of the model, recorded with what is made of its answers."""
+        """Return the name of the model, which is recorded with what is made from its responses."""
         ...
 
     async def complete(
@@ -341,18 +352,18 @@ class ChatModel(Protocol):
         seconds: float,
         effort: str = "",
     ) -> ChatAnswer:
-        """Ask the model; cancelling the caller ends the request.
+        """Request a completion; cancelling the caller ends the request.
 
         Args:
-            messages: in order.
-            schema: a JSON schema that the answer should follow. A hint: not every server can hold a model to it.
-            max_tokens: of the answer.
-            seconds: for everything, retries included.
-            effort: how much a model that reasons should, in its server's words; empty leaves it to the model.
+            messages: the messages in order.
+            schema: a JSON schema that the response should follow. It is a hint: not every server can enforce it.
+            max_tokens: the maximum number of tokens of the response.
+            seconds: the time limit in seconds for everything, retries included.
+            effort: the reasoning effort, as the model's server names it; empty leaves it to the model.
 
         Raises:
-            ModelUnavailable: no answer in time; trying again later may work.
-            ModelAnswerUnusable: it refused, stopped in the middle, or does not take the request.
+            ModelUnavailable: there was no response in time; a later retry may work.
+            ModelAnswerUnusable: the model refused, stopped in the middle, or rejected the request.
             QueueFull: as many requests as allowed are waiting already.
         """
         ...
@@ -363,34 +374,34 @@ class ChatModel(Protocol):
 
 
 class Clock(Protocol):
-    """Local time. It decides nothing that replicas must agree on (I11)."""
+    """The local clock. Nothing that replicas must agree on depends on it (I11)."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch by this machine's clock."""
+        """Return the time in ms since the epoch by this machine's clock."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Return the seconds since an arbitrary start; they never go back."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; a fake clock returns when a test advances it."""
+        """Wait for a number of seconds; a fake clock returns when a test advances it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSpan:
-    """A request that was answered, without a word of it.
+    """The trace span of a request that has ended, without any content of the request.
 
     Attributes:
-        method: of HTTP.
-        route: its template, ``-`` for none.
-        status: of the answer.
-        code: ``ok``, or the problem's.
-        request_id: as in the answer and the log.
+        method: the HTTP method.
+        route: the route's template, ``-`` for none.
+        status: the HTTP status of the response.
+        code: ``ok``, or the code of the problem.
+        request_id: the id of the request, as in the response and the log.
         parent: the header ``traceparent``; "" for none.
-        ended_ns: when the answer was there, in nanoseconds since the epoch.
-        took_ns: how long that took.
+        ended_ns: the time at which the response was ready, in nanoseconds since the epoch.
+        took_ns: the duration of the request in nanoseconds.
     """
 
     method: str
@@ -404,15 +415,15 @@ class RequestSpan:
 
 
 class Traces(Protocol):
-    """Where spans go."""
+    """The destination of trace spans."""
 
     def ended(self, span: RequestSpan) -> None:
-        """Take a span; returns at once, and raises nothing."""
+        """Accept a span; returns immediately, and raises nothing."""
         ...
 
 
 class Randomness(Protocol):
-    """Random bytes; cryptographically strong outside of tests."""
+    """A source of random bytes; cryptographically strong outside of tests."""
 
     def bytes(self, count: int) -> bytes:
         """Return ``count`` random bytes."""

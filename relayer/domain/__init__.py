@@ -1,1 +1,1 @@
-"""Values and rules: records, operations, the namespace's state. No I/O, no clock, no randomness."""
+"""The domain model: records, operations and the namespace's state. It uses no I/O, no clock and no randomness."""

@@ -1,10 +1,11 @@
 """The sealed bodies inside encoded operations: where they are, and which of them the log still needs.
 
-A body is what is sealed under the namespace key: a memory's text, its vectors, a job's input. Everything else of an
-operation is its outer form, from which alone every outcome is decided; so a body that nobody will ever open again can be
-left out, and the log still says the same.
+A body is a part of an operation that is sealed under the namespace key: a memory's text, its vectors, or a job's input.
+The rest of an operation is its outer form, and every outcome is decided from the outer form alone. So a body that is not
+needed any more can be left out, and replaying the log still gives the same state. `reduce` leaves out such bodies;
+`take_out` and `put_back` separate the bodies from the outer form and join them again, because a segment stores them apart.
 
-Operations are edited as plain arrays, not as the types of `relayer.domain.operations`: a field that a newer version
+Operations are edited as arrays, not as the types of `relayer.domain.operations`: a field that a newer version
 appended survives here, although this version does not know it.
 """
 
@@ -36,7 +37,7 @@ _DEFAULTS: _Array = list(msgspec.to_builtins(Stored(b"", b"", b""), builtin_type
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[_Array] = msgspec.msgpack.Decoder(list)
 
-# Where an operation's array holds arrays of the type Stored, vector sets, and a job's input.
+# Indexes in an operation's array: of a Stored, of a job's input, of its vector sets, and of its stored results.
 _STORED_AT = {"put": 2, "supersede": 3}
 _JOB_INPUT = 5
 _JOB_VECTORS = 3
@@ -44,16 +45,18 @@ _JOB_STORED = 4
 
 
 class Section(Enum):
-    """Which part of a segment a body goes to: whoever builds an index of vectors does not read texts."""
+    """The section of a segment that a body goes to. They are separate so that building a vector index reads no texts."""
 
     TEXTS = "texts"
     VECTORS = "vectors"
 
 
 def take_out(raw: bytes) -> tuple[bytes, list[tuple[Section, bytes]]]:
-    """Part an operation, as `reduce` returned it, into its outer form and its bodies, in a fixed order.
+    """Split an operation, as `reduce` returned it, into its outer form and its bodies, in a fixed order.
 
-    A body that is absent is an empty one. The bodies of the outer form are empty.
+    Returns:
+        The encoded outer form, in which all bodies are empty, and the bodies with their sections. A body that is absent is
+        returned as an empty one.
     """
     items = _decode(raw)
     bodies = []
@@ -64,7 +67,7 @@ def take_out(raw: bytes) -> tuple[bytes, list[tuple[Section, bytes]]]:
 
 
 def put_back(outer: bytes, take: Callable[[Section], bytes]) -> bytes:
-    """Undo `take_out`; ``take`` is called for each body, in the same order, with the section it went to."""
+    """Reverse `take_out`. ``take`` is called with the section of each body, in the same order, and returns the body."""
     items = _decode(outer)
     places = list(_bodies(items))
     for section, array, index in places:
@@ -73,19 +76,19 @@ def put_back(outer: bytes, take: Callable[[Section], bytes]) -> bytes:
 
 
 def reduce(raw: bytes, seq: int, state: NamespaceState) -> bytes:
-    """Return an operation without the bodies that nothing needs any more.
+    """Return an operation without the bodies that are not needed any more.
 
     Args:
-        raw: an operation of an entry that ``state`` has applied; one that was reduced before is fine.
-        seq: that entry's slot.
-        state: what the log says, so far or later: what is not needed now never will be.
+        raw: an encoded operation of an entry that ``state`` has applied; it may have been reduced before.
+        seq: the slot of that entry.
+        state: a state of the log after that entry, of any later time: a body that is not needed now is never needed again.
 
     Raises:
         UpgradeRequired: the operation is of a newer version; such a log is not compacted (I12).
     """
     operation = decode_operation(raw)
     if isinstance(operation, Malformed):
-        return b""  # as malformed as before, whatever it held
+        return b""  # no bytes are malformed as well, so the outcome stays the same
     items = _DECODER.decode(raw)
     changed = [_leave_out(array, index) for array, index in _unneeded(items, operation, seq, state)]
     return _ENCODER.encode(items) if any(changed) else raw
@@ -94,7 +97,7 @@ def reduce(raw: bytes, seq: int, state: NamespaceState) -> bytes:
 def _unneeded(
     items: _Array, operation: Operation, seq: int, state: NamespaceState
 ) -> Iterator[tuple[_Array, int]]:
-    """Yield what can go: the array and the place in it, or the last place of a Stored for all of its bodies."""
+    """Yield the bodies that can be left out: an array and an index in it; `_LEFT_OUT` means all bodies of a Stored."""
     match operation:
         case Put(stored=stored) | Supersede(stored=stored):
             array = items[_STORED_AT[items[0]]]
@@ -130,16 +133,19 @@ def _unneeded_results(
 
 
 def _was_stored(stored: Stored, seq: int, state: NamespaceState) -> bool:
-    """Whether the state holds the record because of an operation of this entry.
+    """Return whether the state holds the record because of an operation of this entry.
 
-    Two operations of one entry may name one record; which of them made it is not known, so both keep their bodies.
+    Two operations of one entry may name the same record. It is not known which of them stored it, so both keep their bodies.
     """
     record = state.records.get(stored.record)
     return record is not None and record.seq == seq
 
 
 def _leave_out(array: _Array, index: int) -> bool:
-    """Empty a body, or all of a Stored's; whose size stays known in either case, because the state counts it."""
+    """Empty a body, or all bodies of a Stored; return whether anything was changed.
+
+    The size of a Stored's bodies is added to ``left_out``, because the state counts it.
+    """
     places = (_SEALED, _VECTOR, _CONTEXT) if index == _LEFT_OUT else (index,)
     size = sum(len(array[place]) for place in places if place < len(array))
     if not size:
@@ -157,7 +163,7 @@ def _decode(raw: bytes) -> _Array:
 
 
 def _bodies(items: _Array) -> Iterator[tuple[Section, _Array, int]]:
-    """Yield the place of every body: section, array, index."""
+    """Yield the position of every body: section, array and index in the array."""
     kind = items[0] if items else ""
     if kind in _STORED_AT:
         yield from _bodies_of_stored(items[_STORED_AT[kind]])

@@ -1,4 +1,9 @@
-"""Which records say the same: in a state that was read, and in one that is looked up where it is stored."""
+"""Duplicate detection: which records have the same text, and which of them count as duplicates of each other.
+
+`Duplicates` finds records by two MACs: one of the text, and the likeness, a MAC of the text together with its audience,
+trust and speaker. It holds in memory what changed since the state was stored. The other records are looked up in
+`StoredDuplicates`, which has only the first bytes of their MACs and reads a record to compare it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ _PREFIX = 8
 
 
 class _Hashed(Protocol):
-    """What a record is compared by."""
+    """A record that has the two MACs by which records are compared."""
 
     @property
     def content(self) -> bytes: ...
@@ -23,17 +28,19 @@ class _Hashed(Protocol):
 
 
 class StoredDuplicates:
-    """Records by the first bytes of their MACs; whichever has those is read, and compared in whole.
+    """The records of a stored state, found by the first bytes of their MACs.
+
+    A record whose MAC begins with these bytes is read, and its whole MAC is compared.
 
     Args:
-        ids: of all records of the stored state, in its order.
-        texts: from `column`, as is the next.
-        likenesses: beside each text.
-        records: the records themselves, less those that were erased since.
-        older: ids of the records that others, alike, came after.
+        ids: the ids of all records of the stored state, in its order.
+        texts: the `column` of the text MACs of these records.
+        likenesses: the `column` of their likenesses.
+        records: the records by id, without those that were erased since.
+        older: the ids of the records that have a newer duplicate.
 
     Raises:
-        ValueError: there are not as many MACs as records.
+        ValueError: the number of MACs differs from the number of records.
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class StoredDuplicates:
         self._likenesses = _Prefixes(likenesses)
 
     def newest(self, likeness: bytes) -> bytes:
-        """Return the newest record of this likeness, or nothing."""
+        """Return the id of the newest record with this likeness; empty if there is none."""
         for number in self._likenesses.having(likeness):
             record = self._ids[number]
             known = self._records.get(record)
@@ -62,7 +69,7 @@ class StoredDuplicates:
         return b""
 
     def of_text(self, text: bytes) -> tuple[bytes, ...]:
-        """Return the records of this text, oldest first."""
+        """Return the ids of the records with this text MAC, oldest first."""
         return tuple(self._of_text(text))
 
     def _of_text(self, text: bytes) -> Iterator[bytes]:
@@ -73,19 +80,22 @@ class StoredDuplicates:
 
 
 def column(macs: Sequence[bytes]) -> bytes:
-    """Return the first bytes of each MAC, eight of each."""
+    """Return the first eight bytes of each MAC, concatenated; a shorter MAC is padded with zeros."""
     return b"".join(mac[:_PREFIX].ljust(_PREFIX, b"\0") for mac in macs)
 
 
 class _Prefixes:
-    """Numbers by prefix; sorted when somebody asks, in a few milliseconds for a hundred thousand."""
+    """An index from the prefix of a MAC to the numbers of the records that have it.
+
+    It is sorted at the first lookup, which takes a few milliseconds for a hundred thousand records.
+    """
 
     def __init__(self, prefixes: bytes) -> None:
         self._prefixes = np.frombuffer(prefixes, "<u8")
         self._order: NDArray[np.int64] | None = None
 
     def having(self, mac: bytes) -> list[int]:
-        """Return the numbers of those that begin as this one does, in order."""
+        """Return the numbers of the records whose MAC has the same prefix as this one, in ascending order."""
         if self._order is None:
             self._order = np.argsort(self._prefixes, kind="stable")
             self._prefixes = self._prefixes[self._order]
@@ -97,17 +107,18 @@ class _Prefixes:
 
 @dataclass(slots=True)
 class Duplicates:
-    """Records by two MACs: of the text, and of the text with who said it among whom.
+    """The records of a namespace by two MACs: of the text (``text``), and of the text with its context (``likeness``).
 
-    Only a record that is alike in all of that makes another one a duplicate: what a tool said must not swallow what
-    the user says, nor a direct message what is said in a group. A tombstone is of the text, whoever repeats it.
+    The context is audience, trust and speaker. Only records with the same likeness are duplicates: what a tool said must not
+    make what the user says a duplicate, nor a direct message what is said in a group. But an erased text counts as erased
+    whatever the context in which it is repeated.
 
     Attributes:
         repeats: whether any two records ever had the same text.
-        older: records that are there, and that `newest` does not return because others, alike, came later.
+        older: the ids of existing records that `newest` does not return because they have a newer duplicate.
     """
 
-    # What changed since the state was stored, or all there is: nothing where what was there is erased.
+    # Changes since the state was stored, or everything if none was. An empty value overrides a stored record that was erased.
     _by_key: dict[bytes, bytes] = field(default_factory=dict)
     _by_text: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
     _erased_texts: set[bytes] = field(default_factory=set)
@@ -116,9 +127,13 @@ class Duplicates:
     older: set[bytes] = field(default_factory=set)
 
     def add(self, record: bytes, *, text: bytes, likeness: bytes, before: bytes | None = None) -> None:
-        """Note a record; the newest of several alike is the one that `newest` returns.
+        """Add a record, which `newest` returns from now on for its likeness.
 
-        ``before`` is what that returns now, from whoever has just asked.
+        Args:
+            record: the id of the record.
+            text: the MAC of its text.
+            likeness: the MAC by which duplicates are found.
+            before: what `newest` returns for this likeness before the call, if the caller has it already.
         """
         if before is None:
             before = self.newest(likeness)
@@ -133,7 +148,7 @@ class Duplicates:
             self._by_text[text] = (*others, record)
 
     def erase(self, record: bytes, *, text: bytes, likeness: bytes) -> None:
-        """Note that a record was destroyed; that its text was known stays known, as a MAC."""
+        """Remove a record that was erased, and remember the MAC of its text in `erased_texts`."""
         if self.newest(likeness) == record:
             self._by_key[likeness] = b""
         self.older.discard(record)
@@ -142,30 +157,30 @@ class Duplicates:
 
     @property
     def erased_texts(self) -> frozenset[bytes]:
-        """The texts of which a record was destroyed, as MACs."""
+        """Return the MACs of the texts of erased records."""
         return frozenset(self._erased_texts)
 
     @classmethod
     def restored(
         cls, stored: StoredDuplicates, erased_texts: Iterable[bytes], *, repeats: bool
     ) -> Duplicates:
-        """Go on from a stored state."""
+        """Create the duplicates of a stored state, to which further records can be added."""
         return cls(_erased_texts=set(erased_texts), _stored=stored, repeats=repeats, older=set(stored.older))
 
     def newest(self, likeness: bytes) -> bytes:
-        """Return the newest record of this likeness, or nothing."""
+        """Return the id of the newest record with this likeness; empty if there is none."""
         known = self._by_key.get(likeness)
         if known is None:
             return b"" if self._stored is None else self._stored.newest(likeness)
         return known
 
     def of_text(self, text: bytes) -> tuple[bytes, ...]:
-        """Return the records of this text, oldest first."""
+        """Return the ids of the records with this text MAC, oldest first."""
         known = self._by_text.get(text)
         if known is None:
             return () if self._stored is None else self._stored.of_text(text)
         return known
 
     def was_erased(self, text: bytes) -> bool:
-        """Whether a record of this text was destroyed."""
+        """Return whether a record with this text MAC was erased."""
         return text in self._erased_texts

@@ -1,8 +1,9 @@
-"""What was erased, and which slots of the log hold bodies that must not stay.
+"""The erasures of a log, and the slots that hold bodies of erased records.
 
-A slot is known to hold a body of a record because the record was stored there, or because its text came again, its
-vectors came later, or a job read it: everything here follows from the outer form of operations, so that it is the same
-whether the bodies are still there or not. How far the store has got with it is the erasure report's to say.
+A slot holds a body of a record if the record was stored there, its text was repeated there, its vectors were added there,
+or a job that read the record was written there. `Traces` keeps the slots beyond the first kind, `Readers` what was derived
+from each record, and `Erased` the erasures. All of this follows from the outer form of operations, so it is the same
+whether the bodies still exist or not. How far the deletion in the store has got is in the erasure report, not here.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import msgspec
 
 
 class Erasure(msgspec.Struct, frozen=True, array_like=True):
-    """One erase operation that took effect.
+    """An erase operation that took effect.
 
     Attributes:
-        erasure: its id, that of the first record it named.
-        seq: the entry that decided it.
-        at: the entry's time, in ms.
-        records: what it named and found.
-        derived: what came from those, in part or alone, and went with them.
-        rest: live sources of what went with them, and live inputs of the jobs it ended: what is to be read again.
-        slots: where the log holds, or held, a body that must go; in order.
+        erasure: the id of the erasure, which is the id of the first record that it erased by name.
+        seq: the slot of its entry.
+        at: the time of that entry, in ms.
+        records: ids of the records that the operation named and that existed.
+        derived: ids of the records that were derived from those, wholly or in part, and were erased with them.
+        rest: ids of live sources of the erased records, and of live inputs of the jobs that it ended: they are to be
+            processed again.
+        slots: the slots that hold, or held, a body that must be deleted, in ascending order.
     """
 
     erasure: bytes
@@ -38,18 +40,22 @@ class Erasure(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class Traces:
-    """Slots that hold a body beside the one that its record was first stored in, by what it is a body of."""
+    """The slots that hold a body of a record in addition to the slot in which the record was first stored.
+
+    Attributes:
+        slots: slots in ascending order, by the MAC of a text, the id of a record, or the id of a job.
+    """
 
     slots: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
 
     def note(self, what: bytes, seq: int) -> None:
-        """Note that the entry in a slot has a body of a text (by its MAC), of a record, or of a job."""
+        """Record that the entry in slot ``seq`` has a body of a text (given by its MAC), of a record, or of a job."""
         known = self.slots.get(what, ())
         if seq not in known[-1:]:
             self.slots[what] = (*known, seq)
 
     def of(self, *whats: bytes) -> Iterable[int]:
-        """Yield the slots noted for any of these."""
+        """Yield the slots recorded for any of these texts, records or jobs."""
         for what in whats:
             yield from self.slots.get(what, ())
 
@@ -59,10 +65,10 @@ class Erased:
     """All erasures of a log.
 
     Attributes:
-        known: by id, in order.
-        late: entries after an erasure that hold, or held, bodies of what was erased: lost tries that arrived after all,
-            results of jobs that nobody wanted any more.
-        traces: see there.
+        known: the erasures by id, in the order of the log.
+        late: the slots after an erasure that hold, or held, bodies of what was erased: from writes that were thought lost and
+            arrived late, or from jobs that the erasure had ended. A dictionary because it keeps the order.
+        traces: the slots of other bodies, see `Traces`.
     """
 
     known: dict[bytes, Erasure] = field(default_factory=dict)
@@ -71,21 +77,21 @@ class Erased:
 
     @property
     def last_seq(self) -> int:
-        """The last entry up to which the store has to be cleaned; 0 if there is nothing to clean."""
+        """Return the last slot up to which bodies must be deleted from the store; 0 if there is nothing to delete."""
         last = next(reversed(self.known.values()), None)
         return max(0 if last is None else last.seq, self.last_late)
 
     @property
     def last_late(self) -> int:
-        """The last of the late entries; 0 if there is none."""
+        """Return the last of the ``late`` slots; 0 if there is none."""
         return next(reversed(self.late), 0)
 
     def slots(self) -> set[int]:
-        """Every slot that holds, or held, a body that must go."""
+        """Return every slot that holds, or held, a body that must be deleted."""
         return set(self.late).union(*(erasure.slots for erasure in self.known.values()))
 
     def erasure_of(self, record: bytes) -> Erasure | None:
-        """Return what a record was erased by, if it was."""
+        """Return the erasure that erased a record, None if it was not erased."""
         return next(
             (one for one in self.known.values() if record in one.records or record in one.derived), None
         )
@@ -93,9 +99,9 @@ class Erased:
 
 @dataclass(slots=True)
 class Readers:
-    """Who read a record: what was derived from it, what it is the context of, and the jobs that were given it.
+    """The readers of each record: the records derived from it, the records whose context it is, and the jobs that read it.
 
-    Only erasing asks; a log in which nothing was erased keeps none of this.
+    Only erasures need this, so it is not kept for a log in which nothing was erased.
     """
 
     _derived: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -103,27 +109,27 @@ class Readers:
     _jobs: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, record: bytes, *, sources: Iterable[bytes], context_of: bytes) -> None:
-        """Note a record."""
+        """Add a record with its sources and its context; ``context_of`` is empty if it has none."""
         for source in sources:
             self._derived[source].append(record)
         if context_of:
             self._following[context_of].append(record)
 
     def add_job(self, job: bytes, records: Iterable[bytes]) -> None:
-        """Note a job."""
+        """Add a job with the records that are its input."""
         for record in records:
             self._jobs[record].append(job)
 
     def derived_from(self, records: Iterable[bytes], there: Container[bytes]) -> list[bytes]:
-        """Return what came from these, from what came from them, and so on, without themselves.
+        """Return the records that were derived from these, directly or indirectly, without these themselves.
 
-        Only what is ``there`` counts, also in between: a state that was stored, and knows no more of what had gone
-        before, must find the same.
+        Only records in ``there`` are followed: a state that was read from the store does not know records that had been
+        erased before, and it must find the same ones.
         """
         found = list(records)
         count, known = len(found), set(found)
-        for record in found:  # grows while it is read
-            # Each once, although a record may name one source twice.
+        for record in found:  # the list grows during the iteration
+            # A record may name the same source twice.
             read_by = dict.fromkeys(self._derived.get(record, ()))
             new = [one for one in read_by if one not in known and one in there]
             known.update(new)
@@ -131,9 +137,9 @@ class Readers:
         return found[count:]
 
     def following(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return the records of which these are the context."""
+        """Return the records whose context one of these is."""
         return [one for record in records for one in self._following.get(record, ())]
 
     def jobs_of(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return the jobs that were given any of these, in order, each once."""
+        """Return the jobs that have any of these records as input, each once, in the order in which they were found."""
         return list(dict.fromkeys(job for record in records for job in self._jobs.get(record, ())))

@@ -1,4 +1,7 @@
-"""The properties of records that filters ask for: kept by number in memory, and stored in an index."""
+"""The facets of records: the properties by which searches can be filtered.
+
+An index keeps them in memory by the number of the record, and they are stored with the index.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from operator import attrgetter
 
 from relayer.domain.operations import Record
 
-# By name, the attribute of a record. A text is a value itself, several are joined by spaces; of a flag, those records have one for
-# which it is true.
+# The record's attribute for each facet. A string is used as it is, and a tuple of strings is joined by spaces. A record has the
+# facet of a flag only if the flag is true.
 FACETS = {"kind": "kind", "audience": "audiences", "trust": "trust", "suspect": "suspect"}
 _TRUE = "yes"
 
 
 def facets_of(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield the facets that a record has, with their values."""
+    """Yield the name and the value of each facet that a record has."""
     for name, attribute in FACETS.items():
         value = attrgetter(attribute)(record)
         if isinstance(value, str):
@@ -27,5 +30,5 @@ def facets_of(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def schema() -> str:
-    """Return what tells these facets from others: an index that was stored with others lacks some."""
+    """Return a hash of the facet definitions, 8 hex digits: an index that was stored with other facets lacks some."""
     return hashlib.sha256(repr(sorted(FACETS.items())).encode()).hexdigest()[:8]

@@ -1,6 +1,8 @@
-"""The small objects that say what a namespace is: pointer, keyring, manifest.
+"""The small objects that define a namespace in the store: pointer, keyring and manifest.
 
-All are MessagePack arrays by position, sealed under the metadata key; fields are only ever appended, with defaults.
+The pointer maps a namespace's name to its current incarnation, the keyring has the salt of an epoch's key, and the manifest
+lists the segments and the index of the log. All are encoded as MessagePack arrays by position and sealed under the metadata
+key. New fields are only ever appended, with defaults, so that every version reads what an older one wrote.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Custody(StrEnum):
-    """Who holds the namespace secret; fixed when the namespace is made."""
+    """The party that holds the namespace secret; fixed when the namespace is created."""
 
     AGENT = "agent"
     RELAYER = "relayer"
 
 
 class PointerState(StrEnum):
-    """Where a namespace is in its life."""
+    """The state of a namespace: in use, being erased, or erased."""
 
     LIVE = "live"
     ERASING = "erasing"
@@ -37,7 +39,10 @@ class PointerState(StrEnum):
 
 
 class Pointer(msgspec.Struct, frozen=True, array_like=True):
-    """A name's current incarnation."""
+    """The pointer from a namespace's name to its current incarnation.
+
+    ``generation`` is that of the namespace secret; ``created_at`` is the store's time in ms.
+    """
 
     incarnation: bytes
     custody: Custody
@@ -48,7 +53,10 @@ class Pointer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Keyring(msgspec.Struct, frozen=True, array_like=True):
-    """What turns a namespace secret into the key of an epoch; destroying it destroys every content of the epoch."""
+    """The salt with which a namespace secret gives the key of an epoch, and a check value of that key.
+
+    When it is deleted permanently, no content of the epoch can be read any more.
+    """
 
     epoch: int
     salt: bytes
@@ -57,9 +65,10 @@ class Keyring(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
-    """One segment of a manifest: ``digest`` is the SHA-256 of its bytes, ``live`` counts operations with a body.
+    """A segment in a manifest.
 
-    What was erased up to entry ``reduced_at`` has no body in it.
+    ``digest`` is the SHA-256 of its bytes, ``size`` their number, and ``live`` the number of operations that have a body.
+    The segment has no body of anything that was erased up to entry ``reduced_at``.
     """
 
     first_seq: int
@@ -72,12 +81,12 @@ class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):
-    """The only mutable object of a log. Times are the store's, in ms.
+    """The manifest, the only mutable object of a log. Times are the store's, in ms.
 
     Segments are in the order of the log and without gaps: the first begins with entry 1, the last ends with
-    ``snap_seq``, whose digest is ``chain_digest``. Slots up to ``gc_watermark`` may be gone; ``gc_moved_at`` is a time
-    at which the store showed that watermark, 0 until somebody saw it; ``gc_epoch`` counts its moves, and ``gc_swept`` is
-    the last one whose leftovers were deleted.
+    ``snap_seq``, whose digest is ``chain_digest``. Slots up to ``gc_watermark`` may have been deleted. ``gc_moved_at`` is a
+    time at which the store showed that watermark, 0 until a collector has read it. ``gc_epoch`` counts the moves of the
+    watermark, and ``gc_swept`` is the last epoch whose unneeded objects were deleted.
     """
 
     format: int
@@ -98,12 +107,12 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def named(self) -> set[str]:
-        """Keys of the objects that it names: what else lies below segments and indexes is collected."""
+        """Return the keys of the objects that the manifest names; all other segments and indexes are collected."""
         return {row.key for row in self.segments} | {self.index_key}
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """A point in a log: how many entries, and the digest of the last one's stored bytes."""
+    """A position in a log: the number of entries up to it, and the SHA-256 of the stored bytes of the last of them."""
 
     seq: int
     digest: bytes
@@ -115,7 +124,7 @@ def genesis(incarnation: bytes) -> bytes:
 
 
 def encode(value: Pointer | Keyring | Manifest) -> bytes:
-    """Encode one of the small objects."""
+    """Encode a pointer, a keyring or a manifest."""
     return msgspec.msgpack.encode(value)
 
 
@@ -123,7 +132,7 @@ def decode(data: bytes, kind: type[T]) -> T:
     """Decode a pointer or a keyring.
 
     Raises:
-        CorruptNamespace: it is none.
+        CorruptNamespace: the bytes are not an object of this kind.
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
@@ -135,8 +144,8 @@ def decode_manifest(data: bytes) -> Manifest:
     """Decode a manifest.
 
     Raises:
-        UpgradeRequired: a format this version does not know (I12).
-        CorruptNamespace: no manifest at all.
+        UpgradeRequired: the format is one that this version does not know (I12).
+        CorruptNamespace: the bytes are not a manifest.
     """
     head = decode(data, _Format)
     if not 1 <= head.format <= MANIFEST_FORMAT:

@@ -1,13 +1,13 @@
-"""What stands in a log, records, operations and entries, which are batches of these, and what became of it.
+"""The contents of a log: records, operations, entries (which are batches of operations), and their outcomes.
 
-A record is sealed, and whole, so that nothing needs to be added to old memories later. Of an operation, whoever holds the
-metadata key sees kinds, ids, keyed hashes, times and sizes; contents are sealed under the namespace key before it is made. An
-entry is one immutable object, linked to the entry before it. What becomes of an operation is decided once, in
-`NamespaceState.apply`, and then only looked up.
+A record is sealed as a whole and has all fields of a memory, so that nothing needs to be added to old memories later. Of an
+operation, a holder of the metadata key sees kinds, ids, keyed hashes, times and sizes; its contents are sealed under the
+namespace key before it is created. An entry is one immutable object, linked to the entry before it. The outcome of an
+operation is decided once, in `NamespaceState.apply`, and only looked up after that.
 
-Encoded as MessagePack arrays by position, operations with a tag; outcomes and states are rows of a snapshot. Fields are only
-ever appended, with defaults, so that every version reads what an older one wrote. Times are in ms since the epoch; ids are
-16-byte ULIDs.
+All are encoded as MessagePack arrays by position, operations with a tag; outcomes and states are rows of a snapshot. Fields
+are only ever appended, with defaults, so that every version reads what an older one wrote. Times are in ms since the epoch;
+ids are 16-byte ULIDs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from relayer.errors import CorruptNamespace, UpgradeRequired
 from relayer.wire.fields import audience_filters
 
 DIALOGUE = "dialogue"
-"""The ``source.transcript`` of a kept turn. A memory may have it too, but a memory has a text."""
+"""The ``source.transcript`` of a stored turn. A memory may have it too, but a memory has a text."""
 
 
 class Kind(StrEnum):
-    """What sort of memory it is."""
+    """The kind of a memory."""
 
     STATEMENT = "statement"
     FACT = "fact"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 
 class Audience(StrEnum):
-    """Among whom it was said; a direct message never surfaces in a group. `Source.place` says in which one."""
+    """The audience of a memory; a direct message is never recalled in a group. `Source.place` says which group or person."""
 
     AGENT = "agent"
     DIRECT = "direct"
@@ -46,7 +46,7 @@ class Audience(StrEnum):
 
 
 class Trust(StrEnum):
-    """Who vouches for it, most trusted first."""
+    """The trust level of a memory by its origin, most trusted first."""
 
     USER = "user"
     IMPORTED = "imported"
@@ -55,7 +55,7 @@ class Trust(StrEnum):
 
 
 class Role(StrEnum):
-    """Who said a turn."""
+    """The role of the speaker of a turn."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -64,9 +64,10 @@ class Role(StrEnum):
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
-    """Where it comes from. ``span`` is the evidence's start and end in characters of the text.
+    """The source of a memory.
 
-    ``place`` is the group in which it was said, or the person to whom; ``sender`` the person who said it in a group, or to whom the
+    ``span`` is the start and end, in characters of the text, of the part that supports the memory. ``place`` is the group in
+    which it was said, or the person to whom it was said. ``sender`` is the person who said it in a group, or to whom the
     assistant said it there. Both are a platform and an id, or "".
     """
 
@@ -84,7 +85,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Model(msgspec.Struct, frozen=True, array_like=True):
-    """What made something: an extractor (name, model, prompt version) or an embedding (name, sha256, dimension)."""
+    """The model that produced something: an extractor (name, model, prompt version) or an embedding (name, sha256, dimension)."""
 
     name: str = ""
     detail: str = ""
@@ -92,7 +93,7 @@ class Model(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One line of a kept turn: a message, or the call of a tool."""
+    """One line of a stored turn: a message, or a tool call if ``call`` is true."""
 
     role: Role
     text: str
@@ -102,12 +103,13 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """One memory, or the lines of one captured turn.
+    """A memory, or the lines of a captured turn.
 
-    The state of the namespace holds what changes over the life of a record: status, successors, reinforcement.
+    The state of the namespace has what changes over the life of a record: status, successors, reinforcement.
 
-    A kept turn has ``lines`` and no text. It is never searched or listed, and it is destroyed together with any memory of
-    that turn. Code that mistakes it for a memory recalls it to no user, because it is suspect and of a tool.
+    A stored turn has ``lines`` and no text. It is never searched or listed, and it is erased together with any memory of
+    that turn. It is marked as suspect and as coming from a tool, so that code that mistakes it for a memory recalls it to
+    no user.
 
     Append a new field as the last one and give it a default. There are no subclasses, whose fields it would move.
     """
@@ -139,7 +141,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_dialogue(self) -> bool:
-        """Return whether this is a kept turn and not a memory."""
+        """Return whether this is a stored turn and not a memory."""
         return not self.text and self.source.transcript == DIALOGUE
 
     @property
@@ -149,12 +151,12 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def said_at(self) -> int:
-        """When it was said, or else stored, in ms."""
+        """Return the time at which it was said, in ms; if that is not known, the time at which it was stored."""
         return self.created_at if self.occurred_at is None else self.occurred_at
 
     @property
     def holds_from(self) -> int:
-        """From when on it holds, in ms: as stated, or since it was said, or since it is known."""
+        """Return the time from which it is valid, in ms: ``valid_from``, or else the time at which it was said or stored."""
         return self.said_at if self.valid_from is None else self.valid_from
 
 
@@ -176,11 +178,11 @@ OperationId = tuple[bytes, bytes, int]
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
-    """Whose request made the operation (I7, I8).
+    """The request that an operation comes from (I7, I8).
 
-    ``author`` is the signing key, or empty for a job; ``nonce`` the request's nonce, or the job's id; ``expires`` the
-    signature's end in ms, 0 for a job. ``idempotency`` and ``body`` are MACs under the namespace key, empty without
-    an idempotency key.
+    ``author`` is the signing key, or empty for a job; ``nonce`` is the request's nonce, or the job's id; ``index`` is the
+    operation's index in the request; ``expires`` is the time in ms at which the signature expires, 0 for a job.
+    ``idempotency`` and ``body`` are MACs under the namespace key, empty without an idempotency key.
     """
 
     author: bytes
@@ -192,20 +194,20 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def id(self) -> OperationId:
-        """What makes two operations the same one."""
+        """Return the identity of the operation: two operations with the same id are the same one."""
         return (self.author, self.nonce, self.index)
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
-    """A sealed memory and what the log may know of it.
+    """A sealed memory, with the metadata that the log may know.
 
-    ``content`` is the MAC of the normal text, ``likeness`` that of the text with audience, trust and doubt;
-    without the latter, equal texts are alike.
+    ``content`` is the MAC of the normalized text, ``likeness`` the MAC that duplicates share, which includes audience,
+    trust and suspicion (`NamespaceKeys.likeness_mac`). If ``likeness`` is empty, records with the same text are duplicates.
 
-    ``vector`` and ``context_vector`` are sealed apart from the text and from each other: the second one also depends
+    ``vector`` and ``context_vector`` are sealed separately from the text and from each other: the second one also depends
     on the neighbour ``context_of`` and is dropped with it.
 
-    ``left_out`` is the size of the bodies that a segment no longer holds, because nothing needs them.
+    ``left_out`` is the size in bytes of the bodies that a segment no longer holds, because they are not needed.
     """
 
     record: bytes
@@ -224,20 +226,20 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def dedupe_key(self) -> bytes:
-        """What another record must share to be its duplicate."""
+        """Return the MAC that a duplicate of this record has too."""
         return self.likeness or self.content
 
     @property
     def size(self) -> int:
-        """Stored bytes, those included that were left out since."""
+        """Return the number of stored bytes, including those of bodies that were left out since."""
         return len(self.sealed) + len(self.vector) + len(self.context_vector) + self.left_out
 
 
 class VectorSet(msgspec.Struct, frozen=True, array_like=True):
-    """Vectors for a record that was stored without them, or with those of another model.
+    """The vectors for a record that was stored without them, or with those of another model.
 
     ``context_vector`` depends on the neighbour ``context_of``. ``model`` is the SHA-256 of the embedding model, in hex; empty
-    means the one that the record names.
+    means the model that the record names.
     """
 
     record: bytes
@@ -248,11 +250,11 @@ class VectorSet(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):
-    """Store a new memory.
+    """The operation that stores a new memory.
 
-    ``twin`` is a record that says the same in other words, as its writer judged: if it is still live, it is reinforced and
-    nothing is stored. ``replaces`` is one whose place the new memory takes, if it is still live; if it is not, the new one
-    is stored beside its successor.
+    ``twin`` is a record that says the same in other words, as the writer of the operation decided: if it is still live, it
+    is reinforced and nothing is stored. ``replaces`` is a record that the new memory replaces, if it is still live; if it
+    has been replaced already, the new memory is stored alongside its successor.
     """
 
     origin: Origin
@@ -262,7 +264,7 @@ class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):
 
 
 class Supersede(msgspec.Struct, frozen=True, array_like=True, tag="supersede"):
-    """Store a new version of ``head``, which must still be live."""
+    """The operation that stores a new version of ``head``, which must still be live."""
 
     origin: Origin
     head: bytes
@@ -270,14 +272,21 @@ class Supersede(msgspec.Struct, frozen=True, array_like=True, tag="supersede"):
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
-    """Hide ``head`` from recall; undone by `Restore`. An empty one hides nothing, and only keeps its request's nonce."""
+    """The operation that hides ``head`` from recall; `Restore` reverses it.
+
+    With an empty ``head`` it hides nothing, and only records the nonce of its request.
+    """
 
     origin: Origin
     head: bytes
 
 
 class Restore(msgspec.Struct, frozen=True, array_like=True, tag="restore"):
-    """Bring back a forgotten or superseded memory."""
+    """The operation that makes a forgotten or superseded memory live again.
+
+    ``head`` is the live record that took the place of a superseded one, which supersedes it in turn; it is not used for a
+    forgotten one.
+    """
 
     origin: Origin
     record: bytes
@@ -285,18 +294,18 @@ class Restore(msgspec.Struct, frozen=True, array_like=True, tag="restore"):
 
 
 class Erase(msgspec.Struct, frozen=True, array_like=True, tag="erase"):
-    """Destroy records; results of jobs that saw them are refused from here on."""
+    """The operation that erases records; from then on, results of jobs that read them are refused."""
 
     origin: Origin
     records: tuple[bytes, ...]
 
 
 EMBED, EXTRACT, SUMMARISE = "embed", "extract", "summarise"
-"""What a job may be about: vectors that are missing, facts of what was said, the notes of a session."""
+"""The kinds of jobs: compute missing vectors, extract facts from what was said, summarise a session."""
 
 
 class JobAccepted(msgspec.Struct, frozen=True, array_like=True, tag="job_accepted"):
-    """Promise work on ``records``; ``sealed`` holds its input under the namespace key, or is empty."""
+    """The operation that accepts a job on ``records``; ``sealed`` is its input under the namespace key, or empty."""
 
     origin: Origin
     job: bytes
@@ -306,9 +315,9 @@ class JobAccepted(msgspec.Struct, frozen=True, array_like=True, tag="job_accepte
 
 
 class JobFinished(msgspec.Struct, frozen=True, array_like=True, tag="job_finished"):
-    """A job's end together with its results, so that neither exists without the other.
+    """The operation that ends a job and stores its results, so that neither exists without the other.
 
-    ``supersedes`` pairs ids of ``stored`` with the memories that they replace, as far as those are still live.
+    ``supersedes`` has pairs of an id in ``stored`` and the id of the memory that it replaces, if that is still live.
     """
 
     job: bytes
@@ -320,13 +329,13 @@ class JobFinished(msgspec.Struct, frozen=True, array_like=True, tag="job_finishe
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
-    """End the log: nothing is accepted after it."""
+    """The operation that ends the log: nothing is accepted after it."""
 
     origin: Origin
 
 
 class Malformed(msgspec.Struct, frozen=True, array_like=True, tag="malformed"):
-    """Stands for bytes of a known kind that do not decode; recorded as refused, never written (I12)."""
+    """The placeholder for bytes of a known kind that do not decode; recorded as refused, never written (I12)."""
 
 
 Operation = Put | Supersede | Forget | Restore | Erase | JobAccepted | JobFinished | Close
@@ -334,7 +343,7 @@ Operation = Put | Supersede | Forget | Restore | Erase | JobAccepted | JobFinish
 _KINDS = frozenset(
     {"put", "supersede", "forget", "restore", "erase", "job_accepted", "job_finished", "close"}
 )
-# What msgspec raises on bytes that are not what they should be: bad text and bad nesting have errors of Python's own.
+# The errors that msgspec raises for invalid bytes: for bad text and bad nesting it raises Python's own exceptions.
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
@@ -349,7 +358,7 @@ def decode_operation(raw: bytes) -> Operation | Malformed:
     """Decode an operation.
 
     Raises:
-        UpgradeRequired: the kind is one this version does not know (I12).
+        UpgradeRequired: the kind is one that this version does not know (I12).
     """
     try:
         return _DECODER.decode(raw)
@@ -360,7 +369,7 @@ def decode_operation(raw: bytes) -> Operation | Malformed:
 
 
 class _Tag(msgspec.Struct, frozen=True, array_like=True):
-    """The one field that is read of an operation that does not decode; the rest is skipped, whatever it is."""
+    """The only field that is read from an operation that does not decode; all other fields are skipped."""
 
     tag: str
 
@@ -369,7 +378,7 @@ _TAG = msgspec.msgpack.Decoder(_Tag)
 
 
 def _kind(raw: bytes) -> str:
-    """Return the tag; bytes that are no array at all count as a known kind gone wrong."""
+    """Return the tag of an operation; bytes that are not an array count as a malformed operation of a known kind."""
     try:
         return _TAG.decode(raw).tag
     except UNDECODABLE:
@@ -382,10 +391,11 @@ MAX_RECORD = 2 * 1024 * 1024
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """The content of one slot.
+    """An entry, the content of one slot.
 
-    ``previous`` is the SHA-256 of the previous entry's stored bytes, ``batch`` says only who wrote this (I10), ``time``
-    is in ms and never goes back (I11); ``operations`` are encoded one by one and framed as bytes, so that whatever one holds spoils no other.
+    ``previous`` is the SHA-256 of the previous entry's stored bytes, ``batch`` only identifies the attempt that wrote this
+    entry (I10), and ``time`` is in ms and never goes back (I11). ``operations`` are encoded one by one and framed as bytes,
+    so that a malformed one does not affect the others.
     """
 
     version: int
@@ -398,7 +408,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Version(msgspec.Struct, frozen=True, array_like=True):
-    """The one field that is read before the version is known."""
+    """The only field that is read before the version is known."""
 
     version: int
 
@@ -417,8 +427,8 @@ def decode_entry(data: bytes) -> Entry:
     """Decode an entry.
 
     Raises:
-        UpgradeRequired: a version this one does not know (I12).
-        CorruptNamespace: no entry at all.
+        UpgradeRequired: the entry has a version that this one does not know (I12).
+        CorruptNamespace: the bytes are not an entry.
     """
     try:
         version = _VERSION.decode(data).version
@@ -430,7 +440,7 @@ def decode_entry(data: bytes) -> Entry:
 
 
 class Result(StrEnum):
-    """How an operation ended."""
+    """The result of an operation."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
@@ -445,7 +455,7 @@ class Result(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why the state refused an operation; the values are stable codes of the API."""
+    """The reason why the state refused an operation; the values are stable codes of the API."""
 
     CLOSED = "namespace_closed"
     EXPIRED = "expired"
@@ -460,7 +470,7 @@ class Refusal(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """The result, the record (or job) it is about, the slot that decided it, and why if refused."""
+    """The outcome of an operation: the result, the record or job it is about, the slot of its entry, and the refusal if any."""
 
     result: Result
     subject: bytes = b""
@@ -469,7 +479,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Status(StrEnum):
-    """Where a record is in its life."""
+    """The status of a record."""
 
     LIVE = "live"
     SUPERSEDED = "superseded"
@@ -477,7 +487,7 @@ class Status(StrEnum):
 
 
 class RecordState(msgspec.Struct, array_like=True, gc=False):
-    """What the log knows of a record without opening it."""
+    """The metadata of a record, which the log knows without unsealing it. Times are in ms, ``size`` is in bytes."""
 
     record: bytes
     content: bytes
@@ -495,22 +505,25 @@ class RecordState(msgspec.Struct, array_like=True, gc=False):
     reinforced: int = 0
     reinforced_at: int = 0
     context_of: bytes = b""
-    # What it would have replaced, had nobody been first.
+    # The record that this one was to replace, if another record had replaced it already.
     conflicts_with: bytes = b""
 
     def live_at(self, now: int) -> bool:
-        """Whether recall may return it at a time in ms."""
+        """Return whether recall may return the record at the time ``now``, in ms."""
         return self.status is Status.LIVE and (self.expires_at is None or self.expires_at > now)
 
     def lasts_as_long_as(self, stored: Stored) -> bool:
-        """Whether it can stand for an equal memory: what ends earlier would take the later one's text with it."""
+        """Return whether the record expires no earlier than an equal memory.
+
+        Only then is that memory its duplicate: otherwise its text would be lost when this record expires.
+        """
         if self.expires_at is None:
             return True
         return stored.expires_at is not None and stored.expires_at <= self.expires_at
 
 
 class JobState(msgspec.Struct, array_like=True, gc=False):
-    """A promised piece of work."""
+    """The state of a job that was accepted. Times are in ms, 0 while there is none."""
 
     job: bytes
     work: str

@@ -1,6 +1,8 @@
-"""A dictionary whose values lie encoded, many to a page, until one of a page is asked for.
+"""A dictionary whose values stay encoded in pages until one of them is read.
 
-A state that was stored is opened for a few of its rows: decoding all of them first is most of what opening it would take.
+Of a state that was stored, most requests read a few rows only, and decoding all rows would take most of the time of
+opening it. So `PagedRows` decodes a page when one of its values is read for the first time. `PagedRows.pages` returns the
+pages that were never read as they are, so that they can be stored again without decoding them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ D = TypeVar("D")
 
 
 class _Unread(Generic[T]):
-    """A page that nobody asked for yet: its keys, in order, and its rows encoded."""
+    """A page that was not decoded yet: its keys, in order, and its encoded rows."""
 
     __slots__ = ("encoded", "keys")
 
@@ -24,32 +26,34 @@ class _Unread(Generic[T]):
 
 
 class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
-    """Values by key, in the order in which they were added; ``T`` is what a page is encoded as.
+    """A dictionary in the order in which values were added, with pages that are decoded on demand.
+
+    ``T`` is the type of an encoded page.
 
     Args:
-        decode: returns the keys and values of a page, all that it was added with; what it raises comes out of whatever
-            asked for one of them.
+        decode: returns the keys and values of a page, with exactly the keys that the page was added with. Its exceptions
+            are raised by the method that reads a value of the page.
     """
 
     def __init__(self, decode: Callable[[T], Iterable[tuple[bytes, V]]] | None = None) -> None:
         self._decode = decode
         self._held: dict[bytes, V | _Unread[T]] = {}
-        # Values that lie in pages nobody asked for.
+        # The number of values in pages that are not decoded yet.
         self.unread = 0
 
     def add_page(self, keys: list[bytes], encoded: T) -> None:
-        """Append the values of a page, unread."""
+        """Append the values of an encoded page without decoding it."""
         self._held.update(dict.fromkeys(keys, _Unread(keys, encoded)))
         self.unread += len(keys)
 
     def copy(self) -> PagedRows[V, T]:
-        """Return a dictionary of its own with the same values and pages."""
+        """Return a shallow copy: an independent dictionary with the same values and pages."""
         copied = PagedRows(self._decode)
         copied._held, copied.unread = self._held.copy(), self.unread
         return copied
 
     def pages(self, size: int) -> Iterator[tuple[list[bytes], T | list[V]]]:
-        """Yield all keys and values in order: pages that nobody asked for as they are, others as lists of up to ``size``."""
+        """Yield all keys and values in order: pages not decoded yet as they are, other values as lists of up to ``size``."""
         keys: list[bytes] = []
         values: list[V] = []
         passed: _Unread[T] | None = None
@@ -59,7 +63,7 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
                     if keys:
                         yield keys, values
                         keys, values = [], []
-                    # Whole: a page of which something was changed or removed has been read.
+                    # The page is complete: changing or removing one of its values would have decoded it.
                     yield value.keys, value.encoded
                     passed = value
                 continue
@@ -85,12 +89,12 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
     @overload
     def get(self, key: bytes, default: D, /) -> V | D: ...
     def get(self, key: bytes, default: object = None, /) -> object:
-        """Return a value, or the default without one."""
+        """Return the value of a key, or the default if there is none."""
         return self[key] if key in self._held else default
 
     def __setitem__(self, key: bytes, value: V) -> None:
         if self.unread and key in self._held:
-            self[key]  # its page is not whole any more
+            self[key]  # decode its page, which is not complete any more
         self._held[key] = value
 
     def __delitem__(self, key: bytes) -> None:
@@ -107,11 +111,11 @@ class PagedRows(MutableMapping[bytes, V], Generic[V, T]):
         return len(self._held)
 
     def keys(self) -> KeysView[bytes]:
-        """The keys, in order; no page is read."""
+        """Return the keys, in order; no page is decoded."""
         return self._held.keys()
 
     def values(self) -> _Values[V]:
-        """The values, in order; pages are read as they are come to."""
+        """Return the values, in order; each page is decoded when the iteration reaches it."""
         return _Values(self, self._held)
 
     def _open(self, page: _Unread[T]) -> None:

@@ -1,7 +1,8 @@
-"""Objects as they were at one moment, for what is written down while they go on changing.
+"""Copy-on-write for a state that is written to the store while it goes on changing.
 
-A writer copies the containers, which takes a step, and pins what is in them. Whatever changes a member keeps it first: the
-copy is made then, of that member alone.
+The writer of a state copies its containers, which takes one step of the event loop, and not the objects in them. Code that
+changes such an object calls `Pinned.keep` first, which copies that object alone. The writer then gets each object as it was
+from `Pinned.of`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ T = TypeVar("T")
 
 
 class Pinned:
-    """Copies of the objects that changed since this was made. The writer holds the objects themselves, so no identity is used twice."""
+    """The former values of objects that have changed since this was created.
+
+    They are found by the `id` of the object. The writer holds references to all objects, so no `id` is used twice.
+    """
 
     def __init__(self) -> None:
         self._before: dict[int, object] = {}
 
     def keep(self, held: object) -> None:
-        """Copy an object that is about to change, once."""
+        """Copy an object that is about to change, unless it was copied before."""
         if id(held) not in self._before:
             self._before[id(held)] = copy(held)
 
     def of(self, held: T) -> T:
-        """Return an object as it was."""
+        """Return the former value of an object, or the object itself if it has not changed."""
         return cast("T", self._before.get(id(held), held))

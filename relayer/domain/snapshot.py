@@ -1,12 +1,12 @@
-"""A namespace's state as bytes, so that a log need not be replayed from its first entry.
+"""Snapshots of a namespace's state as bytes, so that a log need not be replayed from its first entry.
 
-The state is written as blocks: what there is once, then records and requests, so many to a page and so many pages to a block,
-then what became of the latest operations.
-Pages are read when something of them is asked for, and written again as they are if nothing was. It is only ever the
-state that `NamespaceState.apply` made; a log whose snapshot is lost says the same without it.
+`write_state` encodes a state as blocks: first a head with everything that exists once, then records and requests, grouped
+into pages and several pages to a block, and last the outcomes of the latest operations. `StateReader` rebuilds the state.
+Pages are decoded when something in them is read, and written again as they are if nothing was. A snapshot has nothing but
+the state that `NamespaceState.apply` computed, so a log whose snapshot is lost gives the same state.
 
-All are MessagePack arrays by position. Whoever changes what `apply` decides raises `SNAPSHOT_FORMAT`: older snapshots
-are then ignored, and the log is replayed.
+All blocks are MessagePack arrays by position. A change to what `apply` decides must raise `SNAPSHOT_FORMAT`: older
+snapshots are then ignored, and the log is replayed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from relayer.domain.state import KnownOutcomes, NamespaceState, RequestOutcomes
 from relayer.errors import CorruptNamespace
 
 SNAPSHOT_FORMAT = 1
-# A page is read in less than a tenth of a millisecond, a block of pages is taken in in about one.
+# A page is decoded in less than a tenth of a millisecond, and `StateReader.add` takes about a millisecond for a block of pages.
 _PAGE_ITEMS = 64
 _BLOCK_PAGES = 16
-# A request has up to a hundred outcomes.
+# Fewer pages than in a block of records, because a request has up to a hundred outcomes.
 _BLOCK_REQUEST_PAGES = 2
 _BLOCK_OUTCOMES = 1024
 
@@ -40,9 +40,10 @@ P = TypeVar("P")
 
 
 class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
-    """The first block. ``older_twins`` are records that `Duplicates.newest` does not return: others, alike, came later.
+    """The first block of a snapshot.
 
-    ``outcomes`` are the last blocks, lists of `_Outcome`, which only the next entry asks for.
+    ``older_twins`` are records that `Duplicates.newest` does not return because they have a newer duplicate. ``outcomes`` is
+    the number of outcomes in the last blocks, which are lists of `_Outcome` and are not read before the next entry is applied.
     """
 
     position: Position
@@ -62,7 +63,7 @@ class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _RecordPage(msgspec.Struct, frozen=True, array_like=True):
-    """Records, encoded, and what is known of them unread: ids, and the `column` of their texts and likenesses."""
+    """A page of encoded records, with their ids and the `column` of their text MACs and of their likenesses."""
 
     ids: list[bytes]
     texts: bytes
@@ -71,7 +72,7 @@ class _RecordPage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _RequestPage(msgspec.Struct, frozen=True, array_like=True):
-    """What became of the operations of requests with an idempotency key, encoded, and those keys."""
+    """A page of idempotency keys, with the encoded outcomes of the operations of these requests."""
 
     keys: list[bytes]
     rows: bytes
@@ -90,9 +91,12 @@ _OUTCOMES = msgspec.msgpack.Decoder(list[_Outcome])
 
 
 def write_state(state: NamespaceState, pinned: Pinned | None = None) -> Iterator[bytes]:
-    """Return the blocks of a state as it is now, encoded as they are asked for: 1,024 records in about 1 ms.
+    """Return the blocks of a state as it is now. Each is encoded when the iterator reaches it: 1,024 records in about 1 ms.
 
-    ``pinned`` is the state's, which then may go on; without it, nothing may change the state before the last block.
+    Args:
+        state: the state to write.
+        pinned: the ``pinned`` of the state, which may then change while blocks are encoded. Without it, the state must not
+            change before the last block.
     """
     duplicates, (count, outcomes) = state.duplicates, state.known.blocks(_BLOCK_OUTCOMES)
     records, requests = state.records.copy(), state.known.requests.copy()
@@ -122,7 +126,7 @@ def write_state(state: NamespaceState, pinned: Pinned | None = None) -> Iterator
 
 
 class StateReader:
-    """Rebuilds a state from its blocks, one at a time, so that others get their turn in between."""
+    """A reader that rebuilds a state from its blocks, one at a time, so that other tasks can run in between."""
 
     def __init__(self, head: bytes) -> None:
         """Begin with the first block; raises `CorruptNamespace`."""
@@ -138,7 +142,7 @@ class StateReader:
         self._outcomes: list[bytes] = []
 
     def add(self, block: bytes) -> None:
-        """Take the next block; raises `CorruptNamespace`."""
+        """Add the next block; raises `CorruptNamespace`."""
         try:
             if len(self._records) < self._head.records:
                 for page in _RECORD_PAGES.decode(block):
@@ -196,7 +200,7 @@ class StateReader:
 
 
 def _paged(rows: Mapping[bytes, V], encode: Callable[[list[bytes], list[V]], P]) -> Iterator[P]:
-    """Yield all rows in pages; those that were never read are passed on as they are."""
+    """Yield all rows in pages; pages that were never decoded are passed on as they are."""
     if isinstance(rows, PagedRows):
         for keys, page in rows.pages(_PAGE_ITEMS):
             yield encode(keys, page) if isinstance(page, list) else page

@@ -1,8 +1,10 @@
-"""A namespace's state: what the log says so far.
+"""The state of a namespace: the result of applying the entries of its log.
 
-`NamespaceState.apply` is total and deterministic (I7): it depends on the entries and on nothing else, so that every
-replica that read the same log agrees on every outcome. All rules about duplicates, stale heads, repeated operations,
-finished jobs and erased sources are decided here, and nowhere else.
+`NamespaceState.apply` is total and deterministic (I7): it depends on the entries and on nothing else, so that all
+replicas that read the same log agree on every outcome. All rules about duplicates, stale heads, repeated operations,
+finished jobs and erased sources are decided here, and nowhere else. Each kind of operation has a function below
+`NamespaceState` that changes the state and returns the outcome, such as `put` and `erase`; `KnownOutcomes` has the outcomes of
+earlier operations, so that a repeated operation gets its first outcome.
 """
 
 from __future__ import annotations
@@ -47,24 +49,24 @@ NONCE_LIFE_MS = 10 * 60 * 1000
 NONCES_KEPT = 4096
 
 OutcomeRows = Sequence[tuple[int, OperationId, Outcome]]
-"""The outcomes of the operations whose nonces are kept, oldest first, with the time of their entries."""
+"""The outcomes of the operations whose nonces are kept, oldest first, each with the time of its entry in ms."""
 
 RequestOutcomes = tuple[bytes, dict[int, Outcome]]
-"""Of a request with an idempotency key: the body it belongs to, and what became of its operations by their index."""
+"""The MAC of the body of a request with an idempotency key, and the outcomes of its operations by their index."""
 
 
 @dataclass(slots=True)
 class KnownOutcomes:
-    """Outcomes by operation, for as long as a nonce lives, and by idempotency key, for ever.
+    """The outcomes of earlier operations: by operation for as long as its nonce is kept, and by idempotency key for ever.
 
     Attributes:
-        requests: by idempotency key.
+        requests: the outcomes of requests by idempotency key.
     """
 
     requests: dict[bytes, RequestOutcomes] | PagedRows[RequestOutcomes, Any] = field(default_factory=dict)
     _outcomes: dict[OperationId, Outcome] = field(default_factory=dict)
     _order: deque[tuple[int, OperationId]] = field(default_factory=deque)
-    # Of a stored state, until its outcomes are asked for: what returns them, and how many there are.
+    # The outcomes of a stored state until they are read: a function that returns them, and their number.
     _unread: tuple[Callable[[], OutcomeRows], int] | None = None
 
     @classmethod
@@ -74,16 +76,22 @@ class KnownOutcomes:
         rows: Callable[[], OutcomeRows],
         count: int,
     ) -> KnownOutcomes:
-        """Go on from a stored state with so many outcomes, which ``rows`` returns when they are asked for."""
+        """Create the outcomes of a stored state.
+
+        Args:
+            requests: the outcomes of requests by idempotency key.
+            rows: returns the outcomes by operation; called when they are read for the first time.
+            count: the number of these outcomes.
+        """
         return cls(requests, _unread=(rows, count))
 
     @property
     def held(self) -> tuple[int, int]:
-        """How many outcomes are in memory, and how many are not read yet."""
+        """Return how many outcomes by operation are in memory, and how many are not read yet."""
         return len(self._outcomes), 0 if self._unread is None else self._unread[1]
 
     def read(self) -> None:
-        """Read what a stored state has; `of` knows nothing of it before."""
+        """Read the outcomes of a stored state; before that, `of` does not find them."""
         if self._unread is not None:
             known = self._unread[0]()
             self._unread = None
@@ -91,11 +99,11 @@ class KnownOutcomes:
             self._order = deque((time, operation) for time, operation, _ in known)
 
     def rows(self) -> OutcomeRows:
-        """Return what is kept of operations."""
+        """Return all outcomes by operation that are kept."""
         return [row for block in self.blocks(max(1, sum(self.held)))[1] for row in block]
 
     def blocks(self, size: int) -> tuple[int, Iterator[OutcomeRows]]:
-        """Return how many outcomes of operations are kept now, and those, so many at a time."""
+        """Return the number of outcomes by operation that are kept now, and an iterator over them in blocks of ``size``."""
         self.read()
         order, outcomes = list(self._order), self._outcomes.copy()
         starts = range(0, len(order), size)
@@ -103,11 +111,11 @@ class KnownOutcomes:
         return len(order), blocks
 
     def of(self, operation: OperationId) -> Outcome | None:
-        """Return what became of an operation, if it is kept."""
+        """Return the outcome of an operation, None if it is not kept."""
         return self._outcomes.get(operation)
 
     def of_request(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
-        """Return what became of a request's operations by their index, in the order of the log, as far as they are kept."""
+        """Return the outcomes of a request's operations by their index, in the order of the log, as far as they are kept."""
         return {
             index: outcome
             for (by, under, index), outcome in self._outcomes.items()
@@ -115,26 +123,26 @@ class KnownOutcomes:
         }
 
     def note(self, operation: OperationId, outcome: Outcome, time: int) -> None:
-        """Keep what became of an operation in an entry of this time."""
+        """Record the outcome of an operation, and the time of its entry in ms."""
         self._outcomes[operation] = outcome
         self._order.append((time, operation))
 
     def note_request(self, origin: Origin, outcome: Outcome, pinned: Pinned | None) -> None:
-        """Keep what became of an operation of a request with an idempotency key."""
+        """Record the outcome of an operation of a request with an idempotency key."""
         outcomes = self.requests.setdefault(origin.idempotency, (origin.body, {}))[1]
         if pinned is not None:
             pinned.keep(outcomes)
         outcomes[origin.index] = outcome
 
     def trim(self, now: int) -> None:
-        """Let go of nonces that can no longer come back (I8)."""
+        """Evict the nonces that can no longer be repeated at the time ``now``, in ms (I8)."""
         while len(self._order) > NONCES_KEPT and self._order[0][0] < now - NONCE_LIFE_MS:
             _, operation = self._order.popleft()
             self._outcomes.pop(operation, None)
 
 
 EXPIRY_GRACE_MS = 5 * 60 * 1000
-# Measured, with what the dictionaries take that they stand in; unread: in pages of a stored state.
+# Measured sizes in memory, including their share of the dictionaries; "unread" means in pages that are not decoded yet.
 _RECORD_BYTES = 1100
 _UNREAD_RECORD_BYTES = 450
 _OUTCOME_BYTES = 500
@@ -144,7 +152,10 @@ _UNREAD_REQUEST_BYTES = 300
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """One operation and what became of it; what projections (indexes) are built from."""
+    """An operation that was applied, with its outcome; projections of the log, such as indexes, are built from these.
+
+    ``repeated`` says whether the outcome is that of an earlier operation, which this one repeats.
+    """
 
     operation: Operation | Malformed
     outcome: Outcome
@@ -153,22 +164,23 @@ class Applied(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
-    """The state after `position`. Mutable, and changed by `apply` only.
+    """The state of a namespace after the entry at `position`. It is mutable, and changed by `apply` only.
 
-    Two are equal if they say the same, whatever of it has been read so far.
+    Two states are equal if their contents are equal, no matter which pages of a stored state have been decoded.
 
     Attributes:
-        position: of the last entry; while one is applied, of that.
+        position: the position of the last entry; while an entry is being applied, of that entry.
         last_time: the latest time of an entry, in ms.
-        closed: whether the namespace takes nothing any more.
-        records: by id.
-        jobs: by id.
-        erased: ids of the records that were destroyed.
-        erasures: what destroyed them, and where bodies of them are.
-        duplicates: which records say the same.
-        repeats: of the entry that is being applied: ids that were asked for, and what they repeat.
-        known: how `apply` knows an operation or a request again.
-        pinned: keeps records and requests that change, while the state is written down.
+        closed: whether the log has ended, so that every further operation is refused.
+        records: the metadata of records by id.
+        jobs: the states of jobs by id.
+        erased: the ids of erased records.
+        erasures: the erasures, and the slots that hold bodies of erased records.
+        duplicates: finds the records with the same text.
+        repeats: for the entry that is being applied: the ids of records that were not stored because they are duplicates,
+            with the ids of the records that they repeat.
+        known: the outcomes of earlier operations and requests, by which `apply` recognizes a repeated one.
+        pinned: keeps the former values of records and requests while the state is being written to the store.
     """
 
     position: Position
@@ -182,7 +194,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
     repeats: dict[bytes, bytes] = field(default_factory=dict)
     known: KnownOutcomes = field(default_factory=KnownOutcomes)
     pinned: Pinned | None = field(default=None, repr=False)
-    # Made when something is first erased, of what is there then.
+    # Built from the existing records and jobs when something is erased for the first time.
     _readers: Readers | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
@@ -203,12 +215,12 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
 
     @property
     def next_seq(self) -> int:
-        """The slot that the next entry takes."""
+        """Return the slot of the next entry."""
         return self.position.seq + 1
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return about how many bytes the state takes in memory."""
         outcomes, unread = self.known.held
         return (
             _weigh(self.records, _RECORD_BYTES, _UNREAD_RECORD_BYTES)
@@ -220,22 +232,25 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
 
     @property
     def repeats_texts(self) -> bool:
-        """Whether several records may hold the same text, said among others or by another voice."""
+        """Return whether several records may have the same text, with different audiences or speakers."""
         return self.duplicates.repeats
 
     def of_the_same_text(self, record: bytes) -> tuple[bytes, ...]:
-        """Return the records that have this one's text, itself included."""
+        """Return the ids of all records that have the same text as this one, including this one."""
         return self.duplicates.of_text(self.records[record].content)
 
     def outcome_of(self, operation: Operation) -> Outcome | None:
-        """Return what became of an operation, if it is in the state (I5)."""
+        """Return the outcome of an operation, None if it is not in the state (I5)."""
         self.known.read()
         if isinstance(operation, JobFinished):
             return self._end_of(operation.job)
         return self.known.of(operation.origin.id) or self._by_idempotency(operation.origin)
 
     def knows_any(self, operations: Iterable[Operation]) -> bool:
-        """Whether one of these operations may be in the state; where none is, nobody needs to ask for each outcome."""
+        """Return whether one of these operations may be in the state.
+
+        If it returns False, the caller need not look up each outcome.
+        """
         self.known.read()
         for operation in operations:
             if isinstance(operation, JobFinished):
@@ -246,19 +261,19 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         return False
 
     def outcomes_of(self, author: bytes, nonce: bytes) -> dict[int, Outcome]:
-        """Return what became of a request's operations by their index, if it has come before; empty if it has not."""
+        """Return the outcomes of a request's operations by their index; empty if the request was not applied before."""
         self.known.read()
         return self.known.of_request(author, nonce)
 
     def apply(self, entry: Entry, digest: bytes) -> list[Applied]:
-        """Take the next entry.
+        """Apply the next entry, and return its operations with their outcomes, in their order.
 
         Args:
             entry: the entry of slot `next_seq`; sequence, chain and seal were verified by the caller.
-            digest: SHA-256 of its stored bytes.
+            digest: the SHA-256 of its stored bytes.
 
         Raises:
-            UpgradeRequired: it holds an operation of a newer version; the state is unchanged.
+            UpgradeRequired: the entry has an operation of a newer version; the state is unchanged.
         """
         operations = [decode_operation(raw) for raw in entry.operations]
         self.known.read()
@@ -300,7 +315,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         return Applied(operation, refused)
 
     def _end_of(self, job: bytes) -> Outcome | None:
-        """Return how a job ended: kept on the job for ever, or as a refusal as long as any other one."""
+        """Return the outcome of a job's end: kept with the job for ever, or like any other outcome if it was refused."""
         known = self.jobs.get(job)
         ended = None if known is None else known.outcome
         return ended or self.known.of(_job_end(job))
@@ -310,7 +325,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             return None
         body, outcomes = self.known.requests[origin.idempotency]
         if body != origin.body:
-            # Also where the first request had no operation of this index: a request is refused whole.
+            # This applies even if the first request had no operation with this index: a request is refused as a whole.
             return self.refused(Refusal.IDEMPOTENCY_CONFLICT)
         return outcomes.get(origin.index)
 
@@ -345,7 +360,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         return outcome
 
     def readers(self) -> Readers:
-        """Return who read what; from now on it is kept."""
+        """Return the readers of records. The first call builds them, and they are kept up to date from then on."""
         if self._readers is None:
             self._readers = Readers()
             for record in self.records.values():
@@ -355,38 +370,41 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         return self._readers
 
     def note_reader(self, record: bytes, *, sources: Iterable[bytes], context_of: bytes) -> None:
-        """Note what a record was made of, if that is kept."""
+        """Add a record with its sources and context to the readers, if those are kept."""
         if self._readers is not None:
             self._readers.add(record, sources=sources, context_of=context_of)
 
     def note_job(self, job: bytes, records: Iterable[bytes]) -> None:
-        """Note what a job was given, if that is kept."""
+        """Add a job with its input records to the readers, if those are kept."""
         if self._readers is not None:
             self._readers.add_job(job, records)
 
     def following(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return the records whose context one of these is, or was."""
+        """Return the existing records whose context one of these is, or was."""
         return [one for one in self.readers().following(records) if one in self.records]
 
     def was_taken_back(self, content: bytes) -> bool:
-        """Whether somebody forgot or erased this text: a capture must not bring it back, only a person may."""
+        """Return whether a record with this text MAC was forgotten or erased: then a capture must not store the text again.
+
+        Only a user may store it again.
+        """
         known = (self.records[record] for record in self.duplicates.of_text(content))
         return self.duplicates.was_erased(content) or any(one.status is Status.FORGOTTEN for one in known)
 
     def head(self, head: bytes) -> RecordState | Refusal:
-        """Return a record that is live, or why there is none."""
+        """Return the record ``head`` if it is live, or else the reason why an operation on it is refused."""
         found = self.records.get(head)
         if found is None:
             return Refusal.UNKNOWN_RECORD
         return found if found.status is Status.LIVE else Refusal.STALE_HEAD
 
     def keep(self, record: RecordState) -> None:
-        """Keep a record as it is for who writes the state down; called before it changes."""
+        """Keep the current value of a record for a snapshot that is being written; to be called before it changes."""
         if self.pinned is not None:
             self.pinned.keep(record)
 
     def set_status(self, record: RecordState, status: Status) -> None:
-        """Change where a record is in its life."""
+        """Change the status of a record."""
         self.keep(record)
         record.status = status
         record.changed_at = self.last_time
@@ -396,7 +414,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         return Outcome(result, subject, self.position.seq)
 
     def refused(self, refusal: Refusal, subject: bytes = b"") -> Outcome:
-        """Return the outcome of an operation that did not."""
+        """Return the outcome of an operation that was refused."""
         return Outcome(Result.REFUSED, subject, self.position.seq, refusal)
 
 
@@ -411,12 +429,12 @@ def _weigh(rows: Sized, each: int, unread: int) -> int:
 
 
 def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b"") -> Outcome:
-    """Store a record, unless it is known, must not come back, or comes from what was erased.
+    """Store a record, unless it is a duplicate, must not be stored again, or was derived from an erased record.
 
     Args:
-        state: changed.
+        state: the state to change.
         stored: the record.
-        author: who sent it; empty for a job.
+        author: the signing key of the sender; empty for a job.
         twin: the record that a capture found to say the same in other words; empty for none.
     """
     before = state.duplicates.newest(stored.dedupe_key)
@@ -438,7 +456,7 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
 
 
 def supersede(state: NamespaceState, head: bytes, stored: Stored, author: bytes) -> Outcome:
-    """Store a record in the place of a live one."""
+    """Store a record that supersedes a live one."""
     old = state.head(head)
     if isinstance(old, Refusal):
         return state.refused(old, head)
@@ -451,7 +469,7 @@ def supersede(state: NamespaceState, head: bytes, stored: Stored, author: bytes)
 
 
 def forget(state: NamespaceState, head: bytes) -> Outcome:
-    """Take a live record out of recall."""
+    """Hide a live record from recall."""
     found = state.head(head)
     if isinstance(found, Refusal):
         return state.refused(found, head)
@@ -460,7 +478,7 @@ def forget(state: NamespaceState, head: bytes) -> Outcome:
 
 
 def restore(state: NamespaceState, record: bytes, head: bytes) -> Outcome:
-    """Make a record live again; what took its place, the live ``head``, is superseded by it."""
+    """Make a record live again; the live record ``head`` that had superseded it is superseded by it in turn."""
     found = state.records.get(record)
     if found is None:
         return state.refused(Refusal.UNKNOWN_RECORD, record)
@@ -479,7 +497,7 @@ def restore(state: NamespaceState, record: bytes, head: bytes) -> Outcome:
 
 
 def replace(state: NamespaceState, head: bytes, record: bytes) -> None:
-    """Let a record take the place of another one, unless somebody else did something to it meanwhile."""
+    """Let ``record`` supersede ``head``, unless that is not live any more."""
     old = state.head(head)
     if not isinstance(old, Refusal) and head != record:
         state.set_status(old, Status.SUPERSEDED)
@@ -488,7 +506,7 @@ def replace(state: NamespaceState, head: bytes, record: bytes) -> None:
 
 
 def replace_or_conflict(state: NamespaceState, head: bytes, record: bytes) -> None:
-    """Let a captured memory take another one's place, or note that somebody was first and both are kept."""
+    """Let a captured memory supersede ``head``; if another record did so first, keep both and record the conflict."""
     replace(state, head, record)
     old, new = state.records.get(head), state.records[record]
     if old is not None and old.status is Status.SUPERSEDED and new.supersedes != head:
@@ -522,7 +540,7 @@ def _keep(
 
 
 def _duplicate_for(state: NamespaceState, stored: Stored, twin: bytes) -> RecordState | None:
-    """Return the record, if it can stand for the equal memory."""
+    """Return the record ``twin`` if ``stored`` can be treated as its duplicate: it must be live and expire no earlier."""
     if not twin:
         return None
     known = state.records.get(twin)
@@ -532,25 +550,25 @@ def _duplicate_for(state: NamespaceState, stored: Stored, twin: bytes) -> Record
 
 
 def _is_taken_back(state: NamespaceState, twin: bytes) -> bool:
-    """Whether the memory that a capture repeats in other words is forgotten or erased."""
+    """Return whether the memory that a capture repeats in other words is forgotten or erased."""
     known = state.records.get(twin)
     return twin in state.erased or (known is not None and known.status is Status.FORGOTTEN)
 
 
-# Works whose promise has no input of its own: they read their records when they run.
+# The kinds of jobs that have no input of their own: they read their records when they run.
 _WITHOUT_INPUT = frozenset({"embed"})
 
 
 def needs_its_input(work: str) -> bool:
-    """Whether a job of this work has an input of its own, sealed, in which the texts of its records stand."""
+    """Return whether a job of this kind has a sealed input of its own, which contains the texts of its records."""
     return work not in _WITHOUT_INPUT
 
 
 def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
-    """Note a promise, unless its input holds what was erased."""
+    """Accept a job, unless its input contains an erased record."""
     if operation.job in state.jobs:
         return state.refused(Refusal.RECORD_EXISTS, operation.job)
-    # What repeated a memory was read as that memory.
+    # A duplicate was not stored, so the job reads the record that it repeats.
     records = tuple(state.repeats.get(record, record) for record in operation.records)
     if needs_its_input(operation.work) and not state.erased.isdisjoint(records):
         return state.refused(Refusal.SOURCE_ERASED, operation.job)
@@ -567,11 +585,11 @@ def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
 
 
 def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outcome:
-    """End a job that is there, and store its results; those of erased records are left out."""
+    """End an existing job and store its results, except for results that were derived from erased records."""
     kept = []
     heads = dict(operation.supersedes)
     for stored in operation.stored:
-        # A result that names no source comes from all that the job saw.
+        # A result that names no source is taken to be derived from all records of the job.
         if not state.erased.isdisjoint(stored.sources or job.records):
             continue
         outcome = put(state, stored, author=b"")
@@ -598,7 +616,7 @@ def _note_context(state: NamespaceState, record: bytes, context_of: bytes) -> No
 
 
 def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:
-    """Destroy records and what was derived from them, and note where the log holds their bodies."""
+    """Erase records and what was derived from them, and record the slots in which the log holds their bodies."""
     named = [record for record in dict.fromkeys(records) if record in state.records]
     if not named:
         return state.refused(Refusal.UNKNOWN_RECORD)
@@ -619,13 +637,13 @@ def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:
 
 
 def trace(state: NamespaceState, operation: Operation | Malformed) -> None:
-    """Note the bodies of an operation of this entry that a record's own slot does not tell of."""
+    """Record the bodies in an operation of this entry that are not found by the slot in which their record was stored."""
     seq, traces = state.position.seq, state.erasures.traces
     match operation:
         case Put(stored=stored, twin=twin):
             _trace_stored(state, stored)
             if twin:
-                traces.note(twin, seq)  # the text of what it repeats, in other words
+                traces.note(twin, seq)  # the body has the text of the twin, in other words
                 _note_late(state, (twin,))
         case Supersede(stored=stored):
             _trace_stored(state, stored)
@@ -646,7 +664,7 @@ def trace(state: NamespaceState, operation: Operation | Malformed) -> None:
 
 
 def _slots_of(state: NamespaceState, gone: Sequence[RecordState]) -> tuple[int, ...]:
-    """Return the slots with a body of these records: texts, vectors, job inputs, their neighbours' context."""
+    """Return the slots with a body of these records: texts, vectors, job inputs, and context vectors of their neighbours."""
     ids, traces = [record.record for record in gone], state.erasures.traces
     following = [state.records[one] for one in state.following(ids)]
     slots: set[int] = set()
@@ -658,7 +676,7 @@ def _slots_of(state: NamespaceState, gone: Sequence[RecordState]) -> tuple[int, 
 
 
 def _cancel_jobs(state: NamespaceState, gone: Sequence[bytes]) -> list[bytes]:
-    """End the jobs of which no input is left, or whose sealed input holds an erased text; return their inputs."""
+    """End the jobs that have no input left, or whose sealed input contains an erased text; return their input records."""
     inputs: list[bytes] = []
     for job in [state.jobs[one] for one in state.readers().jobs_of(gone)]:
         if job.outcome is None and (needs_its_input(job.work) or state.erased.issuperset(job.records)):

@@ -1,1 +1,1 @@
-"""The append log of a namespace over an object store; cites the invariants of docs/protocol.md."""
+"""The append-only log of a namespace in an object store. Comments cite the invariants I1 to I12 of docs/protocol.md."""

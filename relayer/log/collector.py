@@ -1,22 +1,22 @@
-"""Deletes what the log no longer needs; nothing else deletes.
+"""Garbage collection: deletes the objects that the log no longer needs. Apart from erasures, no other code deletes them.
 
-Slots that segments cover, segments that were merged or lost a race, indexes that were replaced. Any relayer may collect,
-at any time, without a namespace's key; each step is one swap of the manifest, so that a relayer that stops or stalls
-anywhere leaves a state that the next one goes on from:
+These are slots that segments cover, segments that were merged or lost a race, and indexes that were replaced. Any relayer
+may collect, at any time, without a namespace's key. Each step is one swap of the manifest, so that a relayer that stops or
+stalls anywhere leaves a state from which the next one continues:
 
-    move      gc_watermark = snap_seq, gc_epoch + 1, gc_moved_at = 0: from here on slots up to it count as gone (I2)
-    confirm   gc_moved_at = the store's time of an answer that **showed** the moved watermark. The time of the move itself
+    move      gc_watermark = snap_seq, gc_epoch + 1, gc_moved_at = 0: from here on, slots up to it count as deleted (I2)
+    confirm   gc_moved_at = the store's time of a response that **showed** the moved watermark. The time of the move itself
               would be a guess made before it: a relayer may stall for hours between reading the time and swapping
-    wait      until that is longer ago than any answer is trusted (I11)
-    sweep     delete slots up to the watermark, and what no manifest names
+    wait      until that is longer ago than any response is trusted (I11)
+    sweep     delete slots up to the watermark, and the segments and indexes that no manifest names
     done      gc_swept = gc_epoch
 
-A store that keeps versions keeps them for names that may be written again; a name of the log never is, and an erasure
-must not have to look for what a collection left behind: what goes, goes with its versions.
+A store that keeps versions is useful for keys that are written again, but a key of the log never is. An erasure must not
+have to search for versions that a collection left behind, so objects are deleted together with their versions.
 
-What no manifest names may be an upload that its compactor is about to name. It read the manifest before the upload, and
-the confirming swap replaced that manifest after ``gc_moved_at``: an upload from before that time is named by now, or its
-swap will be refused.
+An object that no manifest names may be an upload that its compactor is about to name. The compactor read the manifest
+before the upload, and the confirming swap replaced that manifest after ``gc_moved_at``: an upload from before that time is
+named by now, or its swap will be refused.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from relayer.log.objects import LogPorts, ManifestView, SeenManifest
 from relayer.ports import ObjectInfo, Swapped
 
 GRACE_MS = 60 * 60 * 1000
-# How far a listing's times may be from those of answers, which other machines of the store may have given.
+# The maximum difference between the times in a listing and those of responses, which other machines of the store may have given.
 _SKEW_MS = 10 * 1000
-_STEPS = 5  # one run goes through all stages when nothing has to be waited for
+_STEPS = 5  # one run goes through all stages if it need not wait
 
 
 class Stage(Enum):
-    """What a collection has to do next."""
+    """The next step of a collection."""
 
     NOTHING = "nothing"
     MOVE = "move"
@@ -49,7 +49,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a run left: where the collection stands, and what was deleted."""
+    """The result of a run: the next stage, and the numbers of slots and of other objects that were deleted."""
 
     stage: Stage
     slots: int = 0
@@ -57,39 +57,46 @@ class Collection:
 
 
 def stage_of(manifest: Manifest, now_ms: int, grace_ms: int) -> Stage:
-    """Return what is next.
+    """Return the next stage of a collection.
 
     Args:
-        manifest: as just read.
-        now_ms: the store's time of that answer.
-        grace_ms: how long after everybody could see the watermark its slots may be deleted.
+        manifest: the manifest as it was just read.
+        now_ms: the store's time of that response, in ms.
+        grace_ms: how long in ms the slots stay after the time at which the watermark was visible to all.
     """
     if manifest.gc_epoch and not manifest.gc_moved_at:
         return Stage.CONFIRM
     if manifest.gc_swept < manifest.gc_epoch:
         if manifest.gc_moved_at - now_ms > max(grace_ms, GRACE_MS):
-            # The store's clock was ahead then: nobody should wait until it has caught up.
+            # The store's clock was ahead then. Confirming again avoids waiting until the present clock has caught up.
             return Stage.CONFIRM
         return Stage.SWEEP if now_ms - manifest.gc_moved_at >= grace_ms else Stage.WAIT
     return Stage.MOVE if manifest.snap_seq > manifest.gc_watermark else Stage.NOTHING
 
 
 def begun(manifest: Manifest) -> Manifest:
-    """Return a manifest as the next collection's first swap makes it; none may be under way."""
+    """Return the manifest for the first swap of the next collection; no other collection may be in progress."""
     return msgspec.structs.replace(
         manifest, gc_watermark=manifest.snap_seq, gc_epoch=manifest.gc_epoch + 1, gc_moved_at=0
     )
 
 
 class Collector:
-    """Collects one incarnation; one run at a time."""
+    """The garbage collector of one incarnation. Only one run at a time is allowed.
+
+    Args:
+        ports: the store, the clock and the keys.
+        account: the id of the account.
+        incarnation: the incarnation to collect.
+        grace_ms: how long in ms slots stay after the moved watermark was visible to all.
+    """
 
     def __init__(self, ports: LogPorts, account: str, incarnation: bytes, grace_ms: int = GRACE_MS) -> None:
         self._store = ports.store
         self._layout = ports.layout
         self._incarnation = incarnation
         self._grace_ms = grace_ms
-        # Its own: what it deletes by must have been read by it, and nobody waits for it.
+        # A view of its own: the collector must have read the manifest itself before it deletes, and no request waits for it.
         self._manifest = ManifestView(ports, account, incarnation)
 
     async def run(self) -> Collection:
@@ -97,7 +104,7 @@ class Collector:
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed: nothing more was deleted.
-            StoreError: the store did not answer; running again goes on.
+            StoreError: the store did not respond; the next run continues.
         """
         stage, slots, objects = Stage.NOTHING, 0, 0
         for _ in range(_STEPS):
@@ -113,10 +120,10 @@ class Collector:
         return Collection(stage, slots, objects)
 
     async def tidy(self) -> Collection:
-        """Run, and see to what no collection is due for: what was merged, or came too late, since the last one.
+        """Run, and also delete what was merged, or written too late, since the last collection.
 
-        A log that is written to comes to its next collection by itself; one that lies idle never would. Lists the log's
-        objects, so it is for now and then. Raises as `run`.
+        A log that is written to gets to its next collection by itself, but an idle one never would. This lists all objects
+        of the log, so it is not for every run. Raises as `run`.
         """
         done = await self.run()
         if done.stage is not Stage.NOTHING:
@@ -125,7 +132,7 @@ class Collector:
         if self._stage_of(seen) is not Stage.NOTHING:
             return done
         watermark = seen.manifest.gc_watermark
-        # Up to the watermark nothing is alive, whenever it was made (I3).
+        # No slot up to the watermark is valid, no matter when it was written (I3).
         dead = [row.key for row in await self._slots() if _seq_of(row.key) <= watermark]
         await self._discard(dead)
         if await self._loose(seen.store_time - self._grace_ms):
@@ -137,14 +144,14 @@ class Collector:
         return stage_of(seen.manifest, seen.store_time, self._grace_ms)
 
     async def _advance(self, seen: SeenManifest, stage: Stage) -> bool:
-        """Record that a stage was passed; False if somebody else changed the manifest, or the answer was lost."""
+        """Record in the manifest that a stage is done; False if others changed the manifest, or the response was lost."""
         manifest = seen.manifest
         if stage is Stage.MOVE:
             new = begun(manifest)
         elif stage is Stage.CONFIRM:
             new = msgspec.structs.replace(manifest, gc_moved_at=seen.store_time)
         else:
-            # The sweep took its time: others may have compacted meanwhile.
+            # The sweep took a while, so other relayers may have compacted in the meantime.
             epoch, seen = manifest.gc_epoch, await self._manifest.see()
             if seen.manifest.gc_epoch != epoch:
                 return True
@@ -152,7 +159,7 @@ class Collector:
         return isinstance(await self._manifest.swap(seen, new), Swapped)
 
     async def _sweep(self, decided: Manifest) -> Collection:
-        """Delete what ``decided``, a manifest whose time has come, allows."""
+        """Delete what ``decided`` allows, a manifest for which the wait is over."""
         slots = await self._slots()
         loose = await self._loose(decided.gc_moved_at)
         dead = [row.key for row in slots if _seq_of(row.key) <= decided.gc_watermark]
@@ -167,10 +174,10 @@ class Collector:
         return await self._list(self._layout.entries(self._incarnation))
 
     async def _loose(self, before_ms: int) -> list[str]:
-        """List segments and indexes from before a store's time that no manifest names."""
+        """List the keys of segments and indexes that no manifest names and that are older than a time of the store."""
         layout, incarnation = self._layout, self._incarnation
         rows = await self._list(layout.segments(incarnation)) + await self._list(layout.indexes(incarnation))
-        # After the listings: whatever they show and it names stays.
+        # The manifest is read after the listings, so that an object they show and it names by then is not deleted.
         named = {layout.at(key) for key in (await self._manifest.read()).named}
         return [row.key for row in rows if row.key not in named and row.modified + _SKEW_MS < before_ms]
 
@@ -179,5 +186,5 @@ class Collector:
 
 
 def _seq_of(key: str) -> int:
-    """Return the slot's number."""
+    """Return the slot number in the key of an entry."""
     return int(key.rpartition("/")[2])

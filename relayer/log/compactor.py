@@ -1,8 +1,9 @@
-"""Turns the tail of a log into segments, and small segments into larger ones.
+"""Compaction: turns the tail of a log into segments, and merges small segments into larger ones.
 
-Any replica may do it, at any time, without a namespace's key: bodies are moved as they are sealed. It reads the manifest,
-uploads under a fresh name, and swaps the manifest if that is still the one that it read **before** the upload; two that
-do the same work end with one of them named. It never deletes anything: what no manifest names is the collector's (I9).
+Any replica may compact, at any time, without a namespace's key, because bodies are moved as they are sealed. A compactor
+reads the manifest, uploads a segment under a new key, and swaps the manifest if it is still the one that it read **before**
+the upload. If two compactors do the same work, only one of the two segments is named. A compactor never deletes anything:
+objects that no manifest names are deleted by the collector (I9).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def plan_merge(sizes: Sequence[int], *, most_small: int, full: int) -> tuple[int
     """Choose adjacent segments to merge into one.
 
     Args:
-        sizes: bytes of the segments, in order.
-        most_small: pairs of neighbours that would fit one segment and may stay apart.
-        full: bytes that a merged segment has at most.
+        sizes: the sizes of the segments in bytes, in order.
+        most_small: the maximum number of adjacent pairs that would fit into one segment and are left unmerged.
+        full: the maximum size of a merged segment in bytes.
 
     Returns:
-        The run ``[start, end)`` to merge, at least two segments; None while there is no need.
+        The run ``[start, end)`` to merge, at least two segments; None if there is no need.
     """
     fitting = sum(left + right <= full for left, right in pairwise(sizes))
     if fitting <= most_small:
@@ -42,7 +43,7 @@ def plan_merge(sizes: Sequence[int], *, most_small: int, full: int) -> tuple[int
 
 
 def _runs(sizes: Sequence[int], full: int) -> list[tuple[float, int, int]]:
-    """Return every run that fits with its cost: bytes to write over the square of the rows saved."""
+    """Return every run that fits, with its cost: the bytes to write divided by the square of the number of rows saved."""
     runs = []
     for start in range(len(sizes)):
         total = sizes[start]
@@ -54,19 +55,19 @@ def _runs(sizes: Sequence[int], full: int) -> list[tuple[float, int, int]]:
     return runs
 
 
-# Few, because requests want the store as well.
+# A small number, because requests use the store at the same time.
 _SLOTS_AT_ONCE = 4
 _TURN_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """When there is work, and how much is done at once.
+    """The thresholds above which a log is compacted, and the maximum size of a segment.
 
     Attributes:
-        entries: the tail becomes a segment when it has so many entries,
-        bytes: or so many stored bytes.
-        full_bytes: size that no merge exceeds; a single entry may.
+        entries: the tail becomes a segment when it has this many entries,
+        bytes: or this many stored bytes.
+        full_bytes: the maximum size of a segment in bytes; one with a single entry may be larger.
         most_small: see `plan_merge`.
     """
 
@@ -77,7 +78,7 @@ class CompactionLimits:
 
 
 class Work(Enum):
-    """What a compaction did."""
+    """The kind of a compaction: of the tail, or a merge of segments."""
 
     TAIL = "tail"
     MERGE = "merge"
@@ -85,7 +86,13 @@ class Work(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What was uploaded, and whether the manifest names it: if not, somebody else was first."""
+    """The result of a compaction.
+
+    Attributes:
+        work: the kind of compaction.
+        written: the number of bytes uploaded.
+        won: whether the manifest names the new segment; if not, another compactor was first, or the upload is not certain.
+    """
 
     work: Work
     written: int
@@ -93,7 +100,7 @@ class Compaction:
 
 
 class Compactor:
-    """Compacts the log that ``replica`` follows; one run at a time."""
+    """The compactor of the log that ``replica`` follows. Only one run at a time is allowed."""
 
     def __init__(self, ports: LogPorts, replica: Replica, limits: CompactionLimits | None = None) -> None:
         self._ports = ports
@@ -102,7 +109,7 @@ class Compactor:
 
     @property
     def due(self) -> bool:
-        """Whether the tail is long enough, as far as this process knows; costs nothing."""
+        """Return whether the tail is long enough to be compacted, as far as this process knows, without any I/O."""
         return not self._replica.broken and self._tail_is_long(self._replica.manifest.snap_seq)
 
     def _tail_is_long(self, snap_seq: int) -> bool:
@@ -113,19 +120,23 @@ class Compactor:
         )
 
     async def run(self) -> Compaction | None:
-        """Make one segment, of the tail or of others, if there is need; None if there is none, or not from here.
+        """Write one segment from the tail or from other segments, if needed.
+
+        Returns:
+            The result; None if there is nothing to compact, or if this replica cannot do it now.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: nothing was changed, or it is not known
                 whether; running again is safe.
         """
         self._replica.refuse_if_broken()
-        # All that follows is decided by this state and this manifest: a reload replaces the one, the swap checks the other.
+        # All further steps use this state and this manifest. A reload creates another state object, so this one stays
+        # consistent; the swap checks that the manifest has not changed.
         state = self._replica.state
         seen = await self._replica.manifest.see()
         manifest = seen.manifest
         if state.position.seq < manifest.snap_seq:
-            return None  # others have compacted more than this replica knows; it catches up when it is asked
+            return None  # others have compacted more than this replica has applied; it catches up at the next request
         if self._replica.digest_at(manifest.snap_seq) not in {manifest.chain_digest, None}:
             raise CorruptNamespace("the manifest belongs to another log than its entries")
         if self._tail_is_long(manifest.snap_seq):
@@ -153,10 +164,10 @@ class Compactor:
     async def _read_tail(
         self, state: NamespaceState, start: Position, builder: PackBuilder
     ) -> LinkedEntry | None:
-        """Build a segment of the slots after ``start``; None if they were collected meanwhile.
+        """Add the slots after ``start`` to a segment; return the last of them, or None if they were collected meanwhile.
 
-        What this process wrote just now is known; what is not is read again. Reading costs the store as much as a write does:
-        a directory syncs a young name for whoever reads it.
+        Entries that this process wrote recently are in memory, and only the others are read. Reading costs the store as much
+        as a write: the directory store syncs a new file name before it returns the file to a reader.
         """
         end, position, last = state.position.seq, start, None
         while position.seq < end and builder.size < self._limits.full_bytes:
@@ -173,10 +184,10 @@ class Compactor:
         return last
 
     async def _read_some(self, after: Position, end: int) -> list[LinkedEntry] | None:
-        """Read some slots after a position, up to ``end``; None if they were collected meanwhile."""
+        """Read a few slots after a position, up to ``end``; None if they were collected meanwhile."""
         count = min(_SLOTS_AT_ONCE, end - after.seq)
         tail = await self._replica.slots.read(after.seq + 1, count)
-        # After a long pause the slots may be collected, and taken anew by a writer that paused, too (I4).
+        # After a long pause the slots may have been collected, and written again by a writer that had paused too (I4).
         if len(tail.slots) < count or not await self._replica.vouched(after.seq + 1, tail.times):
             return None
         found = []
@@ -186,7 +197,7 @@ class Compactor:
         return found
 
     async def _merge(self, state: NamespaceState, seen: SeenManifest) -> Compaction | None:
-        """Merge what the plan says, if anything."""
+        """Merge the segments that `plan_merge` chooses, if any."""
         rows = seen.manifest.segments
         limits = self._limits
         plan = plan_merge([row.size for row in rows], most_small=limits.most_small, full=limits.full_bytes)
@@ -195,9 +206,10 @@ class Compactor:
     async def rewrite(
         self, state: NamespaceState, seen: SeenManifest, start: int, end: int
     ) -> Compaction | None:
-        """Replace the manifest's segments ``[start, end)`` by one that holds what ``state`` still needs of them.
+        """Replace the manifest's segments ``[start, end)`` with one that has only the bodies that ``state`` still needs.
 
-        None if one is absent, because somebody else has replaced it.
+        Returns:
+            The result; None if one of the segments is absent, because another relayer has replaced it.
         """
         manifest, known = seen.manifest, state.position.seq
         old = manifest.segments[start:end]
@@ -214,7 +226,8 @@ class Compactor:
         return Compaction(Work.MERGE, row.size, won=await self._name(seen, _with_rows(manifest, rows), row))
 
     async def _name(self, seen: SeenManifest, new: Manifest, row: SegmentRow) -> bool:
-        # Named and merged again by somebody else counts as lost, which is harmless: nothing is deleted here.
+        # If another relayer has already merged the named segment again, this reports it as lost. That is harmless, because
+        # nothing is deleted here.
         return await self._replica.manifest.settle(
             seen, new, lambda now: any(item.key == row.key for item in now.segments)
         )

@@ -1,7 +1,9 @@
-"""How a namespace comes into being, and how it is found.
+"""Finding, opening, creating and listing namespaces.
 
-Pointer, keyring and manifest are made in this order, each only if absent, each read back and used as read. Whatever
-was made when a process died is found and completed by the next one; whoever loses a race uses the winner's objects.
+A namespace consists of a pointer, a keyring and a manifest. They are created in this order, each only if it is absent, and
+each is read back and used as read. If a process dies in between, the next one finds the existing objects and creates the
+missing ones. If several processes create a namespace at the same time, all use the objects of the first one. `find` and
+`open_existing` never write; `open_or_create` creates what is missing; `mark` changes a pointer's state during an erasure.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ INCARNATION_SIZE = 16
 FIRST_EPOCH = 1
 _ATTEMPTS = 8
 _ROUNDS = 5
-# In the order in which a pointer goes through them.
+# A pointer goes through the states in this order.
 _STATES = tuple(PointerState)
 
 
 @dataclass(frozen=True, slots=True)
 class NewNamespace:
-    """What a namespace is to be if it does not exist: ``generation`` is that of the secret."""
+    """The properties of a namespace to be created if it does not exist; ``generation`` is that of the secret."""
 
     account: str
     name: str
@@ -47,10 +49,13 @@ class NewNamespace:
 
 @dataclass(frozen=True, slots=True)
 class OpenedNamespace:
-    """A namespace that exists in full, and its keys of the current epoch.
+    """A namespace of which all objects exist, with its keys of the current epoch.
 
     Attributes:
-        seen: its manifest, if it was there already: whoever follows the log need not read it at once again.
+        account: the id of the account.
+        pointer: the pointer of the namespace.
+        keys: the keys of the current epoch.
+        seen: the manifest, if it existed already, so that a replica need not read it again immediately.
     """
 
     account: str
@@ -60,31 +65,31 @@ class OpenedNamespace:
 
 
 async def find(ports: LogPorts, account: str, name: str) -> Pointer | None:
-    """Return a name's pointer, live or being erased; None when there is none. Never writes.
+    """Return the pointer of a name, live or being erased; None if there is none. Never writes.
 
     Raises:
-        CorruptNamespace: the pointer does not open in its place.
-        StoreError: the store did not answer.
+        CorruptNamespace: the pointer cannot be unsealed for its key.
+        StoreError: the store did not respond.
     """
     found = await _Creation(ports, account).read_pointer(name)
     return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
 
 
 async def find_tagged(ports: LogPorts, account: str, tag: str) -> Pointer | None:
-    """Return the pointer of the name that `RelayerKeys.tag` makes this tag of, as `find`; raises as that."""
+    """Return the pointer of the name with this tag, see `RelayerKeys.tag`. Like `find`, and raises the same."""
     key = ports.layout.pointer(ports.keys.tag("account", account), tag)
     found = await _Creation(ports, account).read_pointer_at(key)
     return None if found is None or found.pointer.state is PointerState.ERASED else found.pointer
 
 
-# Told of an incarnation and its manifest as soon as that was read: what the manifest names can be read beside the keys.
+# Called with an incarnation and its manifest as soon as that was read: what it names can be read while keys are being opened.
 OnManifest = Callable[[bytes, Manifest], None]
 
 
 async def open_existing(
     ports: LogPorts, pointer: Pointer, account: str, secret: bytes, on_manifest: OnManifest | None = None
 ) -> OpenedNamespace | None:
-    """Open a namespace that `find` found; None when its creation was never finished. Never writes.
+    """Open a namespace that `find` found; None if its creation was never finished. Never writes.
 
     Raises:
         NamespaceClosed: it is being erased.
@@ -106,7 +111,7 @@ async def open_existing(
     return OpenedNamespace(account, pointer, keys, seen)
 
 
-# Asked before a name's pointer is written; returns what is to be called once that was tried.
+# Called before a pointer is written; may raise. It returns a function that is called after the attempt to write it.
 OnNew = Callable[[], Awaitable[Callable[[], None]]]
 
 
@@ -118,14 +123,14 @@ async def open_or_create(
     *,
     on_new: OnNew | None = None,
 ) -> OpenedNamespace:
-    """Open a namespace, making what is missing of it.
+    """Open a namespace, creating the objects of it that are missing.
 
     Args:
-        ports: where.
-        new: which, and what it is to be.
-        secret: the namespace secret, 32 bytes; used for keys and not kept.
-        on_manifest: told of one that was there.
-        on_new: asked before a new one is created; may raise.
+        ports: the store, the clock and the keys.
+        new: the account, the name and the properties of the namespace.
+        secret: the namespace secret, 32 bytes; keys are derived from it, and it is not kept.
+        on_manifest: called with the incarnation and the manifest if the manifest existed already.
+        on_new: called before a new namespace is created; may raise.
 
     Raises:
         WrongCustody: it exists under the other custody; nothing was written.
@@ -145,7 +150,7 @@ async def open_or_create(
             made, was_there = await creation.settle_keyring(pointer, secret)
             if was_there:
                 await creation.check_unbegun(pointer)
-                # What lists nothing may just have been erased, and looking took long enough for all of that.
+                # An empty listing may mean that the namespace was erased while it was being checked.
                 if not await creation.is_current(pointer):
                     continue
             await creation.settle_manifest(pointer)
@@ -156,11 +161,11 @@ async def open_or_create(
 
 
 async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
-    """Return the pointers of an account, whatever their state, by name; one that vanishes meanwhile is left out.
+    """Return the pointers of an account, in any state, sorted by name; one that is deleted meanwhile is left out.
 
     Raises:
-        CorruptNamespace: one does not open in its place.
-        StoreError: the store did not answer.
+        CorruptNamespace: a pointer cannot be unsealed for its key.
+        StoreError: the store did not respond.
     """
     pointers, _ = await page_pointers(ports, account)
     return sorted(pointers, key=lambda pointer: pointer.name)
@@ -169,16 +174,16 @@ async def list_pointers(ports: LogPorts, account: str) -> list[Pointer]:
 async def page_pointers(
     ports: LogPorts, account: str, *, after: str = "", limit: int | None = None
 ) -> tuple[list[Pointer], str]:
-    """Return some of an account's pointers, whatever their state, and the tag of the last one that was looked at.
+    """Return a page of an account's pointers, in any state, and the tag of the last one that was read.
 
-    They are in the order of their tags, the keyed hashes of their names: no other order is known without opening all of
-    them. The tag is empty when there are no more; one that vanishes meanwhile is left out.
+    They are in the order of their tags, the keyed hashes of their names: no other order is known without unsealing all of
+    them. The returned tag is empty if there are no more. A pointer that is deleted meanwhile is left out.
 
     Args:
-        ports: where.
-        account: whose.
-        after: the tag that an earlier page ended with.
-        limit: how many are read; None reads all.
+        ports: the store and the keys.
+        account: the id of the account.
+        after: the tag that the previous page ended with; empty for the first page.
+        limit: the maximum number of pointers to read; None reads all.
 
     Raises:
         CorruptNamespace, StoreError: as `list_pointers`.
@@ -193,10 +198,12 @@ async def page_pointers(
 
 
 async def mark(ports: LogPorts, account: str, pointer: Pointer, state: PointerState) -> None:
-    """Have the pointer of an incarnation say where its erasure is; one that has moved on is left as it is.
+    """Set the state of an incarnation's pointer; it is not changed if it has this state or a later one already.
+
+    Nothing is changed either if the name has no pointer, or one to another incarnation.
 
     Raises:
-        StoreUnavailable: it is not sure whether it does; trying again is safe.
+        StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
         CorruptNamespace, StoreError: as `find`.
     """
     creation = _Creation(ports, account)
@@ -217,7 +224,7 @@ class _ReadPointer:
 
 
 class _Creation:
-    """The steps; each may be repeated by anybody at any time."""
+    """The steps of creating and opening a namespace. Each may be repeated by any relayer at any time."""
 
     def __init__(self, ports: LogPorts, account: str) -> None:
         self._ports = ports
@@ -243,10 +250,11 @@ class _Creation:
         return _ReadPointer(self._sealer.unseal_pointer(self._account, key, found.data), found.etag)
 
     async def is_current(self, pointer: Pointer) -> bool:
-        """Whether the name still leads here, asked after the manifest was seen or made.
+        """Return whether the name still has this pointer. To be called after the manifest was read or created.
 
-        The name may have been erased since its pointer was read, and what was just made belong to nobody. A manifest that
-        names segments is older than that; a young one may have been made by somebody who came too late.
+        The namespace may have been erased since its pointer was read, and then objects that were just created belong to no
+        namespace. A manifest that names segments is too old for that, but a new one may have been created by a process that
+        came too late.
         """
         current = await self.read_pointer(pointer.name)
         return current is not None and current.pointer == pointer
@@ -260,14 +268,15 @@ class _Creation:
         return SeenManifest(manifest, found.etag, found.store_time)
 
     async def open_seen(self, pointer: Pointer, manifest: Manifest, secret: bytes) -> NamespaceKeys | None:
-        """Open the keys that a manifest names; None when the name leads here no more, see `is_current`."""
+        """Derive the keys of the manifest's epoch; None if the name does not have this pointer any more, see `is_current`."""
         opening = self._open_epoch(pointer, manifest.key_epoch, secret)
         try:
             if manifest.snap_seq:
                 return await opening
             keys, current = await both(opening, self.is_current(pointer))
         except CorruptNamespace:
-            # An erasure takes the keyrings first, and its pointer said so before: then nothing is wrong.
+            # An erasure changes the pointer and then deletes the keyrings before anything else. In that case a missing
+            # keyring is no corruption.
             if await self.is_current(pointer):
                 raise
             return None
@@ -285,7 +294,7 @@ class _Creation:
         return NamespaceKeys.open(secret, keyring, account=self._account, incarnation=pointer.incarnation)
 
     async def settle_pointer(self, new: NewNamespace, on_new: OnNew | None = None) -> Pointer:
-        """Return the live pointer of the name, made or renewed if need be."""
+        """Return the live pointer of the name, after creating it, or replacing an erased one, if necessary."""
         key = self._pointer_key(new.name)
         backoff = Backoff(self._ports.randomness)
         with ExitStack() as tried:
@@ -303,7 +312,7 @@ class _Creation:
         raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
 
     async def write_pointer(self, found: _ReadPointer, state: PointerState) -> None:
-        """Try once to replace a pointer by one of another state; the next read says what came of it."""
+        """Try once to replace a pointer with one of another state; the next read shows whether it succeeded."""
         key = self._pointer_key(found.pointer.name)
         new = msgspec.structs.replace(found.pointer, state=state)
         sealed = self._sealer.seal_pointer(self._account, key, new)
@@ -321,9 +330,11 @@ class _Creation:
         return self._sealer.seal_pointer(self._account, key, pointer)
 
     async def settle_keyring(self, pointer: Pointer, secret: bytes) -> tuple[NamespaceKeys, bool]:
-        """Return the keys of the first epoch, by the keyring that the store holds after trying to make one.
+        """Create the keyring of the first epoch unless it exists, and derive the keys from the one in the store.
 
-        Also whether somebody had made it before, so that there may be more than a beginning.
+        Returns:
+            The keys of the first epoch, and whether the keyring had been created before. If it had, there may be other
+            objects of the namespace too.
         """
         random = self._ports.randomness.bytes
         keyring: Keyring = make_keyring(
@@ -335,26 +346,27 @@ class _Creation:
         return self._open(pointer, key, settled, secret), settled != sealed
 
     async def check_unbegun(self, pointer: Pointer) -> None:
-        """See that a namespace without a manifest is one that was never finished, and has not lost it.
+        """Check that the creation of a namespace without a manifest was never finished, and that the manifest was not lost.
 
-        A new manifest would begin a new log, and what the lost one named would be collected. Whatever a log consists of is
-        made after its manifest; whoever erases a namespace changes the pointer before anything.
+        If it was lost, a new manifest would begin a new log, and the objects that the lost one named would be collected.
+        Entries and segments are written after the manifest, so a namespace that has any of them has lost it, unless it is
+        being erased; an erasure changes the pointer first.
 
         Raises:
-            CorruptNamespace: a log is there, and its manifest is not.
+            CorruptNamespace: there are entries or segments, but no manifest.
             NamespaceClosed: it was erased since its pointer was read.
         """
         layout, incarnation = self._ports.layout, pointer.incarnation
         for start in (layout.entries(incarnation), layout.segments(incarnation)):
             async for _ in self._ports.store.list(layout.at(start)):
                 if await self.read_manifest(pointer) is not None:
-                    return  # it was being made just now
+                    return  # another process has just created it
                 if not await self.is_current(pointer):
                     raise NamespaceClosed("the namespace is being erased")
                 raise CorruptNamespace("a log has entries and no manifest")
 
     async def settle_manifest(self, pointer: Pointer) -> Manifest:
-        """Return the manifest that the store holds after trying to make an empty one."""
+        """Create an empty manifest unless one exists, and return the one in the store."""
         manifest = Manifest(format=MANIFEST_FORMAT, chain_digest=genesis(pointer.incarnation))
         key = self._ports.layout.manifest(pointer.incarnation)
         sealed = self._sealer.seal_manifest(self._account, pointer.incarnation, key, manifest)
@@ -362,7 +374,7 @@ class _Creation:
         return self._sealer.unseal_manifest(self._account, pointer.incarnation, key, found)
 
     async def _settle(self, key: str, data: bytes) -> bytes:
-        """Make an object unless it exists; return the bytes that the store holds, whoever wrote them."""
+        """Create an object unless it exists; return the bytes in the store, which another process may have written."""
         backoff = Backoff(self._ports.randomness)
         for _ in range(_ATTEMPTS):
             found = await self._get(key)
@@ -372,7 +384,7 @@ class _Creation:
         raise StoreUnavailable("a namespace could not be made; trying again is safe")
 
     async def _write(self, key: str, data: bytes, etag: str | None, backoff: Backoff) -> None:
-        """Try once. The next read says what came of it, so only a store that asks for patience matters here."""
+        """Try once to write. The next read shows whether it succeeded, so only throttling is handled here, by a pause."""
         store = self._ports.store
         at = self._ports.layout.at(key)
         outcome = await (store.create(at, data) if etag is None else store.swap(at, data, etag))

@@ -1,4 +1,7 @@
-"""The bytes of an index object: header, head, and three runs of sealed blocks.
+"""Stored indexes: objects with a snapshot of a namespace's state and of its search index.
+
+`IndexObjects` begins, publishes and opens the indexes of a log, `IndexBuilder` builds the bytes of one, and `IndexReader`
+reads them. An index consists of a header, a head, and three runs of sealed blocks:
 
     offset  size  field
     0       4     magic "MRI1"
@@ -10,8 +13,8 @@
                   blocks of the view, sealed under the namespace's index key
                   blocks of texts, sealed under the namespace's index key
 
-Blocks are read in order, each in a millisecond or so, while the next bytes are under way. The log knows nothing of what
-the blocks of the view and of texts hold.
+Blocks are read in order, each in about a millisecond, while the next bytes are being fetched. The log does not know what is
+in the blocks of the view and of texts.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
 from relayer.wire.sealing import ObjectType
 
-# Raised with every change of what the blocks of the view and of texts hold, but for facets that come or go.
+# To be raised with every change to the contents of the blocks of the view and of texts. Facets need none: see `model_tag`.
 INDEX_FORMAT = 1
 
 _MAGIC = b"MRI1"
@@ -55,9 +58,11 @@ class Part(IntEnum):
 
 
 class IndexHead(msgspec.Struct, frozen=True, array_like=True):
-    """What an index is of: the state after ``position``, seen with the keys of an epoch and a model's vectors.
+    """The head of an index, which describes its contents.
 
-    ``blocks`` are the lengths of the sealed blocks of each `Part`, ``texts`` is the SHA-256 of those of texts.
+    The index is of the state after ``position``, made with the keys of epoch ``key_epoch`` and with vectors of the model in
+    ``tag`` (`model_tag`), of ``dimension`` numbers. ``blocks`` has the lengths in bytes of the sealed blocks of each `Part`,
+    and ``texts`` is the SHA-256 of the blocks of texts.
     """
 
     tag: str
@@ -69,17 +74,17 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 def model_tag(model: EmbeddingModel) -> str:
-    """Return what the manifest says of an index: its formats, the facets it has, and the model that its vectors are of."""
+    """Return the tag of an index in the manifest: its formats, a hash of its facets, and the SHA-256 of its embedding model."""
     return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{facets.schema()}.{model.sha256}"
 
 
 def block_id(key: str, part: Part, number: int) -> bytes:
-    """Return the object id of a block inside its seal: it opens in this index, run and place only."""
+    """Return the id that a block is sealed for: it can be unsealed only in this index, part and position."""
     return lp(key, int(part), number)
 
 
 class IndexPlace:
-    """Seals and opens what the log itself reads of the index with this key; ``key`` is without the store's prefix."""
+    """The sealer of the parts of an index that the log itself reads; ``key`` is the index's, without the store's prefix."""
 
     def __init__(self, sealer: ObjectSealer, account: str, incarnation: bytes, key: str) -> None:
         self._sealer = sealer
@@ -92,7 +97,7 @@ class IndexPlace:
         return self._sealer.seal(self._place("head"), msgspec.msgpack.encode(head))
 
     def open_head(self, sealed: memoryview) -> IndexHead:
-        """Open the head; raises `CorruptNamespace`."""
+        """Unseal the head; raises `CorruptNamespace`."""
         try:
             return msgspec.msgpack.decode(self._sealer.unseal(self._place("head"), sealed), type=IndexHead)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -103,23 +108,25 @@ class IndexPlace:
         return self._sealer.seal(self._place(f"state/{number}"), page)
 
     def open_page(self, sealed: memoryview, number: int) -> bytes:
-        """Open a block of the state; raises `CorruptNamespace`."""
+        """Unseal a block of the state; raises `CorruptNamespace`."""
         return self._sealer.unseal(self._place(f"state/{number}"), sealed)
 
     def _place(self, what: str) -> Place:
         return Place(ObjectType.INDEX, self._account, self._incarnation, f"{self.key}/{what}")
 
 
-# What a head takes beside the lengths of blocks, and one of those.
+# The bytes that a head takes without the lengths of blocks, and the bytes of one length.
 _HEAD_BYTES, _LENGTH_BYTES = 512, 5
 
 
 class IndexBuilder:
-    """Collects the blocks of one index, in order, where they stay: the head goes in front of them when all are there.
+    """The builder of one index, to which blocks are added in order.
+
+    The blocks are collected in one buffer with space in front, into which `finish` writes the head without copying them.
 
     Attributes:
-        key: the object's, which every block is sealed for.
-        position: where in the log the state is.
+        key: the key of the object, for which every block is sealed.
+        position: the position in the log of the state.
     """
 
     def __init__(
@@ -130,7 +137,7 @@ class IndexBuilder:
         key_epoch: int,
         blocks: int,
     ) -> None:
-        """Leave room in front for the lengths of so many blocks; with more of them, `finish` copies the object."""
+        """Reserve space for a head with the lengths of ``blocks`` blocks; if there are more, `finish` copies the object."""
         self.key = place.key
         self.position = positions[-1]
         self._place = place
@@ -144,7 +151,7 @@ class IndexBuilder:
         self.add_page(_encode_positions(positions))
 
     def add_page(self, page: bytes) -> None:
-        """Append a page of the state."""
+        """Seal and append a block of the state."""
         self.add(Part.STATE, self._place.seal_page(page, len(self._sizes[Part.STATE])))
 
     def add(self, part: Part, sealed: bytes) -> None:
@@ -157,7 +164,7 @@ class IndexBuilder:
             self._texts.update(sealed)
 
     def finish(self) -> bytes:
-        """Return the object's bytes, which are not copied; nothing may be added after that."""
+        """Return the object's bytes; nothing may be added after that."""
         head = self._place.seal_head(
             IndexHead(
                 model_tag(self._model),
@@ -178,7 +185,7 @@ class IndexBuilder:
 
 
 def read_header(data: memoryview) -> tuple[int, int, int]:
-    """Return the sizes of the object and of its head, and where its blocks begin; raises `CorruptNamespace`."""
+    """Return the sizes of the object and of its head, and the offset of its blocks, in bytes; raises `CorruptNamespace`."""
     try:
         magic, total, head, blocks = _HEADER.unpack_from(data)
     except struct.error as error:
@@ -201,18 +208,18 @@ def _encode_positions(positions: Sequence[Position]) -> bytes:
     return b"".join(position.digest for position in positions)
 
 
-# A small index is one request; of a large one, two pieces are in memory at a time.
+# A small index is read with one request; of a large one, two pieces are in memory at a time.
 FIRST_BYTES = 2 * 1024 * 1024
 PIECE_BYTES = 8 * 1024 * 1024
 
 
 class IndexReader:
-    """One index object, read once and in order: `state`, then `blocks` of the view, then `blocks` of texts.
+    """The reader of one index, which is read once and in order: `state`, then `blocks` of the view, then those of texts.
 
     Attributes:
-        key: the object's, which every block is sealed for.
-        head: what it is of.
-        read: bytes read so far.
+        key: the key of the object, for which every block is sealed.
+        head: the head of the index.
+        read: the number of bytes read so far.
     """
 
     def __init__(self, place: IndexPlace, pieces: _Pieces, head: IndexHead) -> None:
@@ -223,11 +230,16 @@ class IndexReader:
 
     @classmethod
     async def open(cls, store: ReadAhead, at: str, place: IndexPlace) -> IndexReader | None:
-        """Read its beginning; None when there is no such object.
+        """Read the beginning of an index; None if there is no such object.
+
+        Args:
+            store: the reads, some of which may have begun already.
+            at: the key of the object in the store.
+            place: unseals the head and the state.
 
         Raises:
-            CorruptNamespace: it is no index, or not the one of this place.
-            StoreError: the store did not answer.
+            CorruptNamespace: the object is not an index, or not the index with this key.
+            StoreError: the store did not respond.
         """
         pieces = _Pieces(store, at)
         header = await pieces.take(HEADER_SIZE)
@@ -242,11 +254,11 @@ class IndexReader:
 
     @property
     def read(self) -> int:
-        """Bytes read so far."""
+        """Return the number of bytes read so far."""
         return self._pieces.read
 
     async def state(self) -> Start:
-        """Read the state; raises as `open`."""
+        """Read the state and the positions that led to it; raises as `open`."""
         sizes = self.head.blocks[Part.STATE]
         if len(sizes) < 2:
             raise CorruptNamespace("an index lacks its state")
@@ -261,7 +273,10 @@ class IndexReader:
         return Start(state, positions)
 
     async def blocks(self, part: Part) -> AsyncIterator[memoryview]:
-        """Yield the sealed blocks of a part, which are pieces of something larger: copy what is kept. Raises as `open`."""
+        """Yield the sealed blocks of a part; raises as `open`.
+
+        A block is a view of a larger buffer, so a caller that keeps it should copy it.
+        """
         for size in self.head.blocks[part]:
             yield await self._pieces.take_all(size)
 
@@ -274,7 +289,7 @@ class IndexReader:
 
 
 class _Pieces:
-    """An object's bytes in order; one piece is being read while the one before is used."""
+    """The bytes of an object in order, read in pieces: the next piece is being fetched while the current one is used."""
 
     def __init__(self, store: ReadAhead, key: str) -> None:
         self._store = store
@@ -286,7 +301,7 @@ class _Pieces:
         self.at = 0
 
     async def take(self, count: int) -> memoryview | None:
-        """Return the next bytes; None when the object is absent. Raises as `take_all`."""
+        """Return the next ``count`` bytes; None if the object is absent. Raises as `take_all`."""
         if count <= len(self._buffer):
             self.at += count
             whole, self._buffer = self._buffer[:count], self._buffer[count:]
@@ -302,7 +317,7 @@ class _Pieces:
         return memoryview(taken)
 
     async def take_all(self, count: int) -> memoryview:
-        """Return the next bytes; raises `CorruptNamespace` when they are not there, and `StoreError`."""
+        """Return the next ``count`` bytes; raises `CorruptNamespace` if they do not exist, and `StoreError`."""
         taken = await self.take(count)
         if taken is None:
             raise CorruptNamespace("an index went away while it was read")
@@ -322,7 +337,7 @@ class _Pieces:
             raise CorruptNamespace("an index is shorter than it says")
         self._buffer = memoryview(data)
         self.read += len(data)
-        # The first piece says how long the object is, and is looked at before there is a second.
+        # The size of the object is in the first piece, so the second is not requested before the first was read.
         if self.read >= FIRST_BYTES:
             self._next = asyncio.create_task(self._ask())
         return True
@@ -341,7 +356,7 @@ _ROUNDS = 5
 
 
 class IndexObjects:
-    """The stored indexes of the log that ``replica`` follows; ``ahead`` is asked for them, see `ReadAhead`."""
+    """The stored indexes of the log that ``replica`` follows. They are read through ``ahead``, see `ReadAhead`."""
 
     def __init__(
         self, ports: LogPorts, account: str, replica: Replica, ahead: ReadAhead | None = None
@@ -353,11 +368,11 @@ class IndexObjects:
         self._replica = replica
 
     async def open(self, manifest: Manifest, model: EmbeddingModel, key_epoch: int) -> IndexReader | None:
-        """Begin to read the index that a manifest names; None when there is none that fits.
+        """Begin to read the index that a manifest names; None if there is none for this model and these keys.
 
         Raises:
             CorruptNamespace: it is damaged.
-            StoreError: the store did not answer.
+            StoreError: the store did not respond.
         """
         if not manifest.index_key or manifest.index_model != model_tag(model):
             return None
@@ -371,7 +386,7 @@ class IndexObjects:
         return reader if (head.key_epoch, head.dimension) == (key_epoch, model.dimension) else None
 
     async def indexed(self, model: EmbeddingModel) -> int:
-        """Return the entry that the manifest's index goes up to, as the store shows it now; 0 without one that fits.
+        """Return the last entry that the manifest's index covers, as the store shows it now; 0 if none is for this model.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `ManifestView.see`.
@@ -380,7 +395,7 @@ class IndexObjects:
         return manifest.index_seq if manifest.index_model == model_tag(model) else 0
 
     def begin(self, model: EmbeddingModel, key_epoch: int, blocks: int = 0) -> IndexBuilder:
-        """Begin to write an index of the replica's state now, under a name of its own; see `IndexBuilder`."""
+        """Begin to build an index of the replica's current state, with a unique key; see `IndexBuilder`."""
         positions = self._replica.positions()
         now = max(self._replica.store_time, 0)
         name = ulid.make(now, self._ports.randomness.bytes(_ULID_RANDOM))
@@ -391,11 +406,11 @@ class IndexObjects:
         """Upload an index and name it in the manifest; returns whether it is named (I9).
 
         Args:
-            builder: whose ``finish`` made ``data``.
-            model: as `begin` was given.
-            data: the object.
-            erased: how many records had been erased in the state that was written. If there are more now, the index may
-                hold one of them: it is not named, and destroyed.
+            builder: the builder whose ``finish`` returned ``data``.
+            model: the model that `begin` got.
+            data: the bytes of the object.
+            erased: the number of erased records in the state that was written. If more are erased now, the index may
+                contain one of them, so it is not named but deleted permanently.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: it is not known whether it is named; that is
@@ -410,7 +425,7 @@ class IndexObjects:
         seq, tag = builder.position.seq, model_tag(model)
         for _ in range(_ROUNDS):
             seen = await self._replica.manifest.see()
-            # After the manifest: an erasure that is not in the log yet finds this index in the store when it is.
+            # This is after the manifest was read. An erasure that is not in the log by now will find this index in the store.
             await self._replica.catch_up()
             if len(self._replica.state.erased) != erased:
                 await self._take_back(builder.key, at)

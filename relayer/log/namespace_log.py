@@ -1,9 +1,10 @@
-"""One namespace's log as the services see it: append, read, and where it stands.
+"""The log of one namespace as the services use it: a replica that follows it and a committer that appends to it.
 
-Appending has one create in flight, and whatever is queued meanwhile goes next.
-An operation is answered when it is in the applied state, from there, with its first outcome (I5). Which entry brought it
-there, ours or an earlier attempt of ours that was thought lost, does not matter: batches are never acknowledged. The
-committer's own task does the work, so that no cancelled request cancels a commit (I6).
+`NamespaceLog` is the interface; `Committer` writes entries, and `SubmissionQueue` has the operations that wait. Only one
+create request is in flight at a time, and the operations that are queued meanwhile go into the next entry. An operation is
+acknowledged once it is in the applied state, with the first outcome that is recorded there (I5). It does not matter which
+entry it came from, this one or an earlier attempt that was thought lost: batches are never acknowledged as such. The
+committer has its own task, so that a cancelled request does not cancel a commit (I6).
 """
 
 from __future__ import annotations
@@ -50,25 +51,26 @@ from relayer.log.segments import windows
 from relayer.ports import Created, CreateOutcome, EmbeddingModel, Exists, Throttled, Unknown
 from relayer.wire.sealing import OVERHEAD
 
-# The fields of an entry beside its operations, and the seal: less than this.
+# An upper bound of the bytes that an entry's other fields and the seal take in addition to its operations.
 _ENTRY_FRAME = 512 + OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
 class CommitterLimits:
-    """How much a committer takes, and how long it tries. Times are in seconds.
+    """The limits of a committer. Times are in seconds, except for ``most_skew_ms``.
 
     Attributes:
-        queue_operations: operations that may wait, those being written included.
-        queue_bytes: their encoded size.
-        entry_bytes: stored size of one entry at most.
-        entry_operations: operations of one entry at most.
-        record_bytes: sealed size of one record at most.
+        queue_operations: the maximum number of operations that wait, including those being written.
+        queue_bytes: the maximum encoded size of these operations in bytes.
+        entry_bytes: the maximum stored size of an entry in bytes.
+        entry_operations: the maximum number of operations in an entry.
+        record_bytes: the maximum sealed size of a record in bytes.
         give_up_after: how long a submission may wait for the store.
-        fresh_for: how old the view of the log's head may be before a write reads the next slot first.
-        retry_after: what a caller is told when the queue is full.
-        most_skew_ms: how far the store's clock may be from this machine's before nothing is written; an entry from
-            the future would make `apply` refuse what comes after it as expired (I8), long after the clocks are right.
+        fresh_for: the maximum age of the view of the log's head; if it is older, a write reads the next slot first.
+        retry_after: the delay that a caller gets when the queue is full.
+        most_skew_ms: the maximum difference between the clocks of the store and this machine, in ms. Beyond it nothing is
+            written: an entry with a time in the future would make `apply` refuse later operations as expired (I8), long
+            after the clocks are right again.
     """
 
     queue_operations: int = 4096
@@ -82,9 +84,13 @@ class CommitterLimits:
     most_skew_ms: int = EXPIRY_GRACE_MS
 
 
-# Two of these are made for nearly every write: a struct is made in a third of the time that a dataclass takes.
+# Nearly every write creates one of each of these two, and creating a struct takes a third of the time of a dataclass.
 class Submission(msgspec.Struct, eq=False):
-    """One caller's operations and where its answer goes."""
+    """The operations of one caller, with the future that gets their outcomes.
+
+    ``deadline`` is by the clock's `monotonic`. ``waiting`` is the number of outcomes that are missing. ``written_perhaps``
+    says whether an entry with one of the operations may have been written.
+    """
 
     deadline: float
     answer: asyncio.Future[list[Outcome]]
@@ -95,7 +101,7 @@ class Submission(msgspec.Struct, eq=False):
 
 
 class Pending(msgspec.Struct, eq=False):
-    """One operation of a submission, encoded."""
+    """An operation of a submission that waits to be committed, with its encoded bytes."""
 
     operation: Operation
     raw: bytes
@@ -104,7 +110,7 @@ class Pending(msgspec.Struct, eq=False):
 
 
 class SubmissionQueue:
-    """Submissions in the order in which they came."""
+    """The queue of submissions, in the order in which they arrived."""
 
     def __init__(self, limits: CommitterLimits) -> None:
         self._limits = limits
@@ -119,12 +125,12 @@ class SubmissionQueue:
         """Queue a submission.
 
         Raises:
-            Refused: ``too_large``, an operation or record is beyond the limits or all together never fit the queue.
-            QueueFull: come back later.
+            Refused: ``too_large``: an operation or a record exceeds the limits, or all of them together exceed the queue's.
+            QueueFull: there is no capacity now; the caller may retry later.
         """
         encoded = [encode_operation(operation) for operation in operations]
         size = len(encoded[0]) if len(encoded) == 1 else sum(map(len, encoded))
-        # What is small as a whole is so in every part; most submissions are.
+        # If all operations together are small enough, each of them is. This is true of most submissions.
         if size > self._small or len(encoded) > self._limits.queue_operations:
             self._check_sizes(operations, encoded, size)
         if (
@@ -142,7 +148,7 @@ class SubmissionQueue:
     def _check_sizes(self, operations: Sequence[Operation], encoded: Sequence[bytes], size: int) -> None:
         limits = self._limits
         for operation, raw in zip(operations, encoded, strict=True):
-            # An operation holds its records: where it is small enough for one, so are they.
+            # An operation contains its records, so if its size is within the limit of a record, theirs is too.
             if len(raw) > limits.record_bytes and any(
                 record > limits.record_bytes for record in _record_sizes(operation)
             ):
@@ -155,9 +161,9 @@ class SubmissionQueue:
             raise Refused("too_large", "a request holds more than this relayer takes at once; split it")
 
     def next_batch(self) -> list[Pending]:
-        """Return what the next entry holds, and leave it queued.
+        """Return the operations for the next entry, which stay in the queue.
 
-        A submission is split only if it does not fit an entry of its own.
+        A submission is split only if it does not fit into one entry.
         """
         batch: list[Pending] = []
         room = self._limits.entry_bytes - _ENTRY_FRAME
@@ -171,7 +177,10 @@ class SubmissionQueue:
     def answer(
         self, decide: Callable[[Operation], Outcome | None], among: Sequence[Pending]
     ) -> list[Pending]:
-        """Answer and remove what ``decide`` knows of ``among``, the head of the queue; return the rest."""
+        """Resolve and remove the operations in ``among``, the head of the queue, that have an outcome; return the rest.
+
+        ``decide`` returns the outcome of an operation, or None if it has none yet.
+        """
         rest = []
         for item in among:
             outcome = decide(item.operation)
@@ -184,7 +193,7 @@ class SubmissionQueue:
         return rest
 
     def answer_all(self, head: Sequence[Pending], outcomes: Sequence[Outcome]) -> None:
-        """Answer and remove the head of the queue, each with its outcome."""
+        """Resolve and remove the operations at the head of the queue, each with its outcome."""
         for item, outcome in zip(head, outcomes, strict=True):
             _answer(item, outcome)
         self._replace_head(len(head), ())
@@ -201,12 +210,12 @@ class SubmissionQueue:
         self._bytes = sum(len(item.raw) for item in self._items)
 
     def submissions(self) -> list[Submission]:
-        """Return what waits, each submission once, in order."""
+        """Return the submissions in the queue, each once, in order."""
         return list({id(item.submission): item.submission for item in self._items}.values())
 
     def _replace_head(self, count: int, rest: Sequence[Pending]) -> None:
         if count == len(self._items) and not rest:
-            # What waited is what was written: nobody came meanwhile.
+            # All queued operations were written, and none was added in the meantime.
             self._items.clear()
             self._bytes = 0
             return
@@ -227,7 +236,7 @@ def _answer(item: Pending, outcome: Outcome) -> None:
     submission.outcomes[item.index] = outcome
     submission.waiting -= 1
     if submission.waiting == 0 and not submission.answer.done():
-        # All are there by now, which their type does not say.
+        # No outcome is None any more, but the type does not express that.
         submission.answer.set_result(cast("list[Outcome]", submission.outcomes))
 
 
@@ -242,15 +251,15 @@ def _record_sizes(operation: Operation) -> Iterator[int]:
 
 
 BATCH_ID_SIZE = 16
-# Below it a signature that was good when it came is good to the log as well.
+# If the log's time is ahead of the store's by less than this, a signature that was valid on arrival is valid to the log too.
 _AHEAD_MS = EXPIRY_GRACE_MS // 2
 _TURNS = 3
-# Bytes that are sealed and digested in half a millisecond.
+# Sealing and hashing this many bytes takes half a millisecond.
 _SEALED_AT_ONCE = 128 * 1024
 
 
 class Committer:
-    """The one writer of a replica. `start` it after the replica was loaded, and `close` it."""
+    """The only writer of a replica. Call `start` after the replica was loaded, and `close` at the end."""
 
     def __init__(self, ports: LogPorts, replica: Replica, limits: CommitterLimits) -> None:
         self._store = ports.store
@@ -274,14 +283,14 @@ class Committer:
     async def submit(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Commit operations and return their outcomes, in the same order.
 
-        They land in one entry, or, if they are too large for one, in order over several. An operation that is in the
+        They are written in one entry, or, if they are too large for one, in several, in order. An operation that is in the
         log already, or repeats an idempotency key, gets its first outcome. Cancelling the caller does not cancel them.
 
         Raises:
             Refused: ``too_large``; nothing was written.
             QueueFull: nothing was written.
             StoreFull, StoreMisconfigured: an operator must act.
-            StoreUnavailable: not committed in time; the text says whether something may have been written. Sending
+            StoreUnavailable: not committed in time; the message says whether something may have been written. Sending
                 the same operations again is safe.
             CorruptNamespace, UpgradeRequired, NamespaceClosed: the namespace cannot be served.
         """
@@ -298,7 +307,7 @@ class Committer:
     async def close(self, grace: float) -> None:
         """Accept nothing more, commit what is queued for at most ``grace`` seconds, and stop.
 
-        What is left then fails with `StoreUnavailable`.
+        Operations that are still queued then fail with `StoreUnavailable`.
         """
         self._closing = True
         self._work.set()
@@ -325,7 +334,7 @@ class Committer:
         return True
 
     async def _guarded_attempt(self) -> None:
-        """Make one attempt, and decide what a failure means for those who wait."""
+        """Make one attempt, and decide what a failure means for the waiting submissions."""
         try:
             if await self._attempt():
                 self._backoff.reset()
@@ -337,16 +346,17 @@ class Committer:
             await self._pause(0.0)
         except (StoreFull, StoreMisconfigured) as error:
             self._fail_batch(error)
-        except Exception as error:  # noqa: BLE001 - even a defect must reach those who wait, and not end the committer
+        except Exception as error:  # noqa: BLE001 - even a bug must be reported to the callers, and not end the committer
             failure = error
             self._queue.fail(lambda _: failure)
 
     async def _attempt(self) -> bool:
-        """Try to commit the head of the queue; returns whether the log or the queue moved."""
+        """Try to commit the head of the queue; returns whether there was progress in the log or in the queue."""
         replica = self._replica
         replica.refuse_if_broken()
-        # Whoever was just answered may have sent more already: it shares this entry instead of waiting for the next.
-        # Turns of the loop, not time: with one writer this costs microseconds (docs/performance.md).
+        # Callers whose outcomes were just set may submit more now, and these operations can share this entry instead of
+        # waiting for the next. This yields to the event loop and does not wait for a time, so with one writer it costs
+        # microseconds (docs/performance.md).
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         self._in_hand = self._queue.next_batch()
@@ -363,21 +373,22 @@ class Committer:
             raise StoreThrottled("the store asks for patience", outcome.retry_after)
         if isinstance(outcome, Created):
             replica.store_time = outcome.store_time
-            # The collector may have passed us between our last read and the create (I3).
+            # The collector may have moved the watermark past this slot between the last read and the create (I3).
             alive = await replica.vouched(entry.seq, (outcome.store_time,))
             if alive and replica.state.position == built_on:
                 linked = LinkedEntry(entry, digest, len(sealed))
                 applied = replica.apply(linked)
                 replica.keep_written(linked)
                 replica.seen_at = self._clock.monotonic()
-                # As a look into the state would say (I5): what had an outcome already was applied with that one.
+                # These outcomes are the same as a lookup in the state would give (I5): a repeated operation was applied with
+                # its first outcome.
                 self._queue.answer_all(batch, [one.outcome for one in applied])
                 return True
         await replica.catch_up()
         return len(self._answer(batch)) < len(batch) or replica.state.position != built_on
 
     async def _sealed(self, entry: Entry) -> tuple[bytes, bytes]:
-        """Seal an entry and digest it: a large one beside the event loop, which ciphers and hashes leave alone."""
+        """Return a sealed entry and its digest; a large one is computed in a thread, since ciphers and hashes release the GIL."""
 
         def seal() -> tuple[bytes, bytes]:
             sealed = self._replica.slots.seal(entry)
@@ -408,14 +419,14 @@ class Committer:
             version=ENTRY_VERSION,
             seq=state.next_seq,
             previous=state.position.digest,
-            batch=self._random.bytes(BATCH_ID_SIZE),  # of this attempt alone (I10)
+            batch=self._random.bytes(BATCH_ID_SIZE),  # unique to this attempt (I10)
             writer=self._writer,
             time=max(state.last_time, self._replica.store_time),
             operations=tuple(item.raw if ahead < _AHEAD_MS else _postponed(item, ahead) for item in batch),
         )
 
     async def _create(self, entry: Entry, sealed: bytes, batch: Sequence[Pending]) -> CreateOutcome:
-        # Marked before the request, because a relayer that is stopped during it cannot say either.
+        # This is set before the request, because a relayer that is stopped during it does not know the outcome either.
         newly = [item.submission for item in batch if not item.submission.written_perhaps]
         _mark(newly, written_perhaps=True)
         try:
@@ -430,9 +441,9 @@ class Committer:
         return outcome
 
     def _answer(self, batch: list[Pending]) -> list[Pending]:
-        """Answer what the state knows of a batch, the head of the queue; return the rest."""
+        """Resolve the operations of a batch, the head of the queue, that are in the state; return the rest."""
         state = self._replica.state
-        # Most are new: one look for all of them.
+        # Most operations are new, and one check for all of them is faster than a lookup for each.
         if not state.closed and not state.knows_any([item.operation for item in batch]):
             return batch
         return self._queue.answer(self._known, batch)
@@ -441,7 +452,7 @@ class Committer:
         state = self._replica.state
         outcome = state.outcome_of(operation)
         if outcome is None and state.closed:
-            # Nothing follows a close, so this needs no entry to be decided.
+            # The log ends with a close, so the refusal needs no entry.
             return Outcome(Result.REFUSED, seq=state.position.seq, refusal=Refusal.CLOSED)
         return outcome
 
@@ -450,7 +461,7 @@ class Committer:
         self._queue.fail(lambda submission: _refusal(submission, error) if id(submission) in failed else None)
 
     async def _pause(self, at_least: float) -> None:
-        """Let go of those whose time is up, and wait before the next attempt."""
+        """Fail the submissions whose deadline has passed, and wait before the next attempt for at least ``at_least`` seconds."""
         now = self._clock.monotonic()
         self._queue.fail(
             lambda submission: (
@@ -466,10 +477,10 @@ class Committer:
 
 
 def _postponed(item: Pending, ahead_ms: int) -> bytes:
-    """Encode an operation for a log that is ahead of the store's clock.
+    """Encode an operation for a log whose time is ahead of the store's clock by ``ahead_ms``.
 
-    Its clock was ahead once, and times in a log never go back. To the log every signature would have ended; with its end in
-    the log's time it lives as long as it would have (I8).
+    The store's clock was ahead once, and times in a log never go back, so every new signature would count as expired. Adding
+    the difference to its expiry makes it valid for as long as it would have been (I8).
     """
     operation = item.operation
     if isinstance(operation, JobFinished) or not operation.origin.expires:
@@ -495,23 +506,25 @@ def _refusal(submission: Submission, error: StoreFull | StoreMisconfigured) -> E
 
 __all__ = ["Allowance", "Consistency", "NamespaceLog", "begin_reads"]
 
-# Asked before operations are appended, and refuses them by raising; what it returns is told their outcomes, none if they failed.
+# Called before operations are appended; raises to refuse them. It returns a function that is called with their outcomes, or
+# with an empty list if appending failed.
 Allowance: TypeAlias = Callable[[Sequence[Operation]], Awaitable[Callable[[Sequence[Outcome]], None]]]
 
 
 def begin_reads(
     ahead: ReadAhead, layout: Layout, models: Iterable[EmbeddingModel], incarnation: bytes, manifest: Manifest
 ) -> None:
-    """Begin to read what a log under this manifest is opened with: its index, the segments beyond that, the next slot.
+    """Begin to read the objects that opening a log needs: its index, the segments after the index, and the next slot.
 
-    Opening asks for one after the other, because each could say that the next one is another; nearly always none does.
+    Opening reads them one after the other, because each could show that a different object is needed next. That is almost
+    never the case, so reading all of them at the same time saves time.
 
     Args:
-        ahead: what the log is given to read with.
-        layout: where the objects are.
-        models: of which an index is begun with.
-        incarnation: whose log it is.
-        manifest: as it was just read.
+        ahead: the reads, which the log is opened with.
+        layout: the keys of objects.
+        models: the embedding models whose index is usable.
+        incarnation: the incarnation of the log.
+        manifest: the manifest as it was just read.
     """
     known = 0
     if manifest.index_key and manifest.index_model in map(model_tag, models):
@@ -519,7 +532,8 @@ def begin_reads(
         known = manifest.index_seq
     missing = [row for row in manifest.segments if row.last_seq > known]
     first = next(windows(missing), [])
-    # Nobody has shown a key yet: what is large is read when somebody has, and waits longer for its bytes than for an answer.
+    # The client has not proved yet that it has the namespace's key, so large segments are not read in advance. Their transfer
+    # takes longer than the latency that this would save.
     if sum(row.size for row in first) <= FIRST_BYTES:
         for row in first:
             ahead.begin(layout.at(row.key))
@@ -556,31 +570,31 @@ class NamespaceLog:
 
     @property
     def replica(self) -> Replica:
-        """The copy that this follows the log with: for what looks after the log beside the requests."""
+        """Return the replica that follows the log, for maintenance tasks that run alongside requests."""
         return self._replica
 
     @property
     def state(self) -> NamespaceState:
-        """What this process has applied so far; changed by the log only."""
+        """Return the state that this process has applied so far; only the log changes it."""
         return self._replica.state
 
     @property
     def position(self) -> Position:
-        """Where this process stands in the log."""
+        """Return the position up to which this process has applied the log."""
         return self._replica.state.position
 
     @property
     def broken(self) -> bool:
-        """Whether reading and appending are refused until the log is read anew; see `Replica.subscribe`."""
+        """Return whether reading and appending are refused until the log is reloaded; see `Replica.subscribe`."""
         return self._replica.broken
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that the log's tables take in memory."""
+        """Return about how many bytes the log takes in memory."""
         return self._replica.nbytes
 
     def unsubscribe(self) -> None:
-        """Forget the projections: whoever is done with a log need not wait until nobody holds it any more."""
+        """Remove the projections, so that their memory is freed even if there are still references to this log."""
         self._replica.unsubscribe()
 
     def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
@@ -588,14 +602,14 @@ class NamespaceLog:
         self._replica.subscribe(on_applied, on_reset)
 
     def positions(self) -> list[Position]:
-        """Return the last positions that are known; see `Replica.positions`."""
+        """Return the last positions of the log; see `Replica.positions`."""
         return self._replica.positions()
 
     async def start(self) -> Position:
-        """Read the log and accept appends; on an error nothing runs, and starting again is possible.
+        """Read the log and accept appends. After an error nothing is running, and `start` may be called again.
 
         Raises:
-            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: what reading the log may raise.
+            CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `Replica.reload`.
         """
         position = await self._replica.reload()
         self._committer.start()
@@ -605,7 +619,7 @@ class NamespaceLog:
         """Append operations and return their outcomes; see `Committer.submit` for limits and errors.
 
         Raises:
-            NamespaceClosed: the log has ended. Whoever asks again finds the life that its name has now, if any.
+            NamespaceClosed: the log has ended. A caller that retries gets the current incarnation of the name, if any.
             Refused: ``quota_exceeded``.
         """
         outcomes: list[Outcome] = []
@@ -626,18 +640,18 @@ class NamespaceLog:
         min_position: Position | None = None,
         since: float | None = None,
     ) -> Position:
-        """Make `state` as fresh as asked; see `Replica.read`."""
+        """Make `state` as fresh as requested; see `Replica.read`."""
         return await self._replica.read(consistency, min_position, since)
 
     def compaction_due(self, limits: CompactionLimits) -> bool:
-        """Whether the tail is long enough to be compacted, as far as this process knows."""
+        """Return whether the tail is long enough to be compacted, as far as this process knows."""
         self._replica.tidy_written()
         return Compactor(self._ports, self._replica, limits).due
 
     async def compact(self, limits: CompactionLimits) -> Compaction | None:
-        """Make one segment if there is need; see `Compactor.run`. Appends and reads go on meanwhile."""
+        """Write one segment if needed; see `Compactor.run`. Appends and reads are possible meanwhile."""
         return await Compactor(self._ports, self._replica, limits).run()
 
     async def close(self, grace: float = 10.0) -> None:
-        """Commit what is queued, for at most ``grace`` seconds, and stop."""
+        """Commit the queued operations, for at most ``grace`` seconds, and stop."""
         await self._committer.close(grace)

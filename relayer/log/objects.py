@@ -1,17 +1,17 @@
-"""The objects of a log in the store: where each lies, how it is sealed for its place, the manifest, and the slots.
+"""The objects of a log in the store: their keys, how they are sealed, the manifest, and the slots.
 
-A key shows no name and no text: accounts and namespaces stand in it as keyed hashes, incarnations are random. Slots and
-epochs are padded with zeros, so that the order of keys is the order of the log.
+`Layout` has the keys. They contain no names and no text: accounts and namespaces appear as keyed hashes, and incarnations
+are random. The numbers of slots and epochs are padded with zeros, so that the order of keys is the order of the log.
 
-Everything is sealed under the metadata key, for one place: the context of an object is its type, its account, its incarnation
-and its key, so that a pointer, manifest or entry that is moved to another tenant, namespace or slot does not open.
+`ObjectSealer` seals every object under the metadata key for one place: the context is its type, account, incarnation and
+key, so that a pointer, manifest or entry that is moved to another tenant, namespace or slot cannot be unsealed.
 
-The collector moves the watermark before it deletes (I2) and deletes no sooner than an hour later by the store's time, so
-an answer of the manifest vouches for the slots above its watermark for ten minutes (I11). Both times are settings, and
-the second is always the shorter one.
+`ManifestView` reads and swaps the manifest. The collector moves the watermark before it deletes (I2) and deletes no sooner
+than an hour later by the store's time. So a read of the manifest confirms for ten minutes that the slots above its watermark
+were not collected (I11). Both times are settings, and the second is always the shorter one.
 
-The log is a chain: an entry carries the SHA-256 of the stored bytes of the one before it, so that no entry can be left
-out, exchanged or put elsewhere unnoticed.
+`Slots` reads and verifies entries. The log is a chain: an entry has the SHA-256 of the stored bytes of the one before it, so
+that no entry can be left out, exchanged or moved unnoticed.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Object keys below ``prefix``, which may be empty.
+    """The keys of objects in a store, below ``prefix``, which may be empty.
 
-    Every method returns the key without the prefix: that is the object's id inside its seal, so that a bucket copied
-    under another prefix still opens. `at` makes the key that the store is asked for.
+    All methods but `at` return a key without the prefix. This is the key that an object is sealed for, so that the objects of
+    a bucket copied to another prefix can still be unsealed. `at` returns the key to use in requests to the store.
 
     Raises:
         ValueError: the prefix is neither empty nor an object key.
@@ -64,117 +64,120 @@ class Layout:
             check_key(self.prefix)
 
     def at(self, key: str) -> str:
-        """Return the key in the store."""
+        """Return the key in the store, with the prefix."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
     @staticmethod
     def relayer() -> str:
-        """The sealed constant that says whose store this is."""
+        """Return the key of the check object, a sealed constant that shows which relayer key the store belongs to."""
         return "relayer"
 
     @staticmethod
     def probed(probe_tag: str) -> str:
-        """The record of a passed probe."""
+        """Return the key of the record of a passed probe."""
         return f"probed/{probe_tag}"
 
     @staticmethod
     def backed_up() -> str:
-        """The note of the last backup that held everything."""
+        """Return the key of the record of the last complete backup."""
         return "backed_up"
 
     @staticmethod
     def fleet(day: str) -> str:
-        """The relayers' key pair of a day (``YYYYMMDD``)."""
+        """Return the key of the relayers' key pair of a day (``YYYYMMDD``)."""
         return f"fleet/{day}"
 
     @staticmethod
     def account(account_tag: str) -> str:
-        """The account object."""
+        """Return the key of the account object."""
         return f"acct/{account_tag}/account"
 
     @staticmethod
     def revoked(account_tag: str) -> str:
-        """The account's list of revocations once more, so that neither object can be put back alone."""
+        """Return the key of the second copy of the account's list of revocations.
+
+        With two copies, restoring an old version of only one of the objects is detected.
+        """
         return f"acct/{account_tag}/revoked"
 
     @staticmethod
     def usage(account_tag: str) -> str:
-        """The object in which relayers add up what an account keeps."""
+        """Return the key of the object in which relayers add up how much an account stores."""
         return f"usage/{account_tag}"
 
     @staticmethod
     def pointers(account_tag: str) -> str:
-        """What the keys of all pointers of an account start with."""
+        """Return the prefix of the keys of all pointers of an account."""
         return f"acct/{account_tag}/ns/"
 
     @staticmethod
     def pointer(account_tag: str, namespace_tag: str) -> str:
-        """The pointer of a name."""
+        """Return the key of the pointer of a name."""
         return f"acct/{account_tag}/ns/{namespace_tag}"
 
     @staticmethod
     def erasing() -> str:
-        """What the keys of all erasures that are under way start with."""
+        """Return the prefix of the keys of the reports of all erasures in progress."""
         return "erasing/"
 
     @staticmethod
     def erased() -> str:
-        """What the keys of all confirmed erasures start with."""
+        """Return the prefix of the keys of the reports of all confirmed erasures."""
         return "erased/"
 
     @staticmethod
     def report(account_tag: str, erasure: bytes, *, confirmed: bool) -> str:
-        """The report of an erasure: of one that is under way, or of one that is over."""
+        """Return the key of the report of an erasure, which is either in progress or confirmed."""
         return f"{'erased' if confirmed else 'erasing'}/{account_tag}/{render(erasure)}"
 
     @staticmethod
     def incarnation(incarnation: bytes) -> str:
-        """What the keys of everything in an incarnation start with."""
+        """Return the prefix of the keys of all objects of an incarnation."""
         return f"ns/{incarnation.hex()}/"
 
     @staticmethod
     def keyrings(incarnation: bytes) -> str:
-        """What the keys of all keyrings start with."""
+        """Return the prefix of the keys of all keyrings."""
         return f"ns/{incarnation.hex()}/keyring/"
 
     @staticmethod
     def keyring(incarnation: bytes, epoch: int) -> str:
-        """The keyring of an epoch."""
+        """Return the key of the keyring of an epoch."""
         return f"ns/{incarnation.hex()}/keyring/{epoch:08d}"
 
     @staticmethod
     def manifest(incarnation: bytes) -> str:
-        """The manifest."""
+        """Return the key of the manifest."""
         return f"ns/{incarnation.hex()}/manifest"
 
     @staticmethod
     def entries(incarnation: bytes) -> str:
-        """What the keys of all entries start with."""
+        """Return the prefix of the keys of all entries."""
         return f"ns/{incarnation.hex()}/wal/"
 
     @staticmethod
     def segments(incarnation: bytes) -> str:
-        """What the keys of all segments start with."""
+        """Return the prefix of the keys of all segments."""
         return f"ns/{incarnation.hex()}/seg/"
 
     @staticmethod
     def segment(incarnation: bytes, first_seq: int, ulid: bytes) -> str:
-        """A segment; the ULID keeps apart what several relayers make of the same entries."""
+        """Return the key of a segment; the ULID distinguishes segments that several relayers write of the same entries."""
         return f"ns/{incarnation.hex()}/seg/{first_seq:020d}-{render(ulid)}"
 
     @staticmethod
     def indexes(incarnation: bytes) -> str:
-        """What the keys of all stored indexes start with."""
+        """Return the prefix of the keys of all stored indexes."""
         return f"ns/{incarnation.hex()}/index/"
 
     @staticmethod
     def index(incarnation: bytes, seq: int, ulid: bytes) -> str:
-        """An index of the state after an entry."""
+        """Return the key of an index of the state after entry ``seq``."""
         return f"ns/{incarnation.hex()}/index/{seq:020d}-{render(ulid)}"
 
     @staticmethod
     def entry(incarnation: bytes, seq: int) -> str:
-        """The entry in a slot."""
+        """Return the key of the entry in slot ``seq``."""
         return f"ns/{incarnation.hex()}/wal/{seq:020d}"
 
 
@@ -183,11 +186,11 @@ TRUST_MS = 10 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogPorts:
-    """The store and where in it, the clock, the randomness, and the relayer's keys.
+    """The ports that a log needs: the store and the layout of its keys, the clock, the randomness, and the relayer's keys.
 
     Attributes:
-        trust_ms: for how long an answer of the manifest vouches for slots, by the store's time; 0 reads it again for
-            every answer. Must be well below the time that any relayer of this store lets pass before it deletes.
+        trust_ms: for how long in ms a read of the manifest confirms slots, by the store's time; 0 reads the manifest for
+            every response. It must be well below the time that every relayer of this store waits before it deletes.
     """
 
     store: ObjectStore
@@ -203,24 +206,24 @@ class LogPorts:
         return found if isinstance(found, Found) else None
 
     async def rows_below(self, start: str) -> AsyncIterator[ObjectInfo]:
-        """Yield the objects whose keys begin so, with keys of the layout, in no order; raises `StoreError`."""
+        """Yield the objects whose keys begin with ``start``, with keys of the layout, unordered; raises `StoreError`."""
         strip = len(self.layout.at("x")) - 1
         async for row in self.store.list(self.layout.at(start)):
             yield replace(row, key=row.key[strip:])
 
     async def keys_below(self, start: str) -> list[str]:
-        """Return the keys of the layout that begin so, in order; raises `StoreError`."""
+        """Return the keys of the layout that begin with ``start``, sorted; raises `StoreError`."""
         return sorted([row.key async for row in self.rows_below(start)])
 
 
 class ReadAhead:
-    """Reads for whoever opens a log, some of them begun before they are asked for; each of those is given once.
+    """Prefetching reads for opening a log: some reads begin before their results are needed, and each result is used once.
 
-    What is given is the store's answer of its own time: no earlier than `began`, and what it says of slots is vouched for
-    by the time it names (I11).
+    A prefetched result is a response of the store of some time after `began`. As for any response, whether its slots can
+    be trusted is decided by the store's time in it (I11).
 
     Attributes:
-        began: before any of the reads, by the clock's `monotonic`.
+        began: a time before all of the reads, by the clock's `monotonic`.
     """
 
     def __init__(self, ports: LogPorts) -> None:
@@ -230,22 +233,22 @@ class ReadAhead:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is an answer that nobody has come for."""
+        """Return whether there is a prefetched read that was not used yet."""
         return bool(self._begun)
 
     def begin(self, at: str, byte_range: tuple[int, int] | None = None) -> None:
-        """Ask the store for an object, or a part of it, that `get` is going to be asked for; ``at`` is the store's key."""
+        """Begin to read an object, or a byte range of it, for a later `get`; ``at`` is the key in the store."""
         if (at, byte_range) not in self._begun:
             read = asyncio.ensure_future(self._store.get(at, byte_range=byte_range))
             self._begun[at, byte_range] = read
 
     async def get(self, at: str, *, byte_range: tuple[int, int] | None = None) -> GetOutcome:
-        """Read as the store does, or return what was begun; raises `StoreError`."""
+        """Return the result of a read that was begun, or read from the store; raises `StoreError`."""
         begun = self._begun.pop((at, byte_range), None) if self._begun else None
         return await (self._store.get(at, byte_range=byte_range) if begun is None else begun)
 
     async def end(self) -> None:
-        """Let go of what nobody came for; later reads ask the store."""
+        """Cancel the prefetched reads that were not used; later reads go to the store."""
         left = list(self._begun.values())
         self._begun.clear()
         for read in left:
@@ -254,7 +257,7 @@ class ReadAhead:
 
 
 class RollbackDetected(RelayerError):
-    """Raised when a remembered position is above the log's head, or is in the log with another digest."""
+    """Raised when a remembered position is above the log's head, or the log has another digest at that position."""
 
 
 class PositionUnknown(RelayerError):
@@ -271,7 +274,7 @@ class PositionUnknown(RelayerError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an object belongs: ``key`` is without the store's prefix, ``incarnation`` is empty for a pointer."""
+    """The place that an object is sealed for; ``key`` is without the store's prefix, ``incarnation`` is empty for a pointer."""
 
     kind: ObjectType
     account: str
@@ -280,7 +283,7 @@ class Place:
 
 
 class ObjectSealer:
-    """Seals and opens the log's objects."""
+    """The sealer of the log's objects."""
 
     def __init__(self, ports: LogPorts) -> None:
         self._metadata = ports.keys.metadata
@@ -292,10 +295,10 @@ class ObjectSealer:
         return seal(self._metadata, place.kind, _context(place), plaintext, salt=salt)
 
     def unseal(self, place: Place, sealed: bytes | memoryview) -> bytes:
-        """Open what the store holds at a place.
+        """Unseal the bytes that the store has at a place.
 
         Raises:
-            CorruptNamespace: it was made for another place, by another relayer key, or was changed.
+            CorruptNamespace: they were sealed for another place or with another relayer key, or were changed.
         """
         try:
             return unseal(self._metadata, place.kind, _context(place), sealed)
@@ -308,7 +311,7 @@ class ObjectSealer:
         return self.seal(_pointer(account, key), encode(pointer))
 
     def unseal_pointer(self, account: str, key: str, sealed: bytes) -> Pointer:
-        """Open a pointer; raises `CorruptNamespace`."""
+        """Unseal a pointer; raises `CorruptNamespace`."""
         return decode(self.unseal(_pointer(account, key), sealed), Pointer)
 
     def seal_keyring(self, account: str, incarnation: bytes, key: str, keyring: Keyring) -> bytes:
@@ -316,7 +319,7 @@ class ObjectSealer:
         return self.seal(Place(ObjectType.KEYRING, account, incarnation, key), encode(keyring))
 
     def unseal_keyring(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Keyring:
-        """Open a keyring; raises `CorruptNamespace`."""
+        """Unseal a keyring; raises `CorruptNamespace`."""
         return decode(self.unseal(Place(ObjectType.KEYRING, account, incarnation, key), sealed), Keyring)
 
     def seal_manifest(self, account: str, incarnation: bytes, key: str, manifest: Manifest) -> bytes:
@@ -324,7 +327,7 @@ class ObjectSealer:
         return self.seal(Place(ObjectType.MANIFEST, account, incarnation, key), encode(manifest))
 
     def unseal_manifest(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Manifest:
-        """Open a manifest; raises `CorruptNamespace` and `UpgradeRequired`."""
+        """Unseal a manifest; raises `CorruptNamespace` and `UpgradeRequired`."""
         return decode_manifest(self.unseal(Place(ObjectType.MANIFEST, account, incarnation, key), sealed))
 
 
@@ -338,7 +341,7 @@ def _context(place: Place) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SeenManifest:
-    """A manifest as the store showed it: what a swap is made from. ``store_time`` is in ms."""
+    """A manifest as it was read from the store, with the etag that a swap needs. ``store_time`` is in ms."""
 
     manifest: Manifest
     etag: str
@@ -346,7 +349,7 @@ class SeenManifest:
 
 
 class ManifestView:
-    """The newest manifest that this process has seen. Times are the store's, in ms."""
+    """A view of the manifest: the newest one that was read through it. Times are the store's, in ms."""
 
     def __init__(self, ports: LogPorts, account: str, incarnation: bytes) -> None:
         self._ports = ports
@@ -358,30 +361,30 @@ class ManifestView:
         self._manifest: Manifest | None = None
         self._etag: str | None = None
         self._validated_at: int | None = None
-        # Two answers that overtake each other would look like a rollback.
+        # Two responses that arrive in the wrong order would look like a rollback.
         self._one_at_a_time = asyncio.Lock()
 
     @property
     def validated_at(self) -> int | None:
-        """The store's time of the last answer, None before the first."""
+        """Return the store's time of the last response, None before the first."""
         return self._validated_at
 
     @property
     def watermark(self) -> int:
-        """The collector's watermark as last read; -1 before the first answer."""
+        """Return the collector's watermark as last read; -1 before the first read."""
         return -1 if self._manifest is None else self._manifest.gc_watermark
 
     def recently_validated(self, store_time: int) -> bool:
-        """Whether an answer given at ``store_time`` may be trusted without reading the manifest again (I11)."""
+        """Return whether a response given at ``store_time`` may be trusted without reading the manifest again (I11)."""
         return self._validated_at is not None and 0 <= store_time - self._validated_at < self._ports.trust_ms
 
     @property
     def snap_seq(self) -> int:
-        """The last entry that is in a segment, as last read; 0 before the first answer."""
+        """Return the last entry that is in a segment, as last read; 0 before the first read."""
         return 0 if self._manifest is None else self._manifest.snap_seq
 
     def adopt(self, seen: SeenManifest) -> None:
-        """Begin with what another reader of this manifest was shown, before anything was read here."""
+        """Start from a manifest that was read elsewhere. To be called before the first read through this view."""
         self._manifest, self._etag, self._validated_at = seen.manifest, seen.etag, seen.store_time
 
     async def read(self) -> Manifest:
@@ -389,13 +392,13 @@ class ManifestView:
         return (await self.see()).manifest
 
     async def see(self) -> SeenManifest:
-        """Read the manifest and return it with what a swap needs.
+        """Read the manifest and return it with the etag that a swap needs.
 
         Raises:
-            CorruptNamespace: it does not open, or is older than one seen before.
+            CorruptNamespace: it cannot be unsealed, or is older than one that was read before.
             UpgradeRequired: its format is unknown (I12).
-            NamespaceClosed: it is gone, which an erasure does last.
-            StoreError: the store did not answer.
+            NamespaceClosed: it does not exist, because the namespace was erased.
+            StoreError: the store did not respond.
         """
         async with self._one_at_a_time:
             outcome = await self._ports.store.get(self._at, if_none_match=self._etag)
@@ -407,33 +410,33 @@ class ManifestView:
             try:
                 return self._take(outcome)
             except CorruptNamespace:
-                # An answer that was cut short looks like that, once.
+                # A truncated response causes the same error, so the manifest is read once more.
                 return self._take(await self._ports.store.get(self._at))
 
     async def swap(self, seen: SeenManifest, new: Manifest) -> SwapOutcome:
         """Replace the manifest if, and only if, it is still the one that was ``seen``.
 
-        What this view knows stays as it is: only `see` tells what the store holds now.
+        The view is not updated: only `see` shows what the store has now.
 
         Raises:
-            StoreError: the store did not take it.
+            StoreError: the store did not accept the write.
         """
         sealed = self._sealer.seal_manifest(self._account, self._incarnation, self._key, new)
         return await self._ports.store.swap(self._at, sealed, seen.etag)
 
     async def settle(self, seen: SeenManifest, new: Manifest, mine: Callable[[Manifest], bool]) -> bool:
-        """Swap as `swap` does, and find out whether it happened: whatever the answer, the manifest says (I9).
+        """Swap like `swap`, and read the manifest afterwards to find out whether it happened, whatever the outcome (I9).
 
-        What ``new`` names must have been uploaded after ``seen`` was read: only then has a collector not taken it for
-        something that nobody will name any more.
+        The objects that ``new`` names must have been uploaded after ``seen`` was read: otherwise a collector may have deleted
+        them as objects that will not be named any more.
 
         Args:
-            seen: what the store held before the upload.
-            new: what it is to hold.
-            mine: whether a manifest has what this swap was made for.
+            seen: the manifest as it was read before the upload.
+            new: the new manifest.
+            mine: returns whether a manifest contains the change that this swap is to make.
 
         Returns:
-            False if others were first, or have replaced it since.
+            False if others were first, or have replaced the change since.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `see` and `swap`; it may have happened.
@@ -446,9 +449,10 @@ class ManifestView:
         return isinstance(outcome, Swapped) or mine(now)
 
     async def name_index(self, seen: SeenManifest, key: str, seq: int, model: str) -> bool:
-        """Name an index of the state after entry ``seq``, uploaded at ``key`` after ``seen`` was read; as `settle`.
+        """Name an index of the state after entry ``seq``, uploaded at ``key`` after ``seen`` was read; see `settle`.
 
-        An index of the same model that is named already and knows as much stays; then this returns False.
+        If the manifest already names an index of the same model that covers as many entries, that stays, and this returns
+        False.
         """
         old = seen.manifest
         if old.index_key and old.index_model == model and old.index_seq >= seq:
@@ -480,7 +484,7 @@ class ManifestView:
 
 @dataclass(frozen=True, slots=True)
 class FoundSlot:
-    """The stored bytes of a slot."""
+    """A slot that exists, with its stored bytes."""
 
     seq: int
     data: bytes
@@ -488,9 +492,9 @@ class FoundSlot:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Slots in order, up to the first absent one; ``ended`` says whether that was reached.
+    """The slots that were read, in order, up to the first absent one; ``ended`` says whether there was an absent one.
 
-    ``times`` are the store's, of every answer that counts, in ms.
+    ``times`` are the store's times, in ms, of the responses about these slots and the first absent one.
     """
 
     slots: tuple[FoundSlot, ...]
@@ -500,9 +504,9 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class LinkedEntry:
-    """An entry that belongs where it was found, and the digest that the next one carries.
+    """An entry that was verified to belong in its slot, with the digest that the next entry has.
 
-    ``size`` is that of its stored bytes, 0 when it comes from a segment.
+    ``size`` is the number of its stored bytes, 0 if it comes from a segment.
     """
 
     entry: Entry
@@ -511,7 +515,7 @@ class LinkedEntry:
 
 
 class Slots:
-    """The slots of one incarnation; ``ahead`` is asked for them, see `ReadAhead`."""
+    """The slots of one incarnation. They are read through ``ahead``, see `ReadAhead`."""
 
     def __init__(
         self, ports: LogPorts, account: str, incarnation: bytes, ahead: ReadAhead | None = None
@@ -527,7 +531,7 @@ class Slots:
         return self._ports.layout.at(self._ports.layout.entry(self._incarnation, seq))
 
     async def read(self, start: int, count: int) -> Tail:
-        """Read ``count`` slots from ``start`` on at the same time; raises `StoreError`."""
+        """Read ``count`` slots from ``start`` on concurrently; raises `StoreError`."""
         answers = await together([self._get(seq) for seq in range(start, start + count)])
         slots: list[FoundSlot] = []
         times: list[int] = []
@@ -544,14 +548,14 @@ class Slots:
         return outcome
 
     async def link(self, slot: FoundSlot, after: Position) -> LinkedEntry:
-        """Open the entry that follows ``after``.
+        """Unseal an entry and verify that it follows ``after``.
 
-        An answer that was cut short is read once more, before the namespace is called corrupt.
+        If that fails, the slot is read once more before the namespace counts as corrupt, because a response may be truncated.
 
         Raises:
-            CorruptNamespace: it does not open in this slot or does not follow.
+            CorruptNamespace: the entry cannot be unsealed for this slot or does not follow ``after``.
             UpgradeRequired: its version is unknown (I12).
-            StoreError: the store did not answer.
+            StoreError: the store did not respond.
         """
         try:
             return self._link(slot, after)
@@ -576,12 +580,12 @@ class Slots:
         return LinkedEntry(entry, digest_of(slot.data), len(slot.data))
 
     async def read_alone(self, seq: int) -> tuple[bytes, LinkedEntry] | None:
-        """Return the stored bytes of a slot and the entry in them, whatever it follows; None when it is absent.
+        """Return the stored bytes of a slot and its entry, without checking what it follows; None if it is absent.
 
         Raises:
-            CorruptNamespace: what is there does not open in this slot; it was read twice.
+            CorruptNamespace: the bytes cannot be unsealed for this slot; it was read twice.
             UpgradeRequired: its version is unknown (I12).
-            StoreError: the store did not answer.
+            StoreError: the store did not respond.
         """
         found = await self._get(seq)
         if isinstance(found, Absent):
@@ -602,5 +606,5 @@ class Slots:
 
 
 def digest_of(stored: bytes) -> bytes:
-    """Return what the next entry carries of the entry stored in these bytes."""
+    """Return the SHA-256 of an entry's stored bytes, which the next entry has as ``previous``."""
     return hashlib.sha256(stored).digest()

@@ -1,9 +1,9 @@
-"""A process's copy of one namespace: follows the log and answers how fresh it is.
+"""The replica: a process's copy of one namespace, which follows the log and makes reads as fresh as requested.
 
-The state changes in two ways only, and both take the next entry of the chain: catching up applies what is read, the
-committer applies what it wrote. What is read comes from segments as far as the manifest names any beyond the state, and
-from slots after that; either way it goes through the same `apply`. `reload` starts over from nothing, or from a state that
-somebody stored.
+The state changes in two ways only, and both apply the next entry of the chain: catching up applies entries that were read,
+and the committer applies entries that it wrote. Entries are read from segments as far as the manifest names any beyond the
+state, and from slots after that; all go through the same `apply`. `reload` starts over from an empty state, or from a stored
+one. Projections of the log, such as indexes, subscribe to the entries that are applied.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ T = TypeVar("T")
 
 DIGESTS_KEPT = 4096
 _RELOADS = 5
-# After so many stored bytes other tasks get a turn: about ten milliseconds of opening and applying.
+# After this many stored bytes other tasks can run: unsealing and applying them takes about ten milliseconds.
 _SLICE_BYTES = 256 * 1024
 _POSITION_BYTES = 180
-# Entries written here that a compaction need not read again: so many bytes of them, for so long. Whoever writes one after
-# the other has 64 of them, and a compaction, within seconds; the tail of a quiet namespace is not worth its memory.
+# Limits of the entries that this process wrote and keeps, so that a compaction need not read them again. A busy writer gets to
+# 64 of them, and to a compaction, within seconds; keeping the tail of a quiet namespace would be a waste of memory.
 _WRITTEN_BYTES = 1024 * 1024
 _WRITTEN_SECONDS = 60.0
 _ENTRY_BYTES = 600
@@ -52,18 +52,18 @@ _ENTRY_BYTES = 600
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A state to begin with, and the positions that led to it, oldest first, its own last."""
+    """A state to start from, and the positions that led to it, oldest first and its own last."""
 
     state: NamespaceState
     positions: Sequence[Position]
 
 
-# Finds what to begin with under a manifest; None means from nothing.
+# Returns the stored state to start from, given a manifest; None means an empty state.
 Begin = Callable[[Manifest], Awaitable[Start | None]]
 
 
 class Consistency(Enum):
-    """How fresh a read must be."""
+    """The consistency of a read, see `Replica.read`."""
 
     STRONG = "strong"
     MINE = "mine"
@@ -71,21 +71,21 @@ class Consistency(Enum):
 
 
 class Replica:
-    """One incarnation in one process.
+    """The copy of one incarnation in one process.
 
     Attributes:
-        incarnation: which.
+        incarnation: the incarnation whose log this follows.
         state: the state so far; replaced by `reload`, changed in place otherwise.
         slots: the slots of the log.
-        segments: what the log was compacted to.
-        manifest: what is known of the manifest.
-        seen_at: when the head of the log was last seen, by the clock's `monotonic`; None before the first time.
-        store_time: the store's time of its last answer about a slot or manifest, in ms.
-        incarnation: whose log this is.
+        segments: the segments of the log.
+        manifest: the view of the manifest.
+        seen_at: when the head of the log was last read or written, by the clock's `monotonic`; None before the first time.
+        store_time: the store's time of its last response about a slot or manifest, in ms.
 
-    The manifest that the caller has ``seen`` stands in for the first reading of it, as an answer of that time: it vouches for
-    slots no longer than any other (I11), and the first `reload` may begin with it, because what it names that is gone since
-    is looked for in a newer one. Slots and segments are read through ``ahead``, which may have begun to.
+    A manifest that the caller has ``seen`` replaces the first read of it, as a response of that time: it confirms slots for
+    no longer than any other response (I11). The first `reload` may start from it, because if an object that it names has
+    been deleted since, a newer manifest is read. Slots and segments are read through ``ahead``, which may have begun some
+    reads already.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Replica:
         self._refusal: RelayerError | None = None
         self._restart_wanted = True
         self._load_wanted = True
-        # Everything that was in the log at this time is applied; by the clock's `monotonic`.
+        # All entries that were in the log at this time have been applied; by the clock's `monotonic`.
         self._followed_from: float | None = None
         self._begin = begin
         self._seen = seen
@@ -131,30 +131,29 @@ class Replica:
         self._sizes: deque[int] = deque(maxlen=DIGESTS_KEPT)
 
     def subscribe(self, on_applied: OnApplied, on_reset: OnReset) -> None:
-        """Register a projection of the log; before the first `reload`, because nothing is told twice.
+        """Register a projection of the log. To be called before the first `reload`, because no entry is reported twice.
 
         Args:
-            on_applied: called with what an entry did, once for each entry, in order, before anything in it is
-                acknowledged. It must not raise: a projection that could not follow makes the replica refuse to
-                serve until it is reloaded.
-            on_reset: called with the new state when the log is read again, from its start or from a stored state; the
-                entries after it follow.
+            on_applied: called with the applied operations of each entry, once for each entry, in order, before any of them
+                is acknowledged. It must not raise: after an exception the replica refuses to serve until it is reloaded.
+            on_reset: called with the new state when the log is read again, from its start or from a stored state;
+                ``on_applied`` is then called for the entries after it.
         """
         self._subscribers.append((on_applied, on_reset))
 
     def unsubscribe(self) -> None:
-        """Forget all projections and how to begin: nothing is read any more."""
+        """Remove all projections, and the function that returns a stored state; the replica is not to be read any more."""
         self._subscribers.clear()
         self._begin = None
 
     @property
     def nbytes(self) -> int:
-        """About the bytes of what this holds in memory."""
+        """Return about how many bytes the replica takes in memory."""
         written = self._written_bytes + len(self._written) * _ENTRY_BYTES
         return self.state.nbytes + len(self._digests) * _POSITION_BYTES + written
 
     async def reload(self) -> Position:
-        """Start over from the manifest, and catch up. What made the replica refuse to serve is forgotten.
+        """Start over from the manifest, and catch up. An error that made the replica refuse to serve is cleared.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `catch_up`.
@@ -164,7 +163,7 @@ class Replica:
         return self.state.position
 
     async def _restart(self, manifest: Manifest) -> None:
-        """Begin again. Whatever state this starts from, `_load` and `_follow` add the rest of the log to it."""
+        """Start over from a stored or an empty state, to which `_load` and `_follow` apply the rest of the log."""
         start = None if self._begin is None else await self._begin(manifest)
         self._start_from(start or self._nothing())
         self._refusal = None
@@ -175,9 +174,9 @@ class Replica:
             on_reset(self.state)
 
     async def _load(self) -> None:
-        """Apply what the manifest's segments hold beyond the state, if anything.
+        """Apply the entries in the manifest's segments that are not in the state yet, if any.
 
-        A segment that is absent was merged with others and deleted: the manifest that is there now names its successor.
+        A segment that is absent was merged with others and deleted, and then the current manifest names its successor.
         """
         for _ in range(_RELOADS):
             seen, self._seen = self._seen, None
@@ -219,7 +218,7 @@ class Replica:
             self.apply(linked)
 
     async def _guarded(self, work: Awaitable[T]) -> T:
-        """Remember what makes this replica unable to serve."""
+        """Await ``work``, and record an error that makes this replica unable to serve."""
         try:
             return await work
         except (CorruptNamespace, UpgradeRequired) as error:
@@ -230,13 +229,13 @@ class Replica:
         return error
 
     async def catch_up(self) -> Position:
-        """Apply everything that was in the log when this was called, and return where that leads.
+        """Apply all entries that were in the log when this was called, and return the new position.
 
         Concurrent callers share the reads.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed: the namespace cannot be served.
-            StoreError: the store did not answer; what was applied stays.
+            StoreError: the store did not respond; entries applied so far stay applied.
         """
         self.refuse_if_broken()
         await self._flight.run()
@@ -246,7 +245,7 @@ class Replica:
         asked = self._ahead.began if self._ahead.waiting else self._clock.monotonic()
         if self._restart_wanted or self._load_wanted:
             await self._load()
-        # The first read asks for one slot: a replica that is warm finds it absent and is done.
+        # The first read requests one slot only, because a replica that is up to date finds it absent and is done.
         count = 1
         for _ in range(_RELOADS):
             while True:
@@ -265,10 +264,14 @@ class Replica:
         raise CorruptNamespace("the watermark stays above what the manifest leads to")
 
     async def vouched(self, start: int, times: Sequence[int]) -> bool:
-        """Whether no slot from ``start`` on can have been collected before the answers given at ``times``.
+        """Return whether no slot from ``start`` on can have been collected before the responses given at ``times``.
 
-        A reader asks about the position where its tail started (I4), a writer about the slot it made, after making it
-        (I3): up to the watermark, a name that is free or taken says nothing.
+        A reader checks the position where its tail started (I4), and a writer checks the slot that it created, after creating
+        it (I3): up to the watermark, it means nothing whether a key exists.
+
+        Args:
+            start: the first slot.
+            times: the store's times of the responses, in ms.
 
         Raises:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `ManifestView.read`.
@@ -285,7 +288,7 @@ class Replica:
                 budget = _SLICE_BYTES
             budget -= len(slot.data)
             if slot.seq < self.state.next_seq:
-                continue  # the committer wrote it meanwhile and has applied it
+                continue  # the committer has written and applied it in the meantime
             linked = await self._linked(slot)
             if linked is not None:
                 self.apply(linked)
@@ -296,13 +299,14 @@ class Replica:
         return linked if self.state.position == position else None
 
     def apply(self, linked: LinkedEntry) -> list[Applied]:
-        """Take the next entry of the chain and tell the projections, in one step of the event loop.
+        """Apply the next entry of the chain and notify the projections, in one step of the event loop.
 
-        Returns what became of its operations, in their order.
+        Returns:
+            The operations of the entry with their outcomes, in their order.
 
         Raises:
-            UpgradeRequired: it holds an operation of a newer version; the state is unchanged (I12).
-            CorruptNamespace: a projection could not follow.
+            UpgradeRequired: the entry has an operation of a newer version; the state is unchanged (I12).
+            CorruptNamespace: a projection raised an exception.
         """
         try:
             applied = self.state.apply(linked.entry, linked.digest)
@@ -315,18 +319,18 @@ class Replica:
         return applied
 
     def keep_written(self, linked: LinkedEntry) -> None:
-        """Keep an applied entry that this process wrote, until it is in a segment or a minute is over."""
+        """Keep an applied entry that this process wrote, until it is in a segment, or for at most about a minute."""
         self._written[linked.entry.seq] = linked, self._clock.monotonic()
         self._written_bytes += linked.size
         self.tidy_written()
 
     def written(self, after: Position) -> LinkedEntry | None:
-        """Return the entry that follows a position, if this process wrote it just now."""
+        """Return the entry that follows a position if this process wrote it and still keeps it, else None."""
         linked, _ = self._written.get(after.seq + 1, (None, 0.0))
         return linked if linked is not None and linked.entry.previous == after.digest else None
 
     def tidy_written(self) -> None:
-        """Let go of entries that are in a segment, too old or too many."""
+        """Evict the kept entries that are in a segment or too old, and the oldest ones if they take too many bytes."""
         oldest, end = self._clock.monotonic() - _WRITTEN_SECONDS, self.manifest.snap_seq
         while self._written:
             seq, (linked, at) = next(iter(self._written.items()))
@@ -339,7 +343,7 @@ class Replica:
         try:
             for on_applied, _ in self._subscribers:
                 on_applied(applied)
-        except Exception as error:  # whatever it is, what was acknowledged could not be recalled
+        except Exception as error:  # after any error, acknowledged memories might be missing in recall
             self._refusal = CorruptNamespace(
                 "a projection of the log could not follow it; it must be reloaded"
             )
@@ -347,25 +351,25 @@ class Replica:
 
     @property
     def broken(self) -> bool:
-        """Whether this replica refuses to serve until a `reload`."""
+        """Return whether this replica refuses to serve until a `reload`."""
         return self._refusal is not None
 
     def refuse_if_broken(self) -> None:
-        """Raise what made this replica unable to serve or append, if anything did."""
+        """Raise the error that made this replica unable to serve or append, if there was one."""
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
 
     def digest_at(self, seq: int) -> bytes | None:
-        """Return the digest of a slot, if it is among the last 4,096."""
+        """Return the digest of the entry in a slot; None if it is not among the last 4,096."""
         back = self.state.position.seq - seq
         return self._digests[-1 - back].digest if 0 <= back < len(self._digests) else None
 
     def positions(self) -> list[Position]:
-        """Return the last positions that are known, oldest first, at most 4,096."""
+        """Return the last positions of the log, oldest first, at most 4,096."""
         return list(self._digests)
 
     def bytes_after(self, seq: int) -> int:
-        """Return the stored size of the applied entries above ``seq``, as far as they are among the last 4,096."""
+        """Return the stored size in bytes of the applied entries after ``seq``, as far as they are among the last 4,096."""
         count = self.state.position.seq - seq
         return sum(islice(reversed(self._sizes), max(0, count)))
 
@@ -378,18 +382,18 @@ class Replica:
         min_position: Position | None = None,
         since: float | None = None,
     ) -> Position:
-        """Make the state as fresh as asked and return where it stands.
+        """Make the state as fresh as requested and return its position.
 
         Args:
-            consistency: ``STRONG`` sees everything acknowledged anywhere before this call; ``MINE`` everything up to
-                ``min_position``; ``ANY`` what is there.
-            min_position: what the caller remembers.
-            since: when the caller was asked, by the clock's `monotonic`: ``STRONG`` then sees everything acknowledged
-                before that, and reads nothing if the log was followed in the meantime, as it was to open it.
+            consistency: ``STRONG`` sees everything acknowledged anywhere before this call; ``MINE`` sees everything up to
+                ``min_position``; ``ANY`` sees the current state.
+            min_position: the position that the caller remembers.
+            since: when the caller's request arrived, by the clock's `monotonic`: ``STRONG`` then sees everything acknowledged
+                before that, and reads nothing if the replica has caught up since then, as it does when it is opened.
 
         Raises:
-            RollbackDetected: ``min_position`` is above the log's head, or another entry is in its place.
-            PositionUnknown: ``min_position`` is older than what is kept.
+            RollbackDetected: ``min_position`` is above the log's head, or another entry is at that position.
+            PositionUnknown: ``min_position`` is older than every position that is kept.
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: as `catch_up`.
         """
         self.refuse_if_broken()

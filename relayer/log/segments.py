@@ -1,4 +1,10 @@
-"""Segments: their bytes, reading them verified as the manifest names them, uploading them before it does."""
+"""Segments: objects that have the entries of many slots.
+
+A segment has a directory of sealed pages, which are the entries without their bodies, followed by a section of texts and
+one of vectors, which hold the bodies. `PackBuilder` builds the bytes of a segment, `open_pack` reads its entries, and
+`salvage_pack` reads what is left of a damaged one. `Segments` uploads a segment before a manifest names it, and verifies
+the bytes that it reads against the digest in the manifest.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +33,8 @@ class PageRow(msgspec.Struct, frozen=True, array_like=True):
     """An entry without its bodies.
 
     ``version``, ``seq`` and ``time`` are the entry's, ``digest`` is the SHA-256 of its stored bytes. ``operations`` are
-    their outer forms, ``bodies`` the lengths of what was taken out of them, in that order, 0 for none.
+    the outer forms of its operations, and ``bodies`` the lengths in bytes of the bodies that were taken out of them, in the
+    same order, 0 for an absent body.
     """
 
     version: int
@@ -39,10 +46,10 @@ class PageRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True):
-    """A run of entries.
+    """A page: a run of consecutive entries.
 
-    ``previous`` is the digest that the first of them links to; the bodies begin at ``texts_at`` and ``vectors_at`` of
-    the segment's two sections and follow each other without gaps.
+    ``previous`` is the digest that the first of them links to. Their bodies begin at the offsets ``texts_at`` and
+    ``vectors_at`` of the segment's two sections and follow each other without gaps.
     """
 
     format: int
@@ -70,8 +77,8 @@ def decode_page(data: bytes) -> Page:
     """Decode a page.
 
     Raises:
-        UpgradeRequired: a format this version does not know (I12).
-        CorruptNamespace: no page at all.
+        UpgradeRequired: the page has a format that this version does not know (I12).
+        CorruptNamespace: the bytes are not a page.
     """
     try:
         known = _HEAD.decode(data).format
@@ -85,13 +92,13 @@ def decode_page(data: bytes) -> Page:
 _MAGIC = b"MRS1"
 _HEADER = struct.Struct(">4sQQQ")
 _LENGTH = struct.Struct(">I")
-# A page of this size is opened and applied in a few milliseconds.
+# A page of this size is unsealed and applied in a few milliseconds.
 PAGE_BYTES = 64 * 1024
 _ROW_FRAME = 64
 
 
 class PackPlace:
-    """Seals and opens the pages of the segment with this key; ``key`` is without the store's prefix."""
+    """The sealer of the pages of the segment with this key; ``key`` is without the store's prefix."""
 
     def __init__(self, sealer: ObjectSealer, account: str, incarnation: bytes, key: str) -> None:
         self._sealer = sealer
@@ -108,17 +115,17 @@ class PackPlace:
         return self._sealer.seal(self._place(number, count), encode_page(page))
 
     def open(self, sealed: bytes, number: int, count: int) -> Page:
-        """Open a page; raises `CorruptNamespace` and `UpgradeRequired`."""
+        """Unseal page ``number`` of ``count``; raises `CorruptNamespace` and `UpgradeRequired`."""
         return decode_page(self._sealer.unseal(self._place(number, count), sealed))
 
 
 class PackBuilder:
-    """Collects the entries of one segment, in order.
+    """The builder of one segment, to which entries are added in order.
 
     Attributes:
-        count: entries so far.
-        size: about the bytes that `finish` will return.
-        kept: operations so far that have a body.
+        count: the number of entries so far.
+        size: about the number of bytes that `finish` will return.
+        kept: the number of operations so far that have a body.
     """
 
     def __init__(self) -> None:
@@ -180,12 +187,12 @@ class PackBuilder:
 
 
 def open_pack(data: bytes, place: PackPlace) -> Iterator[LinkedEntry]:
-    """Yield the entries of a segment in order, each as it was stored, but for bodies that were left out.
+    """Yield the entries of a segment in order, each as it was stored, except for bodies that were left out.
 
-    A page is opened when its first entry is asked for.
+    A page is unsealed when the iteration reaches its first entry.
 
     Raises:
-        CorruptNamespace: it is no segment, or not the one of this place.
+        CorruptNamespace: the bytes are not a segment, or not the segment with this key.
         UpgradeRequired: its format is unknown (I12).
     """
     pages, texts, vectors = _parts(memoryview(data))
@@ -199,13 +206,13 @@ def open_pack(data: bytes, place: PackPlace) -> Iterator[LinkedEntry]:
 
 
 def salvage_pack(data: bytes, size: int, place: PackPlace) -> Iterator[LinkedEntry]:
-    """Yield the entries of every page that still opens in a damaged segment, in order.
+    """Yield the entries of every page that can still be unsealed in a damaged segment, in order.
 
     Args:
-        data: what is left of it.
-        size: the bytes that it had; what was cut off is taken for zeros, so that bodies may be damaged, and say so when
-            they are unsealed.
-        place: where it belongs.
+        data: the remaining bytes of the segment.
+        size: the number of bytes that it had. What was cut off is replaced with zeros, so bodies may be damaged; that is
+            detected when they are unsealed.
+        place: unseals the pages of this segment.
     """
     try:
         pages, texts, vectors = _parts(memoryview(data[:size].ljust(size, b"\0")))
@@ -250,14 +257,14 @@ def _split(directory: memoryview) -> list[memoryview]:
 
 
 class _PageReader:
-    """Puts the bodies of one page's entries back into their operations."""
+    """A reader that puts the bodies of one page's entries back into their operations."""
 
     def __init__(self, page: Page, texts: memoryview, vectors: memoryview) -> None:
         self._sections = {Section.TEXTS: texts, Section.VECTORS: vectors}
         self._at = {Section.TEXTS: page.texts_at, Section.VECTORS: page.vectors_at}
 
     def entry(self, row: PageRow, previous: bytes) -> Entry:
-        """Return the page's next entry; batch and writer are not kept."""
+        """Return the page's next entry, with empty ``batch`` and ``writer``, because segments do not keep these."""
         lengths = iter(row.bodies)
 
         def take(section: Section) -> bytes:
@@ -281,7 +288,7 @@ class _PageReader:
         return bytes(view[at : at + length])
 
 
-# What is read before it is applied; a larger segment is read alone.
+# The maximum number of bytes that are read before they are applied; a larger segment is read alone.
 _WINDOW_BYTES = 32 * 1024 * 1024
 # Hashing a MiB takes about a millisecond.
 _HASH_BYTES = 1024 * 1024
@@ -290,7 +297,7 @@ _ULID_RANDOM = 10
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment whose bytes are those that the manifest names."""
+    """A segment whose bytes were verified against the digest in the manifest."""
 
     row: SegmentRow
     data: bytes = field(repr=False)
@@ -309,7 +316,7 @@ class Segment:
 
 
 class Segments:
-    """The segments of one incarnation; ``ahead`` is asked for them, see `ReadAhead`."""
+    """The segments of one incarnation in the store. They are read through ``ahead``, see `ReadAhead`."""
 
     def __init__(
         self, ports: LogPorts, account: str, incarnation: bytes, ahead: ReadAhead | None = None
@@ -321,18 +328,18 @@ class Segments:
         self._incarnation = incarnation
 
     async def read_all(self, rows: list[SegmentRow]) -> list[Segment | None]:
-        """Read segments at the same time; None for one that is absent. Raises as `read`."""
+        """Read segments concurrently; None for one that is absent. Raises as `read`."""
         return await together([self.read(row) for row in rows])
 
     async def read(self, row: SegmentRow) -> Segment | None:
-        """Read a segment; None when it is absent, which says that the manifest has changed since.
+        """Read a segment; None if it is absent, which means that the manifest has changed since.
 
         Raises:
-            CorruptNamespace: the store holds other bytes than the manifest says.
-            StoreError: the store did not answer.
+            CorruptNamespace: the bytes in the store do not have the digest that the manifest names.
+            StoreError: the store did not respond.
         """
         key = self._ports.layout.at(row.key)
-        for _ in range(2):  # an answer that was cut short is asked for once more
+        for _ in range(2):  # a response may have been truncated, so a failed read is retried once
             outcome = await self._ahead.get(key)
             assert not isinstance(outcome, Unchanged), "no etag was given"
             if isinstance(outcome, Absent):
@@ -344,13 +351,18 @@ class Segments:
     async def upload(
         self, builder: PackBuilder, first_seq: int, now_ms: int, reduced_at: int = 0
     ) -> SegmentRow | None:
-        """Store what was built under a name of its own and return the row that names it; None if that is not sure.
+        """Upload a segment under a unique key, and return its row for the manifest; None if the upload is not certain.
 
-        ``reduced_at`` is the last entry of the log that was known when the first body was left out.
-        Nobody reads it before a manifest names it. What is not named in the end is the collector's to delete.
+        A segment is not read before a manifest names it. The collector deletes one that is never named.
+
+        Args:
+            builder: the builder with all entries of the segment.
+            first_seq: the slot of the first entry.
+            now_ms: the store's time in ms, for the ULID in the key.
+            reduced_at: the last entry of the log that was applied when bodies were first left out of this segment.
 
         Raises:
-            StoreError: the store did not take it.
+            StoreError: the store did not accept it.
         """
         name = ulid.make(now_ms, self._ports.randomness.bytes(_ULID_RANDOM))
         key = self._ports.layout.segment(self._incarnation, first_seq, name)
@@ -365,11 +377,12 @@ class Segments:
         return SegmentRow(first_seq, last_seq, key, digest, len(data), builder.kept, reduced_at)
 
     async def read_loose(self, key: str) -> list[LinkedEntry] | None:
-        """Return the entries of a segment that no manifest vouches for, by its key without prefix; None if it is absent.
+        """Return the entries of a segment that no manifest names, by its key without prefix; None if it is absent.
 
         Raises:
-            CorruptNamespace: it does not open as a segment of this place.
-            UpgradeRequired, StoreError: as `read`.
+            CorruptNamespace: the object cannot be read as the segment with this key.
+            UpgradeRequired: its format is unknown (I12).
+            StoreError: the store did not respond.
         """
         outcome = await self._ports.store.get(self._ports.layout.at(key))
         assert not isinstance(outcome, Unchanged), "no etag was given"
@@ -380,7 +393,7 @@ class Segments:
 
 
 def windows(rows: list[SegmentRow]) -> Iterator[list[SegmentRow]]:
-    """Cut rows into runs that are read at the same time: few enough requests, and not too many bytes."""
+    """Split rows into runs to be read concurrently, with a limited number of requests and of bytes."""
     window: list[SegmentRow] = []
     for row in rows:
         if window and (
@@ -394,7 +407,7 @@ def windows(rows: list[SegmentRow]) -> Iterator[list[SegmentRow]]:
 
 
 async def _digest(data: bytes) -> bytes:
-    """Hash in steps between which others get their turn."""
+    """Return the SHA-256 of bytes, computed in steps between which other tasks can run."""
     digest = hashlib.sha256()
     view = memoryview(data)
     for start in range(0, len(view), _HASH_BYTES):

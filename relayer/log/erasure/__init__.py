@@ -1,1 +1,1 @@
-"""Erasing: memories, namespaces, the reports that confirm it, and what destroys objects."""
+"""Erasure: of memories and of namespaces, the reports that confirm it, and the permanent deletion of objects."""

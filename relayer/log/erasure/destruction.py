@@ -1,4 +1,9 @@
-"""Destroying objects so that nothing of them stays, older versions included."""
+"""Permanent deletion of objects, including their older versions.
+
+Erasures call `destroy`, which deletes every version of an object, and `left_of`, which checks that nothing remains. The
+collector calls `discard`, which costs fewer requests and deletes older versions only where the store keeps them. All of
+them make a small number of requests at the same time, and may be repeated.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +14,37 @@ from relayer.errors import VersionsHidden
 from relayer.lib.work import in_windows
 from relayer.ports import Found, ObjectStore
 
-# Few, because requests want the store as well.
+# A small number, because requests use the store at the same time.
 _AT_ONCE = 4
 
 
 async def destroy(store: ObjectStore, keys: Iterable[str]) -> int:
-    """Destroy objects with every version of them; returns how many there were to destroy.
+    """Delete objects permanently, with every version of them.
+
+    Returns:
+        The number of versions deleted; an object counts as one if its versions may not be listed.
 
     Raises:
-        VersionsHidden: the store keeps versions and does not show them: nothing can be destroyed there.
-        StoreError: the store did not answer; doing it again is safe.
+        VersionsHidden: the store keeps versions and does not list them, so nothing can be deleted permanently.
+        StoreError: the store did not respond; a retry is safe.
     """
     return sum(await in_windows(partial(_destroy, store), keys, _AT_ONCE))
 
 
 async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None:
-    """Delete objects that nobody will ask for again, and where a store keeps versions, those as well.
+    """Delete objects that will not be read again, with their older versions if the store keeps versions.
 
-    A listing for each name would cost as much as the append that wrote it. So one name is asked about: a store that shows
-    more than one version of it keeps versions. Where versions are kept and may not be listed they stay: that stops an
-    erasure, which says so, but nothing else.
+    Listing the versions of each key would cost as much as the append that wrote it. So only the versions of ``swapped`` are
+    counted: a store that shows more than one version of it keeps versions. If versions are kept but may not be listed, they
+    are not deleted. Only an erasure needs them to be deleted, and it reports that it cannot go on.
 
     Args:
-        store: where.
-        keys: of which objects.
-        swapped: the key of an object that was swapped since the store was last asked to keep versions, or not to.
+        store: the store.
+        keys: the keys of the objects to delete.
+        swapped: the key of an object that was swapped since versioning was last switched on or off in the store.
 
     Raises:
-        StoreError: the store did not answer; doing it again is safe.
+        StoreError: the store did not respond; a retry is safe.
     """
     rest = list(keys)
     if not rest:
@@ -45,12 +53,12 @@ async def discard(store: ObjectStore, keys: Iterable[str], swapped: str) -> None
         keeps_versions = await store.versions(swapped) > 1
     except VersionsHidden:
         keeps_versions = False
-    # Never first the one and then the other: a name that is deleted and has versions left is not listed any more.
+    # Never delete first and purge later: a key that was deleted but has versions left is not listed any more.
     await in_windows(partial(_destroy if keeps_versions else _delete, store), rest, _AT_ONCE)
 
 
 async def left_of(store: ObjectStore, keys: Iterable[str]) -> int:
-    """Count what the store still keeps under these names. Raises as `destroy`."""
+    """Return the number of versions that the store still keeps of these keys. Raises as `destroy`."""
     return sum(await in_windows(partial(_left, store), keys, _AT_ONCE))
 
 

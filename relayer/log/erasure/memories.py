@@ -1,7 +1,11 @@
-"""Erasing memories from a log: what has to be destroyed, in which order, and what the log says of it for the report.
+"""Erasure of memories from a log: what must be deleted permanently, in which order, and how the report follows the log.
 
-A report outlives the log that it is about: a backup brings the log back as it was before, a repair may find that the entry
-with the erasure is lost. What the log says then counts, and nothing is confirmed that it does not say.
+`MemoryEraser` works on one report at a time. It first rewrites the segments without the erased bodies and removes the stored
+indexes, then deletes the old objects, and after a grace period checks that nothing is left and confirms the erasure.
+
+A report outlives the log that it is about: a backup may restore the log as it was before the erasure, and a repair may find
+that the entry with the erasure is lost. `still_has` and `retold` compare a report with the log. The log decides, and no
+erasure is confirmed that is not in the log.
 """
 
 from __future__ import annotations
@@ -41,12 +45,16 @@ def report_of(account: str, namespace: str, replica: Replica, erasure: bytes) ->
 
 
 def still_has(state: NamespaceState, report: ErasureReport) -> bool:
-    """Whether a log lost an erasure, because it was restored or repaired: what the report is about must be erased again."""
+    """Return whether a log has lost an erasure because it was restored or repaired, so that it must be repeated."""
     return any(record in state.records for record in (*report.records, *report.derived))
 
 
 def retold(report: ErasureReport, state: NamespaceState) -> ErasureReport:
-    """Return a report as the log tells of it, which may have lost the erasure and got it again, or never have held these."""
+    """Return a report updated to the erasure in the log.
+
+    The log may have lost the erasure and got a new one of the same records, or it may never have had these records. If the
+    report changes, it goes back to the stage ``ERASED``.
+    """
     known = state.erasures.known.get(report.erasure)
     if known is not None and known.at == report.asked_at:
         return report
@@ -66,7 +74,7 @@ def retold(report: ErasureReport, state: NamespaceState) -> ErasureReport:
     return msgspec.structs.replace(told, stage=Stage.ERASED, epoch=0, destroyed_at=0)
 
 
-# Others may be compacting at the same time, and each round of theirs makes one of ours void.
+# Other relayers may be compacting at the same time, and each of their swaps makes one of these rounds fail.
 _ROUNDS = 64
 _ALL_AT_ONCE = CompactionLimits(entries=1)
 
@@ -74,13 +82,13 @@ Collect = Callable[[], Awaitable[object]]
 
 
 class MemoryEraser:
-    """Erases from one incarnation; one run at a time.
+    """The eraser of memories in one incarnation. Only one run at a time is allowed.
 
     Args:
-        ports: where.
-        replica: follows the incarnation's log and has applied the erasures that are handed in.
-        collect: runs the collector as far as it goes without waiting.
-        grace_ms: how long after the destruction an erasure may be confirmed, by the store's time.
+        ports: the store, the clock and the keys.
+        replica: follows the incarnation's log and has applied the erasures of the reports that `run` gets.
+        collect: runs the collector as far as possible without waiting.
+        grace_ms: how long in ms after the deletion an erasure may be confirmed, by the store's time.
     """
 
     def __init__(self, ports: LogPorts, replica: Replica, collect: Collect, grace_ms: int = GRACE_MS) -> None:
@@ -92,12 +100,12 @@ class MemoryEraser:
         self._compactor = Compactor(ports, replica, _ALL_AT_ONCE)
 
     async def run(self, seen: SeenReport) -> SeenReport:
-        """Go as far with a report as possible without waiting; returns it as it is then.
+        """Advance a report as far as possible without waiting, and return it as it is then.
 
         Raises:
             CorruptNamespace: the log cannot be read, or it still has what was erased: see `still_has`.
             UpgradeRequired, NamespaceClosed: the log cannot be read.
-            StoreError: the store did not answer; running again goes on.
+            StoreError: the store did not respond; the next run continues.
         """
         if still_has(self._replica.state, seen.report):
             raise CorruptNamespace("the log does not know of an erasure that is under way")
@@ -109,10 +117,10 @@ class MemoryEraser:
         return seen
 
     async def tidy(self) -> bool:
-        """Do the same, without a report, for bodies that came into the log after their erasure.
+        """Delete bodies that came into the log after their erasure; there is no report of this. Raises as `run`.
 
         Returns:
-            Whether all of them are gone that the replica knows of. Raises as `run`.
+            Whether all such bodies that the replica knows of are deleted.
         """
         late = self._replica.state.erasures.late
         await self._compact(max(late, default=0))
@@ -133,7 +141,8 @@ class MemoryEraser:
             named = _is_from_before(manifest.manifest, seen.report.seq)
             if not rows and not named and not set(indexes) - set(seen.report.objects):
                 break
-            # Written down first: who goes on after a crash destroys them with their versions, named or not.
+            # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions,
+            # even if no manifest names them any more.
             seen = await self._note(seen, doomed)
             await self._drop_index(manifest, seen.report.seq)
             await self._rewrite(rows)
@@ -149,7 +158,7 @@ class MemoryEraser:
         return await self._advance(seen, report)
 
     async def _compact(self, seq: int) -> None:
-        """Have segments lead at least up to an entry."""
+        """Compact the log until the segments cover at least the entry ``seq``."""
         for _ in range(_ROUNDS):
             manifest = await self._replica.manifest.read()
             if manifest.snap_seq >= seq:
@@ -167,14 +176,14 @@ class MemoryEraser:
                 await self._compactor.rewrite(self._replica.state, seen, place, place + 1)
 
     async def _drop_index(self, seen: SeenManifest, seq: int) -> None:
-        """Have the manifest name no index from before an entry; if others change it meanwhile, the next round does."""
+        """Remove an index from before the entry ``seq`` from the manifest; if the swap fails, the next round does it."""
         manifest = seen.manifest
         if _is_from_before(manifest, seq):
             new = msgspec.structs.replace(manifest, index_key="", index_seq=0, index_model="")
             await self._replica.manifest.swap(seen, new)
 
     async def _indexes_before(self, seq: int) -> list[str]:
-        """List the stored indexes that do not know of an entry, without the store's prefix."""
+        """List the stored indexes of a state before the entry ``seq``, by their keys without the store's prefix."""
         prefix = self._ports.layout.indexes(self._replica.incarnation)
         keys = [prefix + name for name in await self._list(prefix)]
         return [key for key in keys if _seq_of(key) < seq]
@@ -193,7 +202,7 @@ class MemoryEraser:
             )
             report = seen.report
         if report.epoch > manifest.manifest.gc_epoch:
-            # The collection that is waited for was never begun: another was under way, or the swap was lost.
+            # The expected collection was never begun: another one was in progress, or the swap was lost.
             await self._begin_collection(manifest)
             return seen
         if (
@@ -207,7 +216,7 @@ class MemoryEraser:
             or _is_from_before(manifest.manifest, report.seq)
             or await self._indexes_before(report.seq)
         ):
-            # A relayer that had not heard of it wrote them since.
+            # A relayer that had not read of the erasure yet has written them since.
             return await self._advance(seen, msgspec.structs.replace(report, stage=Stage.ERASED))
         if await self._late_uploads(manifest.manifest, report):
             return await self._collect_again(seen, manifest)
@@ -226,25 +235,25 @@ class MemoryEraser:
         return SeenReport(await self._reports.conclude(done), seen.etag, manifest.store_time)
 
     async def _collect_again(self, seen: SeenReport, manifest: SeenManifest) -> SeenReport:
-        """Have what was uploaded late collected: only a collection that begins after an upload may delete it."""
+        """Begin another collection for late uploads: only a collection that begins after an upload may delete it."""
         await self._begin_collection(manifest)
         return await self._advance(
             seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
         )
 
     async def _begin_collection(self, manifest: SeenManifest) -> None:
-        """Begin the next collection, unless one is under way; if the swap is lost, the next run does it."""
+        """Begin the next collection, unless one is in progress; if the swap fails, the next run does it."""
         last = manifest.manifest
         if last.gc_swept == last.gc_epoch:
             await self._replica.manifest.swap(manifest, begun(last))
 
     async def _dead_slots(self, seq: int) -> list[str]:
-        """List slots up to an entry, of which none can be alive: their time was over before this was asked."""
+        """List the keys of slots up to the entry ``seq``; none of them is valid, because they were collected before."""
         prefix = self._ports.layout.entries(self._replica.incarnation)
         return [self._ports.layout.at(prefix + name) for name in await self._list(prefix) if int(name) <= seq]
 
     async def _late_uploads(self, manifest: Manifest, report: ErasureReport) -> list[str]:
-        """List segments that nobody names and that may hold a body of what was erased."""
+        """List the keys of segments that the manifest does not name and that may have a body of what was erased."""
         named = {row.key for row in manifest.segments}
         prefix = self._ports.layout.segments(self._replica.incarnation)
         keys = [prefix + name for name in await self._list(prefix)]
@@ -255,7 +264,7 @@ class MemoryEraser:
         try:
             entries = await self._replica.segments.read_loose(key)
         except CorruptNamespace:
-            return True  # a part of an upload, perhaps: nobody can read it, and nobody can say what it holds
+            return True  # it cannot be read, perhaps because its upload is incomplete: it may have any body
         return any(
             holds_a_body(raw, linked.entry.seq, self._replica)
             for linked in entries or ()
@@ -264,7 +273,7 @@ class MemoryEraser:
         )
 
     async def _list(self, prefix: str) -> list[str]:
-        """List names below a prefix of the layout."""
+        """List the parts of keys after a prefix of the layout."""
         at = self._ports.layout.at(prefix)
         return [row.key[len(at) :] async for row in self._ports.store.list(at)]
 
@@ -284,12 +293,12 @@ class MemoryEraser:
 
 
 def holds_a_body(raw: bytes, seq: int, replica: Replica) -> bool:
-    """Whether an operation has a body that the state no longer needs."""
+    """Return whether an operation has a body that the state no longer needs."""
     return reduce(raw, seq, replica.state) != raw and any(body for _, body in take_out(raw)[1])
 
 
 def _holding(manifest: Manifest, report: ErasureReport) -> list[SegmentRow]:
-    """Return the segments that may hold a body of what a report is about."""
+    """Return the segments that may have a body of the records of a report."""
     return [
         row
         for row in manifest.segments
@@ -298,10 +307,10 @@ def _holding(manifest: Manifest, report: ErasureReport) -> list[SegmentRow]:
 
 
 def _is_from_before(manifest: Manifest, seq: int) -> bool:
-    """Whether a manifest names an index that does not know of an entry."""
+    """Return whether a manifest names an index of a state before the entry ``seq``."""
     return bool(manifest.index_key) and manifest.index_seq < seq
 
 
 def _seq_of(key: str) -> int:
-    """Return the number that a segment's or an index's name begins with."""
+    """Return the slot number in the key of a segment or an index."""
     return int(key.rpartition("/")[2].partition("-")[0])

@@ -1,16 +1,18 @@
-"""Erases a namespace: its keys at once, its objects after them, its last traces when nobody can hold on to any.
+"""Erasure of a namespace: first its keys, then its other objects, and after a grace period its entries.
 
-    erasing    the pointer says so: nobody opens the namespace any more, nor makes its missing parts again
-    close      an operation after which `apply` refuses everything, so that whoever is late learns of it from the log. Second,
-               because a log that is just being made may be opened until the pointer says so, and must have its end, too
-    destroy    the keyrings with every version of them: from here on, no secret opens any content, wherever a copy of it
-               may be. Then the manifest, segments and stored indexes
-    erased     the pointer says so: the name can be used again, and gets another incarnation
-    confirm    entries stay for as long as anybody may trust a manifest that was read before it went: a slot whose
-               entry is deleted can be made again, and would be taken for a commit (I3, I11). After that they go, too,
-               and whatever a late writer made since
+    erasing    set this state in the pointer: from here on, the namespace is not opened any more, and missing objects of it
+               are not created again
+    close      append an operation after which `apply` refuses everything, so that a late writer learns from the log that
+               the namespace is erased. This is the second step, because a log that is just being created may be opened
+               until the pointer has changed, and it must be closed too
+    destroy    delete the keyrings with every version of them: from here on, no secret opens any content, not even in a copy
+               of it. Then delete the manifest, segments and stored indexes
+    erased     set this state in the pointer: the name can be used again, and gets another incarnation
+    confirm    keep the entries for as long as any relayer may trust a manifest that was read before it was deleted: a slot
+               whose entry is deleted can be written again, and would be taken for a commit (I3, I11). Then delete the
+               entries too, and whatever a late writer has written since
 
-Every step may be repeated by any relayer at any time; the report says what is under way.
+Every step may be repeated by any relayer at any time; the report says how far the erasure is.
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ def namespace_report(account: str, pointer: Pointer, asked_at: int) -> ErasureRe
 
 
 class NamespaceEraser:
-    """Erases namespaces.
+    """The eraser of namespaces.
 
     Args:
-        ports: where.
-        grace_ms: how long entries stay after everything else is gone, by the store's time.
+        ports: the store, the clock and the keys.
+        grace_ms: how long in ms the entries stay after everything else was deleted, by the store's time.
     """
 
     def __init__(self, ports: LogPorts, grace_ms: int = GRACE_MS) -> None:
@@ -55,12 +57,12 @@ class NamespaceEraser:
         self._reports = ErasureReports(ports)
 
     async def run(self, seen: SeenReport) -> SeenReport:
-        """Go as far with a report as possible without waiting; returns it as it is then.
+        """Advance a report as far as possible without waiting, and return it as it is then.
 
         Raises:
             UpgradeRequired: the log cannot be closed by this version.
-            CorruptNamespace: the pointer does not open in its place.
-            StoreError: the store did not answer; running again goes on.
+            CorruptNamespace: the pointer cannot be unsealed for its key.
+            StoreError: the store did not respond; the next run continues.
         """
         if seen.report.stage is Stage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
@@ -72,21 +74,22 @@ class NamespaceEraser:
         return seen
 
     async def tidy(self, report: ErasureReport) -> int:
-        """Delete what was written below an incarnation after its erasure had been confirmed; returns how many objects.
+        """Delete objects that were written in an incarnation after its erasure was confirmed; returns their number.
 
-        A relayer that was stopped for longer than the wait does that before it asks for the manifest and learns that there is
-        none (I11): it acknowledges nothing. No name leads to an incarnation again, so whatever is there is such a remnant.
+        A relayer that was stopped for longer than the grace period may write such an object before it reads the manifest and
+        finds that there is none (I11); it acknowledges nothing. An incarnation is never used again, so all objects in it are of
+        this kind.
 
         Raises:
-            CorruptNamespace: the pointer does not open in its place.
-            StoreError: the store did not answer; running again goes on.
+            CorruptNamespace: the pointer cannot be unsealed for its key.
+            StoreError: the store did not respond; the next run continues.
         """
         keys = await self._ports.keys_below(self._ports.layout.incarnation(report.incarnation))
         if not keys:
             return 0
         pointer = await find(self._ports, report.account, report.namespace)
         if pointer is not None and pointer.incarnation == report.incarnation:
-            return 0  # somebody brought back a copy of the store from before the erasure: that is not for us to judge
+            return 0  # a copy of the store from before the erasure was restored, and this method does not decide about that
         tag, layout = self._ports.keys.tag, self._ports.layout
         name = layout.pointer(
             tag("account", report.account), tag("namespace", report.account, report.namespace)
@@ -104,7 +107,7 @@ class NamespaceEraser:
         keyrings = await self._ports.keys_below(layout.keyrings(report.incarnation))
         objects = tuple(dict.fromkeys((*report.objects, *keyrings, layout.manifest(report.incarnation))))
         if objects != report.objects:
-            # Written down first: who goes on after a crash destroys them with their versions.
+            # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions.
             seen = await self._advance(seen, msgspec.structs.replace(report, objects=objects))
         count = await destroy(self._ports.store, map(layout.at, objects))
         for prefix in (layout.indexes(report.incarnation), layout.segments(report.incarnation)):
@@ -121,14 +124,14 @@ class NamespaceEraser:
         return await self._advance(seen, done)
 
     async def _close(self, account: str, pointer: Pointer) -> None:
-        """Append the end of the log, unless it has one."""
+        """Append a `Close` to the log, unless it has one."""
         log = NamespaceLog(self._ports, account, pointer)
         try:
             await log.start()
             if not log.state.closed:
                 await log.append([Close(Origin(author=b"", nonce=pointer.incarnation))])
         except (NamespaceClosed, CorruptNamespace):
-            # Without a manifest nobody has ever written to it; and what cannot be read must be erasable, too.
+            # A log without a manifest was never written to, and a log that cannot be read must be erasable too.
             return
         finally:
             await log.close(0)

@@ -1,8 +1,8 @@
-"""What becomes of an erasure, written down where every relayer finds it.
+"""Erasure reports: the progress of each erasure, stored where every relayer finds it.
 
-A report lies under ``erasing/`` until a sweep has confirmed that nothing is left, and under ``erased/`` from then on: what
-is under way is found by listing the one, by whichever relayer runs. Reports are of the account, not of the namespace,
-because they outlive it. They are sealed under the metadata key and show ids and keys of objects, no content.
+A report is stored under ``erasing/`` until a sweep has confirmed that nothing is left, and under ``erased/`` from then on.
+So any relayer finds the erasures in progress by listing ``erasing/``. Reports belong to the account, not to the namespace,
+because they outlive it. They are sealed under the metadata key, and contain ids and keys of objects, but no content.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _PAUSE = 0.2
 
 
 class What(StrEnum):
-    """What was erased."""
+    """The kind of an erasure: of memories or of a namespace."""
 
     MEMORY = "memory"
     NAMESPACE = "namespace"
 
 
 class Stage(StrEnum):
-    """How far it is.
+    """The progress of an erasure.
 
-    ``ERASED``: gone from every answer. ``DESTROYED``: also from what the store would show to a relayer that opens the
-    namespace now. ``CONFIRMED``: a sweep, later than anybody can have held on to anything, found nothing left.
+    ``ERASED``: the erased data is in no response any more. ``DESTROYED``: a relayer that opens the namespace now does not
+    find it in the store either. ``CONFIRMED``: a sweep found nothing left, at a time when no relayer could still be using
+    anything from before.
     """
 
     ERASED = "erased"
@@ -44,11 +45,13 @@ class Stage(StrEnum):
 
 
 class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
-    """An erasure's report. Times are in ms: ``asked_at`` the log's or the store's, the others the store's, 0 for not yet.
+    """The report of an erasure.
 
-    ``erasure`` is the id, that of the first memory or the incarnation. ``seq`` is the entry that decided it. ``slots`` and
-    ``objects`` (keys without prefix) are what had to be destroyed with its versions; ``epoch`` is the collection that
-    covers ``seq``, 0 until one was begun; ``destroyed`` counts objects.
+    Times are in ms: ``asked_at`` is the log's or the store's, the others are the store's, 0 while there is none.
+
+    ``erasure`` is the id of the erasure, which is that of the first memory or the incarnation. ``seq`` is the slot of the
+    entry that decided it. ``slots`` and ``objects`` (keys without prefix) are what must be deleted with all versions.
+    ``epoch`` is the collection that covers ``seq``, 0 until one was begun. ``destroyed`` is the number of objects deleted.
     """
 
     format: int
@@ -71,7 +74,10 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_claim(self) -> bool:
-        """Whether nothing was erased under this id: the report stands for a request (`ErasureReports.claim`)."""
+        """Return whether nothing was erased under this id, because the report only records a request.
+
+        See `ErasureReports.claim`.
+        """
         return self.stage is Stage.CONFIRMED and not self.confirmed_at
 
 
@@ -81,33 +87,36 @@ class _ReportFormat(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class SeenReport:
-    """A report as the store showed it: what a swap is made from. ``store_time`` is in ms."""
+    """A report as it was read from the store, with the etag that a swap needs. ``store_time`` is in ms."""
 
     report: ErasureReport
     etag: str
     store_time: int
 
     def destroyed_later(self, slack_ms: int) -> bool:
-        """Whether the store's clock was ahead when it was destroyed, by more than that: whoever waits would wait for long."""
+        """Return whether ``destroyed_at`` is more than ``slack_ms`` in the future.
+
+        The store's clock was ahead then, and waiting for the grace period to end would take too long.
+        """
         waits = self.report.stage is Stage.DESTROYED
         return waits and self.report.destroyed_at - self.store_time > slack_ms
 
 
 class ErasureReports:
-    """The reports of a deployment."""
+    """The erasure reports of a deployment."""
 
     def __init__(self, ports: LogPorts) -> None:
         self._ports = ports
 
     async def begin(self, report: ErasureReport) -> SeenReport:
-        """Write a report down unless there is one of the same erasure, and return the one that is there.
+        """Store a report unless there is one of the same erasure, and return the stored one.
 
-        The one that is there may be of a log that was lost since: who erases again what a restored log had brought back is
-        not answered with what was confirmed of the lost one.
+        A stored report with the same id may be about a log that was lost since, and the erasure may be of data that a restored
+        log had brought back. Such a report is not returned, but replaced.
 
         Raises:
-            StoreUnavailable: it is not sure whether it is written; doing it again is safe.
-            StoreError: whatever else the store raises.
+            StoreUnavailable: it is not certain that the report was written; a retry is safe.
+            StoreError: any other error of the store.
         """
         for _ in range(_ATTEMPTS):
             found = await self.find(report.account, report.erasure)
@@ -116,7 +125,7 @@ class ErasureReports:
             if found is None or found.report.stage is Stage.CONFIRMED:
                 await self._create(self._key(report, confirmed=False), report)
             else:
-                # What was to be destroyed with its versions before still is.
+                # Objects that the old report lists must still be deleted with their versions.
                 await self.advance(found, msgspec.structs.replace(report, objects=found.report.objects))
             found = await self.find(report.account, report.erasure)
             if found is not None and _same(found.report, report):
@@ -125,7 +134,7 @@ class ErasureReports:
         raise StoreUnavailable("the erasure's report could not be written")
 
     async def find(self, account: str, erasure: bytes) -> SeenReport | None:
-        """Return a report, or None when there is none; raises as `read`."""
+        """Return the report of an erasure, None if there is none; raises as `read`."""
         tag = self._ports.keys.tag("account", account)
         for confirmed in (False, True):
             key = self._ports.layout.report(tag, erasure, confirmed=confirmed)
@@ -135,14 +144,15 @@ class ErasureReports:
         return None
 
     async def claim(self, account: str, namespace: str, request: bytes) -> bool:
-        """Return whether a request to erase a namespace, known by 16 bytes, is seen for the first time.
+        """Return whether a request to erase a namespace, identified by 16 bytes, is received for the first time.
 
-        The claim is a confirmed report of an incarnation that never was: whichever relayer the request is repeated at finds it.
-        The walk over the store deletes it a day later, when no signature of that time is accepted any more.
+        The claim is a confirmed report about an incarnation that never existed, so that every relayer that gets the same request
+        again finds it. The periodic walk over the store deletes it a day later, when no signature of that time is accepted any
+        more.
 
         Raises:
-            StoreUnavailable: it is not sure whether it is written.
-            StoreError: as the store.
+            StoreUnavailable: it is not certain that the claim was written.
+            StoreError: any other error of the store.
         """
         report = ErasureReport(
             format=REPORT_FORMAT,
@@ -165,16 +175,16 @@ class ErasureReports:
         raise StoreUnavailable("the erasure's report could not be written")
 
     async def pending(self) -> list[str]:
-        """List the keys, without prefix, of the erasures that are under way."""
+        """List the keys, without prefix, of the reports of erasures in progress."""
         return await self._ports.keys_below(self._ports.layout.erasing())
 
     async def read(self, key: str) -> SeenReport | None:
-        """Read a report by its key without prefix; None when it is absent.
+        """Read a report by its key without prefix; None if it is absent.
 
         Raises:
-            CorruptNamespace: it does not open in its place.
+            CorruptNamespace: it cannot be unsealed for its key.
             UpgradeRequired: its format is unknown.
-            StoreError: the store did not answer.
+            StoreError: the store did not respond.
         """
         found = await self._ports.store.get(self._ports.layout.at(key))
         if not isinstance(found, Found):
@@ -182,17 +192,21 @@ class ErasureReports:
         return SeenReport(self.open(key, found.data), found.etag, found.store_time)
 
     def key_of(self, report: ErasureReport) -> str:
-        """Return the key, without prefix, of a report that is under way."""
+        """Return the key, without prefix, of a report while its erasure is in progress."""
         return self._key(report, confirmed=False)
 
     async def close_with_namespace(self, seen: SeenReport) -> ErasureReport:
-        """Conclude a memory's erasure because its namespace was erased, and that was confirmed."""
+        """Confirm a memory's erasure because the erasure of its namespace was confirmed."""
         return await self.conclude(
             msgspec.structs.replace(seen.report, stage=Stage.CONFIRMED, confirmed_at=seen.store_time)
         )
 
     async def advance(self, seen: SeenReport, new: ErasureReport) -> SeenReport | None:
-        """Replace a report that is under way; None if somebody else did, or nobody knows: read it again."""
+        """Replace a report of an erasure in progress.
+
+        Returns:
+            The report as it was stored; None if another relayer has replaced it, or the outcome is unknown: read it again.
+        """
         key = self._key(new, confirmed=False)
         outcome = await self._ports.store.swap(self._ports.layout.at(key), self._seal(key, new), seen.etag)
         if not isinstance(outcome, Swapped):
@@ -200,7 +214,7 @@ class ErasureReports:
         return SeenReport(new, outcome.etag, outcome.store_time)
 
     async def conclude(self, report: ErasureReport) -> ErasureReport:
-        """Put a confirmed report where it stays, and end the one that was under way."""
+        """Store a confirmed report under ``erased/``, delete the one under ``erasing/``, and return the stored one."""
         key = self._key(report, confirmed=True)
         await self._create(key, report)
         kept = await self.read(key)
@@ -214,7 +228,7 @@ class ErasureReports:
         return kept.report
 
     async def _create(self, key: str, report: ErasureReport) -> None:
-        """Try once; the next read says what came of it."""
+        """Try once to create a report; the next read shows whether it succeeded."""
         await self._ports.store.create(self._ports.layout.at(key), self._seal(key, report))
 
     def _key(self, report: ErasureReport, *, confirmed: bool) -> str:
@@ -227,7 +241,7 @@ class ErasureReports:
         return seal(self._ports.keys.metadata, ObjectType.ERASURE, _place(key), plain, salt=salt)
 
     def open(self, key: str, data: bytes) -> ErasureReport:
-        """Open a report's stored bytes; raises `CorruptNamespace` and `UpgradeRequired` as `read`."""
+        """Unseal and decode a report's stored bytes; raises `CorruptNamespace` and `UpgradeRequired` as `read`."""
         try:
             plain = unseal(self._ports.keys.metadata, ObjectType.ERASURE, _place(key), data)
             known = msgspec.msgpack.decode(plain, type=_ReportFormat).format
@@ -239,10 +253,13 @@ class ErasureReports:
 
 
 def _same(one: ErasureReport, other: ErasureReport) -> bool:
-    """Whether two reports of one id are of the same erasure: an incarnation goes once, a memory once in each log."""
+    """Return whether two reports with the same id are about the same erasure.
+
+    An incarnation is erased once. A memory is erased once in each log, and a log that was restored counts as another log.
+    """
     return one.what is What.NAMESPACE or one.asked_at == other.asked_at
 
 
 def _place(key: str) -> bytes:
-    # Without the account's id: whoever looks for what is under way has only the key.
+    # The account's id is not part of the context, because a relayer that lists the erasures in progress has only the keys.
     return context(ObjectType.ERASURE, "", b"", key)
