@@ -88,7 +88,7 @@ async def probe(
 
     Raises:
         BrokenPromise: the store lacks a guarantee, which the message names.
-        StoreUnavailable: too many requests were rejected or got no response for a result.
+        StoreUnavailable: so many requests were throttled or got no response that there is no result.
         StoreError: as raised by the store.
     """
     async with _probing(store, randomness, prefix) as run:
