@@ -293,7 +293,8 @@ class Tree:
                 raise nothing_written(error, self._full(key)) from error
             yield staged
         finally:
-            with suppress(OSError):  # It is gone after a rename. If it cannot be removed, a later start removes it.
+            # It is gone after a rename. If it cannot be removed, a later start removes it.
+            with suppress(OSError):
                 os.unlink(staged, dir_fd=self.root)
 
     def _write(self, path: str, data: bytes) -> None:
