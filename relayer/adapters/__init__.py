@@ -1,1 +1,1 @@
-"""Adapters that implement `relayer.ports`: stores, embedders, chat models, clocks. Only code that starts a process imports them."""
+"""Adapters that implement `relayer.ports`: stores, embedders, chat models, clocks. Only code that starts processes uses them."""

@@ -51,7 +51,7 @@ class MemoryStore:
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
     ) -> GetOutcome:
-        """Return an object, or its bytes ``[start, end)`` as far as they exist; `Unchanged` if it has the etag ``if_none_match``."""
+        """Return an object, or its bytes ``[start, end)`` as far as they exist; `Unchanged` if its etag is ``if_none_match``."""
         check_range(byte_range)
         stored = self._objects.get(check_key(key))
         if stored is None:

@@ -158,7 +158,7 @@ class _Probe:
             self._expect(late, Exists, "a create of a taken name")
 
     async def races_of_swaps(self) -> None:
-        """Check that exactly one of many concurrent swaps from the same etag succeeds, and that the etag is invalid afterwards."""
+        """Check that exactly one of many concurrent swaps from one etag succeeds, and that the etag is invalid afterwards."""
         for number in range(ROUNDS):
             key = self._key(f"swap-{number}")
             swap = partial(self._store.swap, key, etag=(await self._created(key)).etag)

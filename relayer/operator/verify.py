@@ -279,7 +279,7 @@ def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
 
 
 async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[Finding]:
-    """Return findings about a namespace's objects other than its log: a missing index, and objects that the manifest does not name."""
+    """Return findings about objects other than the log: a missing index, and objects that the manifest does not name."""
     found: list[Finding] = []
     if manifest.index_key and await ports.get(manifest.index_key) is None:
         sentence = "the manifest names an index that is absent; it is built anew when the namespace is opened"

@@ -56,7 +56,7 @@ class Comparable:
 
     @property
     def said_at(self) -> tuple[int, int]:
-        """When it was said or else stored, in ms, and the sequence number of its log entry."""
+        """The time when it was said or else stored, in ms, and the sequence number of its log entry."""
         return self.record.said_at, self.memory.state.seq
 
     @property

@@ -150,7 +150,7 @@ class Pieces:
         self._replacements = file.replacements
 
     def encode(self, text: str, most: int) -> list[int]:
-        """Return the first ``most`` ids of the best pieces, in order. Each word is split alone, because no piece spans two words."""
+        """Return the first ``most`` ids of the best pieces, in order. Words are split one by one, as no piece spans two."""
         text = re.sub(" +", " ", text.translate(self._replacements)).removeprefix(" ")
         ids: list[int] = []
         for word in text.split(" "):

@@ -116,7 +116,7 @@ def session(content: bytes, threads: int, install: str, *, as_written: bool = Fa
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     loaded = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     # The session keeps the 21 MB of the model for a change of providers, which never happens here.
-    loaded._model_bytes = None  # noqa: SLF001 - there is no other way to have it let go
+    loaded._model_bytes = None  # noqa: SLF001 - there is no other way to release it
     return loaded
 
 

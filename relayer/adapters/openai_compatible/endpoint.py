@@ -1,8 +1,8 @@
 """A client for one HTTP endpoint with JSON responses: connections, timeouts, retries and limits on concurrency.
 
 `Endpoint.post` handles everything that can go wrong before a JSON document has arrived, and raises `EndpointFault`, which says
-whether a retry, another request or an operator can help. Retries are limited by a `RetryBudget` and a circuit breaker. The content
-of the document is the concern of `embedder` and `chat`.
+whether a retry, another request or an operator can help. Retries are limited by a `RetryBudget` and a circuit breaker. The
+content of the document is the concern of `embedder` and `chat`.
 """
 
 from __future__ import annotations
