@@ -1,4 +1,4 @@
-"""Use cases that ask a language model about memories: an answer with citations (`ask`), a reminder before a turn (`active_recall`).
+"""Use cases that ask a language model about memories: an answer with citations (`ask`), a reminder for a turn (`active_recall`).
 
 Both search with `relayer.use_cases.recall` and do not ask a model if nothing was found. They render the hits as a numbered
 document, send it with one prompt (`consult`), and check the completion against the memories: `doubt_about` drops a text whose
