@@ -1,1 +1,1 @@
-"""What fulfils the ports: stores, embedders, clocks. Only what composes a process imports these."""
+"""Adapters that implement `relayer.ports`: stores, embedders, chat models, clocks. Only code that starts processes uses them."""

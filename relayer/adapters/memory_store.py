@@ -1,4 +1,4 @@
-"""Objects in a dict: the port's exact semantics, for tests and for trying things out."""
+"""An object store in a dict, with the exact semantics of the port, for tests and for trying memrelay out."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class _Stored:
 class MemoryStore:
     """An `ObjectStore` in this process's memory; every operation is one atomic step of the event loop.
 
-    Etags are SHA-256 in hex, as in the directory store. ``store_time`` is the given clock's: there is one process, so
-    there is one clock.
+    Etags are SHA-256 in hex, as in the directory store. ``store_time`` is the time of the given clock, because only one process
+    uses the store.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,13 +45,13 @@ class MemoryStore:
 
     @property
     def description(self) -> str:
-        """Always ``memory``."""
+        """The constant ``memory``."""
         return "memory"
 
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
     ) -> GetOutcome:
-        """Read an object, or bytes ``[start, end)`` of it cut at its end; `Unchanged` if it has the given etag."""
+        """Return an object, or its bytes ``[start, end)`` as far as they exist; `Unchanged` if its etag is ``if_none_match``."""
         check_range(byte_range)
         stored = self._objects.get(check_key(key))
         if stored is None:
@@ -62,7 +62,7 @@ class MemoryStore:
         return Found(data, stored.etag, self._clock.now_ms())
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """Write the object if, and only if, the name is free."""
+        """Write the object if, and only if, no object has this key."""
         if check_key(key) in self._objects:
             return Exists(self._clock.now_ms())
         stored = self._put(key, data)
@@ -77,7 +77,7 @@ class MemoryStore:
         return Swapped(stored.etag, stored.modified)
 
     async def delete(self, key: str) -> None:
-        """Remove the object; absent is fine."""
+        """Remove the object if it exists."""
         self._objects.pop(check_key(key), None)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
@@ -92,15 +92,15 @@ class MemoryStore:
             yield row
 
     async def versions(self, key: str) -> int:
-        """1 if the object exists, else 0: nothing older is kept."""
+        """Return 1 if the object exists, otherwise 0, because no older versions are stored."""
         return int(check_key(key) in self._objects)
 
     async def purge(self, key: str) -> int:
-        """Remove the object; returns how many there were, 0 or 1."""
+        """Remove the object, and return the number of removed versions, 0 or 1."""
         return int(self._objects.pop(check_key(key), None) is not None)
 
     async def close(self) -> None:
-        """Nothing to release; the objects stay readable."""
+        """Do nothing; the objects can still be read."""
 
     def _put(self, key: str, data: bytes) -> _Stored:
         stored = _Stored(bytes(data), hashlib.sha256(data).hexdigest(), self._clock.now_ms())

@@ -18,17 +18,17 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from relayer.ports import RequestSpan
 
-# Also how long a stopping relayer waits for each batch of a collector that is away.
+# Timeout of one batch. It also limits how long a stopping relayer waits for an unavailable collector.
 _SEND_SECONDS: Final = 2
 _SERVER_ERROR: Final = 500
 
 
 class OtlpTraces:
-    """Fulfils `relayer.ports.Traces`.
+    """An implementation of `relayer.ports.Traces` that exports spans by OTLP over HTTP.
 
     Args:
-        url: the collector's, such as ``http://127.0.0.1:4318``; ``/v1/traces`` is added.
-        version: the relayer's.
+        url: of the collector, such as ``http://127.0.0.1:4318``; ``/v1/traces`` is appended.
+        version: of the relayer.
     """
 
     def __init__(self, url: str, version: str) -> None:
@@ -40,7 +40,7 @@ class OtlpTraces:
         self._propagator = TraceContextTextMapPropagator()
 
     def ended(self, span: RequestSpan) -> None:
-        """Queue a span; one that its caller does not sample is left out."""
+        """Queue a span for export, unless the caller's trace context says that it is not sampled."""
         made = self._tracer.start_span(
             f"{span.method} {span.route}",
             context=self._propagator.extract({"traceparent": span.parent}),

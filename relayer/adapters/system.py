@@ -11,11 +11,11 @@ class SystemClock:
     """This machine's clock, as the `Clock` port."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the time in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Return seconds since an arbitrary start; the value never decreases."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:

@@ -1,5 +1,6 @@
-"""What an operator does to a store: verify, repair, back up, restore, inspect.
+"""The commands by which an operator maintains a store: verify, repair, back up, restore, inspect, count and compact.
 
-Unless it says otherwise, every function here raises `StoreError` when a store does not answer, and may then be run again. Keys
-are the layout's, without the store's prefix.
+`catalogue` lists what a store holds, `walk` reads one log past any damage, and the other modules build on both. Unless its
+docstring says otherwise, every function here raises `StoreError` if a store does not respond, and may then be run again. Keys of
+objects are those of `relayer.log.objects.Layout`, without the store's prefix.
 """

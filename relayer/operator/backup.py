@@ -1,4 +1,10 @@
-"""Back up: copy every log from one moment of its life, manifest, stored index, segments and every entry after them."""
+"""The backup command: copy a consistent state of every log, with its manifest, stored index, segments and later entries.
+
+`back_up` makes one run of a backup while relayers use the store. `LogCopy` copies one log and does not read again what the backup
+holds already; it starts again if the log is compacted or collected meanwhile. A run also updates the ledger, the list of
+everything that was erased, from the logs and from the reports of erasures. Objects that cannot be read now are carried over from
+the run before, with a finding. `prune` deletes old runs. `relayer.operator.backup_store` describes the layout.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +46,13 @@ _KEPT = "the backup keeps its state of the run before"
 
 
 class LogCopy:
-    """The copying of one log.
+    """Copies one log into a backup.
 
-    What the backup holds already is not read again, as far as ``known`` says that its erasures were noted; the last such
-    entry is, so that the chain vouches for all before it.
+    Objects that the backup holds already are not read again, up to the entry until which ``known`` covers the erasures. That
+    entry itself is read, so that the hash chain confirms all entries before it.
 
     Attributes:
-        rows: what belongs to the copy, by key, after `run`.
+        rows: the objects of the copy, by key, after `run`.
     """
 
     def __init__(self, source: LogPorts, target: BackupStore, listed: Listed, known: Erased) -> None:
@@ -62,10 +68,10 @@ class LogCopy:
         self._segments = Segments(source, listed.account, listed.incarnation)
 
     async def run(self) -> Erased:
-        """Copy the log and return what was erased of it so far.
+        """Copy the log and return everything that was erased from it so far.
 
         Raises:
-            CorruptNamespace, UpgradeRequired: it cannot be read from end to end.
+            CorruptNamespace, UpgradeRequired: the log cannot be read from end to end.
             NamespaceClosed: it has no manifest.
         """
         for _ in range(_ROUNDS):
@@ -82,7 +88,11 @@ class LogCopy:
         raise CorruptNamespace("the manifest names objects that do not exist")
 
     async def _copy(self) -> int | None:
-        """Make one attempt; returns the last entry's number, None if the log was compacted or collected meanwhile."""
+        """Make one attempt to copy the log.
+
+        Returns:
+            The sequence number of the last entry; None if the log was compacted or collected meanwhile.
+        """
         data, manifest = await self._manifest()
         for epoch in range(1, manifest.key_epoch + 1):
             there = await self._keyring(Layout.keyring(self._listed.incarnation, epoch))
@@ -106,15 +116,15 @@ class LogCopy:
         return head
 
     async def _index(self, key: str) -> None:
-        """Copy the stored index, unless it is gone: without it a restored namespace is opened from its log."""
+        """Copy the stored index if it still exists. Without it, a restored namespace builds its index from the log."""
         held = self._target.held(key)
         if held is not None:
-            self.rows[key] = held  # an index is never changed
+            self.rows[key] = held  # An index is never changed after it was written.
         elif (found := await self._source.get(key)) is not None:
             await self._keep(key, found.data)
 
     async def _was_collected(self, manifest: Manifest) -> bool:
-        """Whether entries behind a manifest's segments may be deleted by now."""
+        """Return whether entries after the segments of a manifest may have been deleted by now."""
         return (await self._manifest())[1].gc_watermark > manifest.snap_seq
 
     async def _manifest(self) -> tuple[bytes, Manifest]:
@@ -126,7 +136,7 @@ class LogCopy:
         return found.data, self._sealer.unseal_manifest(account, incarnation, key, found.data)
 
     async def _keyring(self, key: str) -> bool:
-        """Copy the keyring of an epoch; False if there is none: it was destroyed."""
+        """Copy the keyring of an epoch; return False if there is none, because it was deleted."""
         held = self._target.held(key)
         if held is not None:
             self.rows[key] = held
@@ -151,10 +161,11 @@ class LogCopy:
             found = await together([self._slots.read_alone(number) for number in window])
             for later, stored in enumerate(found, 1):
                 if unproved and (stored is None or stored[1].entry.previous != link):
-                    self._trusts = False  # what the backup holds is of another history: copy all of it
+                    # The entries in the backup belong to another history of this log, so all of it is copied again.
+                    self._trusts = False
                     return None
                 if stored is None and any(found[later:]):
-                    # Entries were written, or collected, while they were asked for.
+                    # Entries were appended, or collected, while this window was read.
                     await self._check_hole(seq, manifest)
                     return None
                 if stored is None:
@@ -167,7 +178,11 @@ class LogCopy:
                 link, seq, unproved = linked.digest, seq + 1, False
 
     async def _check_hole(self, seq: int, manifest: Manifest) -> None:
-        """See that an entry that was absent before later ones is there by now, or not to be read any more."""
+        """Check that a missing entry before later ones exists by now, or was collected.
+
+        Raises:
+            CorruptNamespace: the entry is lost.
+        """
         if await self._slots.read_alone(seq) is None and not await self._was_collected(manifest):
             raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
 
@@ -175,7 +190,7 @@ class LogCopy:
         self.rows[key] = await self._target.keep(key, data)
 
     def _note(self, entries: Iterable[LinkedEntry]) -> None:
-        """See whether anything was erased; whether it took effect is for the state to say."""
+        """Record whether any entry has an erasure. Which records it erased is taken from the state of the log."""
         for linked in entries:
             operations = map(decode_operation, linked.entry.operations)
             self._erases = self._erases or any(isinstance(operation, Erase) for operation in operations)
@@ -186,18 +201,22 @@ class LogCopy:
         if self._erases:
             walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
             records = tuple(sorted(walk.state.erased | set(records)))
-        # An erasure that was asked for stays so while its name does not show it yet.
+        # ``gone`` stays set: a report may already say that the namespace is erased while its pointer does not yet.
         return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)
 
 
 @dataclass(slots=True)
 class Backup:
-    """What a backup did.
+    """The result of a backup.
 
     Attributes:
-        run: its number.
-        objects: that belong to it, and how many of them were copied now.
-        findings: what could not be backed up; the run is made without it.
+        run: the number of the run.
+        objects: number of objects of the run.
+        bytes: their size.
+        copied_objects: number of objects that were copied by this run.
+        copied_bytes: their size.
+        erased_memories: number of memories in the ledger.
+        findings: objects that could not be backed up; the run was made without them.
     """
 
     run: int
@@ -211,10 +230,10 @@ class Backup:
 
 
 async def back_up(source: LogPorts, target: BackupStore, *, progress: Progress = unseen) -> Backup:
-    """Make a backup of a store that relayers may go on using; the target may hold earlier ones of it.
+    """Back up a store, which relayers may use meanwhile. The target may hold earlier backups of it.
 
     Raises:
-        ConfigurationError: another backup is being written there, or it is a relayer's store.
+        ConfigurationError: another backup is being written to the target, or the target is a relayer's store.
         CorruptNamespace: the target's newest ledger cannot be read.
     """
     if await target.ports.get(Layout.relayer()) is not None:
@@ -241,9 +260,9 @@ async def _known_erasures(target: BackupStore) -> dict[bytes, Erased]:
 
 
 async def prune(target: BackupStore, keep: int) -> int:
-    """Destroy all runs but the newest ``keep``, and what only they needed; returns how many objects that were.
+    """Delete all runs but the newest ``keep``, and the objects that only they needed; return the number of deleted objects.
 
-    What was erased is gone from a backup when the last run from before its erasure is.
+    Erased data is gone from a backup once the last run from before the erasure is deleted.
     """
     runs = await target.names("runs")
     ledgers = await target.names("ledger")
@@ -257,7 +276,7 @@ async def prune(target: BackupStore, keep: int) -> int:
     for name in ledgers[-keep:]:
         ledger, _ = await target.read("ledger", seq_of(name), Erased)
         wanted.update(f"pages/{digest.hex()}" for digest in ledger.pages)
-    # What is younger than this backup may be of the next one, whose run is not written yet.
+    # Objects that are younger than this backup may belong to the next one, whose run is not written yet.
     there = [name for stream in ("pages", "data") for name in await target.names(stream)]
     unneeded = [name for name in there if name not in wanted and target.was_there(name)]
     await target.drop(unneeded)
@@ -312,20 +331,20 @@ class _Worker:
         run = msgspec.structs.replace(
             ledger, rows=len(rows), size=backup.bytes, namespaces=backup.namespaces, whole=not backup.findings
         )
-        # The ledger first: a run whose ledger is missing could bring back what it would have kept away.
+        # The ledger is written first, because restoring a run without its ledger could bring back erased data.
         if not (
             await self._target.write("ledger", ledger, erased) and await self._target.write("runs", run, rows)
         ):
             raise ConfigurationError("--to: another backup is being written there; run this one again")
 
     async def _small(self, key: str) -> None:
-        """Copy an object that may change, if it is there."""
+        """Copy a small object that may change, if it exists."""
         found = await self._source.get(key)
         if found is not None:
             self._rows[key] = await self._target.keep(key, found.data)
 
     async def _reported(self) -> None:
-        """Copy the reports of erasures, and have the ledger know what they say, whether or not their logs can be read."""
+        """Copy the reports of erasures and add their records to the ledger, even if the logs themselves cannot be read."""
         records: dict[bytes, set[bytes]] = defaultdict(set)
         reports, unread = await read_reports(self._source, say="; it is not in the backup")
         self._backup.findings += unread
@@ -347,7 +366,7 @@ class _Worker:
         known = self._erased.get(listed.incarnation, Erased(listed.incarnation, listed.key))
         for other in [row for row in self._erased.values() if row.key == listed.key]:
             if other.incarnation != listed.incarnation:
-                # The name was erased and used again since the last backup.
+                # Since the last backup, the namespace was erased and another one was created under its name.
                 self._note(other, gone=True)
         if not listed.live:
             self._note(known, gone=True)
@@ -364,32 +383,32 @@ class _Worker:
                 await self._carry_over(listed, error)
 
     async def _begun(self, listed: Listed, known: Erased) -> bool:
-        """Whether a namespace without a manifest had a log."""
+        """Return whether a namespace without a manifest once had a log."""
         below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
         return known.seq > 0 or any([await self._source.keys_below(start) for start in below])
 
     async def _lives(self, listed: Listed) -> bool:
-        """Whether nobody has erased a namespace meanwhile."""
+        """Return whether a namespace has not been erased meanwhile."""
         return listed in (await read_catalogue(self._source)).namespaces
 
     async def _carry_over(self, listed: Listed, error: CorruptNamespace | UpgradeRequired) -> None:
-        """Give this run what the one before has of a namespace that cannot be read now."""
+        """Carry over from the run before what it has of a namespace that cannot be read now, and report that."""
         kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup has nothing of it"
         fix = "memrelay verify names what is wrong, memrelay repair mends it"
         key = Layout.manifest(listed.incarnation)
         self._backup.findings.append(Finding.of(error, key, fix, say=f"; {kept}"))
 
     async def _keep_below(self, incarnation: bytes) -> bool:
-        """Give this run what the one before has of an incarnation; False if it has nothing."""
+        """Carry over from the run before what it has of an incarnation; return False if it has nothing."""
         below = Layout.incarnation(incarnation)
         rows = {row.key: row for row in await self._previous() if row.key.startswith(below)}
         self._rows.update(rows)
         return bool(rows)
 
     async def _lost_names(self) -> None:
-        """Give this run the accounts and names of the one before that cannot be read now, and their logs.
+        """Carry over the accounts and pointers of the run before that cannot be read now, and their logs.
 
-        Nothing ever deletes such an object: without it a whole namespace would fall out of the backup.
+        A relayer never deletes such an object. Without it, a whole namespace would be missing from the backup.
         """
         for row in await self._previous():
             if row.key in self._rows or kind_of(row.key) not in {Kind.ACCOUNT, Kind.POINTER}:
@@ -408,7 +427,7 @@ class _Worker:
             self._backup.findings = [*(item for item in findings if item.key != row.key), said]
 
     async def _previous(self) -> list[Row]:
-        """Return what the run before consists of, nothing if there is none or it cannot be read."""
+        """Return the objects of the run before; none if there is no such run or it cannot be read."""
         if self._before is None:
             self._before = []
             newest = await self._target.newest("runs")

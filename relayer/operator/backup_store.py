@@ -1,12 +1,12 @@
-"""Where a backup keeps what: three streams, so that what must be forgotten can be destroyed while old data is kept.
+"""The layout of a backup: separate streams, so that keyrings of erased data can be deleted while old data is kept.
 
-    data/{key}-{sha256}          an object of the store as it was; only ever added
-    keyrings/{key}-{sha256}      a keyring; destroyed when its namespace was erased, and every copy of its data with it
-    ledger/{run}                 what was erased, all of it; applied before anything that was restored is read
-    runs/{run}                   one backup: which objects belong together
+    data/{key}-{sha256}          an object of the store as it was; never changed
+    keyrings/{key}-{sha256}      a keyring; deleted when its namespace was erased, which makes every copy of its data unreadable
+    ledger/{run}                 everything that was erased; applied before any restored data is read
+    runs/{run}                   one backup: the objects that belong together
     pages/{sha256}               the rows of a ledger or run
 
-A name holds the digest of its object, so that a list of names is a list of what need not be copied again. Ledgers, runs
+A name contains the digest of its object, so listing the names tells which objects need not be copied again. Ledgers, runs
 and pages are sealed under the metadata key.
 """
 
@@ -35,9 +35,9 @@ _KINDS = frozenset(
         *(Kind.KEYRING, Kind.POINTER, Kind.ACCOUNT, Kind.ERASURE),
     }
 )
-# No run, ledger or page is near this size.
+# Maximum size of a run, ledger or page, far above any real one.
 _LARGEST = 1 << 30
-# Entries and keyrings are smaller.
+# Bytes that are read of an object even if its row gives a smaller size. Entries and keyrings are smaller than this.
 _SPARE = 16 * 1024 * 1024
 _ATTEMPTS = 5
 
@@ -51,7 +51,15 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Erased(msgspec.Struct, frozen=True, array_like=True):
-    """What was erased of one incarnation, up to entry ``seq``; ``gone``: all of it. ``key`` is its pointer's."""
+    """The row of a ledger about one incarnation.
+
+    Attributes:
+        incarnation: of the namespace.
+        key: of its pointer.
+        seq: the log entry up to which erasures are listed.
+        gone: whether the whole namespace was erased.
+        records: ids of the records that were erased.
+    """
 
     incarnation: bytes
     key: str
@@ -61,7 +69,7 @@ class Erased(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BackupHead(msgspec.Struct, frozen=True, array_like=True):
-    """What a run or ledger says of itself. Times are the store's, in ms; ``pages`` are digests."""
+    """The head of a run or ledger. Times are the store's, in ms; ``pages`` are digests of the pages with its rows."""
 
     format: int
     number: int
@@ -81,8 +89,8 @@ class BackupStore:
     """A backup in a store of its own, or below a prefix of its own.
 
     Attributes:
-        copied: objects that `keep` has written,
-        copied_bytes: and their bytes.
+        copied: number of objects that `keep` has written.
+        copied_bytes: their size.
     """
 
     def __init__(self, ports: LogPorts) -> None:
@@ -90,13 +98,14 @@ class BackupStore:
         self.copied = 0
         self.copied_bytes = 0
         self._sealer = ObjectSealer(ports)
-        self._held: dict[str, Row] = {}  # by key, one of them where a key has several
-        self._others: set[str] = set()  # names of the rest
+        # One row for each key, and the names of further objects with the same key.
+        self._held: dict[str, Row] = {}
+        self._others: set[str] = set()
         self._new: set[str] = set()
         self._pages: frozenset[str] | None = None
 
     async def load(self) -> None:
-        """List what is there; before anything is asked or kept."""
+        """List the objects of the backup. Call this before `holds`, `held` and `keep`."""
         self._pages = frozenset(await self.names("pages"))
         for stream in ("data/", "keyrings/"):
             async for info in self.ports.rows_below(stream):
@@ -110,23 +119,23 @@ class BackupStore:
         self._held[row.key] = row
 
     def was_there(self, name: str) -> bool:
-        """Whether an object was there when this was loaded; without that, every object was."""
+        """Return whether an object existed when `load` was called; always true if it was not called."""
         if self._pages is None or name in self._pages:
             return True
         named = _NAME.fullmatch(name)
         return named is not None and self.holds(named[1], bytes.fromhex(named[2])) and name not in self._new
 
     def holds(self, key: str, digest: bytes) -> bool:
-        """Whether an object need not be copied again."""
+        """Return whether the backup holds an object already, so that it need not be copied again."""
         row = self._held.get(key)
         return row is not None and (row.digest == digest or _name(key, digest) in self._others)
 
     def held(self, key: str) -> Row | None:
-        """Return what is held of a key."""
+        """Return the row of an object that the backup holds of a key; None if it holds none."""
         return self._held.get(key)
 
     async def keep(self, key: str, data: bytes) -> Row:
-        """Store an object unless it is there, and return its row."""
+        """Store an object unless the backup holds it already, and return its row."""
         row = Row(key, hashlib.sha256(data).digest(), len(data))
         if not self.holds(key, row.digest):
             name = _name(key, row.digest)
@@ -144,9 +153,9 @@ class BackupStore:
             CorruptNamespace: the backup holds other bytes.
         """
         name = _name(row.key, row.digest)
-        for _ in range(2):  # an answer that was cut short is asked for once more
-            # Read no more of a huge file than shows that it is not the object. A row's size may be that of a copy
-            # which was cut when it was listed and has been brought back since, so small sizes are not trusted.
+        for _ in range(2):  # A response that was cut short is requested once more.
+            # Of a file that is too large, read only enough to show that it is not the object. A row's size may be that of a
+            # truncated copy which was replaced since it was listed, so small sizes are not trusted.
             end = max(row.size, _SPARE) + 1
             found = await self.ports.store.get(self.ports.layout.at(name), byte_range=(0, end))
             if not isinstance(found, Found):
@@ -156,12 +165,12 @@ class BackupStore:
         raise CorruptNamespace(f"the backup's copy of {row.key} holds other bytes than were backed up")
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Destroy objects of the backup, and older versions of them."""
+        """Delete objects of the backup permanently, including older versions of them."""
         for name in names:
             await self.ports.store.purge(self.ports.layout.at(name))
 
     async def names(self, stream: str) -> list[str]:
-        """Return the names of a stream in order; of runs and ledgers, only those that are numbers."""
+        """Return the names of a stream in order; for runs and ledgers, only names that are numbers."""
         names = await self.ports.keys_below(f"{stream}/")
         return [name for name in names if stream not in {"runs", "ledger"} or _NUMBERED.fullmatch(name)]
 
@@ -170,7 +179,7 @@ class BackupStore:
         return max(map(seq_of, await self.names(stream)), default=0)
 
     async def write(self, stream: str, head: BackupHead, rows: Sequence[T]) -> bool:
-        """Write a run or a ledger, pages first; False if its number is taken."""
+        """Write a run or a ledger, pages first; return False if its number is taken."""
         pages = []
         for start in range(0, len(rows), _ROWS_PER_PAGE):
             plain = msgspec.msgpack.encode(rows[start : start + _ROWS_PER_PAGE])
@@ -183,10 +192,10 @@ class BackupStore:
         return await self._create(name, self._sealer.seal(_place(name), plain))
 
     async def read(self, stream: str, number: int, kind: type[T]) -> tuple[BackupHead, list[T]]:
-        """Return a run or a ledger.
+        """Return the head and the rows of a run or a ledger.
 
         Raises:
-            CorruptNamespace: it or a page of it is absent, damaged, or was made with another relayer key.
+            CorruptNamespace: it or a page of it is missing, damaged, or was made with another relayer key.
             UpgradeRequired: its format is unknown.
         """
         name = f"{stream}/{number:020d}"
@@ -220,13 +229,21 @@ class BackupStore:
         taken = await create(
             self.ports, name, data, "the backup's store does not take an object; running the backup"
         )
-        return taken is None or taken.data == data  # an attempt without an answer may have written it
+        # An earlier attempt whose response was lost may have written the same object.
+        return taken is None or taken.data == data
 
 
 async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found | None:
-    """Write an object unless its name is taken; returns what takes it.
+    """Write an object, and return None; if its name is taken, return the existing object instead.
 
-    ``failure`` begins the sentence that says that the store took nothing, five times in a row.
+    Args:
+        ports: the store.
+        key: of the object.
+        data: the object.
+        failure: the beginning of the error message.
+
+    Raises:
+        StoreUnavailable: five attempts in a row failed.
     """
     for _ in range(_ATTEMPTS):
         outcome = await ports.store.create(ports.layout.at(key), data)
@@ -245,7 +262,7 @@ def _name(key: str, digest: bytes) -> str:
 
 
 def _check(row: Row, run: str) -> None:
-    """Raise `CorruptNamespace` unless a row can be that of an object which backups copy."""
+    """Raise `CorruptNamespace` if a row is not of a kind of object that backups contain."""
     try:
         check_key(row.key)
     except ValueError:

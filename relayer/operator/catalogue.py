@@ -1,4 +1,9 @@
-"""What lies in a store, by kind and by whom it belongs to, and how a finding about it is said."""
+"""A catalogue of a store: its accounts, namespaces and erasure reports, the kinds of its objects, and findings about them.
+
+`read_catalogue` lists accounts and their pointers, and `read_reports` the reports of erasures. `kind_of` and `incarnation_of`
+classify an object by its key. A `Finding` describes one defect, with its `Flaw` and what to do about it; all commands of an
+operator use it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ _MEND = "memrelay repair --apply makes it anew from what is left, a backup has i
 
 
 class Progress(Protocol):
-    """Hands on what there is to do, one after the other, and shows how far that is."""
+    """A function that yields items one after the other and shows the progress."""
 
     def __call__(self, items: Sequence[T], /) -> Iterable[T]:
         """Yield the items."""
@@ -34,12 +39,12 @@ class Progress(Protocol):
 
 
 def unseen(items: Sequence[T]) -> Iterable[T]:
-    """Show nobody how far it is."""
+    """Return the items without showing any progress."""
     return items
 
 
 class Flaw(Enum):
-    """What can be wrong with a store; the values are stable words of the JSON output."""
+    """The kinds of defects of a store; the values are stable words of the JSON output."""
 
     DAMAGED = "damaged"
     ABSENT = "absent"
@@ -53,13 +58,22 @@ class Flaw(Enum):
 
     @property
     def harmless(self) -> bool:
-        """Whether nothing is lost and nothing is refused because of it."""
+        """Return whether nothing is lost and no request is rejected because of it."""
         return self in {Flaw.LEFT_OVER, Flaw.UNFINISHED}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One flaw: the object's key, a sentence, what to do, and which entries it concerns."""
+    """A defect of a store.
+
+    Attributes:
+        flaw: the kind of defect.
+        key: of the object.
+        sentence: a description.
+        fix: what to do about it; may be empty.
+        first_seq: the first log entry that is affected; 0 if it affects none.
+        last_seq: the last one.
+    """
 
     flaw: Flaw
     key: str
@@ -72,23 +86,29 @@ class Finding:
     def of(
         error: RelayerError, key: str, fix: str = "", *, say: str = "", first: int = 0, last: int = 0
     ) -> Finding:
-        """Return what an object has that could not be read; without a fix, that is to repair or to update.
+        """Return the finding about an object that could not be read.
 
-        ``say`` is what follows the error's text.
+        Args:
+            error: raised by reading it.
+            key: of the object.
+            fix: what to do; empty for the usual advice, to repair the store or to update memrelay.
+            say: appended to the error's message.
+            first: the first log entry that is affected; 0 for none.
+            last: the last one.
         """
         newer = isinstance(error, UpgradeRequired)
         flaw = Flaw.NEWER if newer else Flaw.DAMAGED
         return Finding(flaw, key, f"{error}{say}", fix or (UPDATE if newer else REPAIR), first, last)
 
     def row(self) -> dict[str, object]:
-        """Return it for JSON."""
+        """Return the finding for JSON."""
         entries = {"first_seq": self.first_seq, "last_seq": self.last_seq} if self.last_seq else {}
         said = {"key": self.key, "what": self.sentence, "fix": self.fix}
         return {"flaw": self.flaw.value, "harmless": self.flaw.harmless, **said, **entries}
 
 
 def sound(findings: Iterable[Finding]) -> bool:
-    """Whether nothing is lost."""
+    """Return whether nothing is lost, because all findings are harmless."""
     return all(finding.flaw.harmless for finding in findings)
 
 
@@ -137,19 +157,19 @@ def kind_of(key: str) -> Kind:
 
 
 def incarnation_of(key: str) -> bytes | None:
-    """Return the incarnation that an object belongs to, if it belongs to one."""
+    """Return the incarnation of a namespace that the object at a key belongs to; None if it belongs to none."""
     found = re.match(_NAMESPACE, key)
     return None if found is None else bytes.fromhex(found[1])
 
 
 def seq_of(key: str) -> int:
-    """Return the number at the end of a key: of a slot, or of a run of a backup."""
+    """Return the number at the end of a key: of a log entry, or of a run of a backup."""
     return int(key.rpartition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A name of an account, and the incarnation it stands for; ``key`` is the pointer's."""
+    """A namespace of an account, as its pointer describes it; ``key`` is the key of the pointer."""
 
     account: str
     key: str
@@ -157,20 +177,24 @@ class Listed:
 
     @property
     def incarnation(self) -> bytes:
-        """Which objects below ``ns/`` are its own."""
+        """The id in the keys of its objects, below ``ns/``."""
         return self.pointer.incarnation
 
     @property
     def live(self) -> bool:
-        """Whether it may be served."""
+        """Return whether the namespace may be served."""
         return self.pointer.state is PointerState.LIVE
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Accounts by id, their names in order, and what of both does not open.
+    """The accounts and namespaces of a store.
 
-    ``mendable`` are accounts whose object is lost, or older than the list of revocations beside it.
+    Attributes:
+        accounts: their ids, in order.
+        namespaces: by account and name, in order.
+        findings: accounts and pointers that cannot be read.
+        mendable: ids of accounts whose object is lost, or older than its list of revocations; repair can rebuild it.
     """
 
     accounts: tuple[str, ...]
@@ -179,12 +203,17 @@ class Catalogue:
     mendable: tuple[str, ...] = ()
 
     def named(self, name: str) -> list[Listed]:
-        """Return what has this name, in every account."""
+        """Return the namespaces of this name, of all accounts."""
         return [listed for listed in self.namespaces if listed.pointer.name == name]
 
 
 async def read_catalogue(ports: LogPorts, known: Iterable[str] = ()) -> Catalogue:
-    """List accounts and their pointers; ``known`` are accounts that are looked for even if their own object is lost."""
+    """List accounts and their pointers.
+
+    Args:
+        ports: the store and its keys.
+        known: ids of accounts that are included even if their own object is lost.
+    """
     keys = await ports.keys_below("acct/")
     there = set(keys)
     reader = _Reader(ports)
@@ -223,7 +252,7 @@ class _Reader:
             self.findings.append(Finding.of(error, key, fix))
 
     def is_lost(self, tag: str, keys: set[str]) -> bool:
-        """Whether an account has no object, or one that is older than the list beside it."""
+        """Return whether an account's object is missing, or older than its list of revocations; if so, add a finding."""
         key, beside = Layout.account(tag), Layout.revoked(tag)
         if key not in keys:
             flaw, sentence = Flaw.ABSENT, "the object of an account is lost: relayers let nobody of it in"
@@ -256,18 +285,23 @@ class _Reader:
 
 
 def pointer_key(ports: LogPorts, account: str, name: str) -> str:
-    """Return the key of a name's pointer."""
+    """Return the key of a namespace's pointer."""
     return Layout.pointer(ports.keys.tag("account", account), ports.keys.tag("namespace", account, name))
 
 
 async def read_reports(
     ports: LogPorts, say: str = ""
 ) -> tuple[list[tuple[str, bytes, ErasureReport]], list[Finding]]:
-    """Read the reports of erasures; returns their keys, stored bytes and selves, and which do not open.
+    """Read the reports of erasures.
 
-    ``say`` is what is added to what is found.
+    Args:
+        ports: the store and its keys.
+        say: appended to the description of each finding.
+
+    Returns:
+        The reports, each with its key and its stored bytes, and findings about those that cannot be read.
     """
-    # In the order in which a report moves: one that does so meanwhile is found in one place at least.
+    # A report moves from the first prefix to the second. In this order, one that moves meanwhile is found at least once.
     keys = [*await ports.keys_below(Layout.erasing()), *await ports.keys_below(Layout.erased())]
     reports, read, findings = ErasureReports(ports), list[tuple[str, bytes, ErasureReport]](), list[Finding]()
 

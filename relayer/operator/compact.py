@@ -1,4 +1,7 @@
-"""Compact namespaces on an operator's command."""
+"""The compact command: put log entries into segments, and merge small segments, at once instead of in the background.
+
+`at_each` runs such a task at every live namespace of a store, and `compact_namespace` is the task.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from relayer.operator.catalogue import UNREADABLE, Finding, Listed, Progress
 async def at_each(
     namespaces: Sequence[Listed], work: Callable[[Listed], Awaitable[None]], progress: Progress
 ) -> list[Finding]:
-    """Do the work at every namespace that is live; returns which could not be read.
+    """Run ``work`` at every live namespace, and return findings about those that could not be read.
 
-    One that was never finished, or is erased meanwhile, has nothing to be done.
+    A namespace whose creation was never finished, or that is erased meanwhile, is skipped.
     """
     found = []
     for listed in progress([listed for listed in namespaces if listed.live]):
@@ -31,13 +34,13 @@ async def at_each(
 
 
 async def compact_namespace(ports: LogPorts, listed: Listed, *, entries: int) -> tuple[int, int]:
-    """Make segments of the tail, if it has at least ``entries`` entries, and merge small ones until nothing is left to do.
+    """Put the tail of a log into segments if it has at least ``entries`` entries, and merge small segments until none remain.
 
     Returns:
-        How many segments were made, and the bytes that were written.
+        The number of segments that were written, and their bytes.
 
     Raises:
-        CorruptNamespace, UpgradeRequired, NamespaceClosed: it cannot be read; nothing was changed.
+        CorruptNamespace, UpgradeRequired, NamespaceClosed: the namespace cannot be read; nothing was changed.
     """
     replica = Replica(ports, listed.account, listed.incarnation)
     await replica.reload()

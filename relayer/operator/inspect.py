@@ -1,4 +1,8 @@
-"""What an object or a namespace is: sizes, times, counts; nothing of what was said."""
+"""The inspect command: describe a namespace or an object by sizes, times and counts, without any content of memories.
+
+`describe_namespace` and `describe_key` return `Facts`, each with a text for people and a value for programs. `lines_of` and
+`row_of_facts` turn them into the lines and the JSON that are printed.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,11 @@ from relayer.operator.walk import walk_log
 from relayer.wire.fields import render_time
 
 Lines = list[tuple[str, str]]
-"""Words and what they are about, for people."""
+"""Lines for people, each a word and the text about it."""
 
 
 class Fact(NamedTuple):
-    """One thing that is known: the word for it, what people read, and the value that programs read."""
+    """A named property: its name, the text for people, and the value for programs."""
 
     word: str
     text: str
@@ -43,12 +47,12 @@ Facts = list[Fact]
 
 
 def lines_of(facts: Facts) -> Lines:
-    """Return facts for people."""
+    """Return facts as lines for people."""
     return [(fact.word, fact.text) for fact in facts]
 
 
 def row_of_facts(facts: Facts) -> dict[str, object]:
-    """Return facts for programs: sizes in bytes, times in RFC 3339, None for what never was."""
+    """Return facts as JSON for programs: sizes in bytes, times in RFC 3339, and None for times of what never happened."""
     return {fact.word.replace(" ", "_"): fact.value for fact in facts}
 
 
@@ -79,7 +83,7 @@ async def describe_namespace(ports: LogPorts, listed: Listed) -> Facts:
 
 
 async def describe_key(ports: LogPorts, catalogue: Catalogue, key: str) -> Facts | None:
-    """Describe the object at a key; None if there is none."""
+    """Describe the object at a key; return None if there is none."""
     found = await ports.get(key)
     if found is None:
         return None

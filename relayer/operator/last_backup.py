@@ -1,4 +1,8 @@
-"""When a store was last backed up, noted in the store itself: every relayer can say it, wherever the backup was made."""
+"""The time of a store's last complete backup, recorded in the store itself.
+
+`note_backup` writes it at the end of a backup, and `last_backup` reads it. Every relayer of the store can therefore report it,
+on whichever machine the backup was made.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,17 @@ _PLACE = Place(ObjectType.CONSTANT, "", b"", Layout.backed_up())
 
 
 class _Note(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """What is kept: the format, and the store's time of the backup's end in ms."""
+    """The stored record: its format, and when the backup ended, in ms of the store's time."""
 
     format: int
     ended_at: int
 
 
 async def note_backup(ports: LogPorts) -> None:
-    """Note that a backup of everything in the store has just ended.
+    """Record that a backup of everything in the store has just ended.
 
     Raises:
-        StoreError: the store does not take the note.
+        StoreError: the record could not be written.
     """
     at = ports.layout.at(Layout.backed_up())
     found = await ports.store.get(at)
@@ -37,16 +41,16 @@ async def note_backup(ports: LogPorts) -> None:
     )
     if isinstance(outcome, Created | Swapped):
         return
-    # Somebody else's backup may have ended a moment before: its note is as good.
+    # Another backup may have ended at the same time, and its record is as good.
     if await last_backup(ports) < found.store_time:
         raise StoreUnavailable("the store did not take the note of this backup")
 
 
 async def last_backup(ports: LogPorts) -> int:
-    """Return when the last backup that held everything ended, in ms of the store's time; 0 if none is noted.
+    """Return when the last complete backup ended, in ms of the store's time; 0 if none is recorded.
 
     Raises:
-        StoreError: the store does not answer.
+        StoreError: the store does not respond.
     """
     found = await ports.store.get(ports.layout.at(Layout.backed_up()))
     if isinstance(found, Absent):
@@ -56,5 +60,5 @@ async def last_backup(ports: LogPorts) -> int:
     try:
         note = msgspec.msgpack.decode(ObjectSealer(ports).unseal(_PLACE, found.data), type=_Note)
     except (CorruptNamespace, msgspec.MsgspecError):
-        return 0  # as good as none: the alert has somebody look
+        return 0  # An unreadable record counts as none, so the alert about missing backups fires.
     return note.ended_at if note.format == _FORMAT else 0

@@ -1,7 +1,9 @@
-"""Does this store keep the promises that the log rests on?
+"""A probe that checks whether a store has the guarantees that the log depends on.
 
-"S3-compatible" does not imply correct conditional writes: servers exist that ignore the condition and servers on which
-racers both win. A store that fails here would lose acknowledged memories, silently, so it is refused at the start.
+"S3-compatible" does not imply correct conditional writes: some servers ignore the condition, and on others two concurrent writers
+both succeed. Such a store would silently lose acknowledged memories, so it is rejected at the start. `probe` runs all checks on
+fresh keys, `probe_erasure` only checks whether objects can be deleted with all their versions, and `probe_unless_known` skips the
+probe if one of the last seven days is recorded in the store.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ from relayer.ports import (
 )
 from relayer.wire.sealing import ObjectType
 
-# Racy servers of the field were caught within two rounds of eight; four leave room.
+# Real servers with race conditions were caught within two rounds of eight writers, so four rounds leave a margin.
 RACERS = 8
 ROUNDS = 4
-# A probe must end: what is refused or unanswered this often in a row is a store that is down.
+# After this many writes in a row without a clear response, the store counts as unavailable, so that the probe ends.
 _ATTEMPTS = 8
 
 W = TypeVar("W", CreateOutcome, SwapOutcome)
@@ -52,14 +54,14 @@ W = TypeVar("W", CreateOutcome, SwapOutcome)
 
 @dataclass(slots=True)
 class ProbeReport:
-    """What a passed probe saw.
+    """The result of a probe that passed.
 
     Attributes:
-        store: where the objects are, for people.
-        races: how many races had exactly one winner.
-        undecided: how many racers were throttled or got no answer, which is allowed.
-        requests: requests made, cleaning up not included.
-        missing: what erasing would need and the store refuses, although it keeps no versions now; None if nothing.
+        store: the location of the objects, for people.
+        races: number of races with exactly one winner.
+        undecided: number of writes that were throttled or got no response, which is allowed.
+        requests: number of requests, without cleaning up.
+        missing: what erasing would need and the store denies, although it keeps no versions now; None if nothing.
     """
 
     store: str
@@ -76,10 +78,18 @@ async def probe(
     prefix: str = "probe",
     kept: Callable[[str], None] = lambda _: None,
 ) -> ProbeReport:
-    """Race creates and swaps on fresh keys below ``prefix`` and remove them again; ``kept`` is told each kept promise.
+    """Check a store by concurrent creates and swaps of fresh keys below ``prefix``, which are removed again.
 
-    Raises `BrokenPromise` with its name, `StoreUnavailable` if the store refuses or leaves unanswered so
-    much that nothing can be said, and whatever else the store raises.
+    Args:
+        store: the store to check.
+        randomness: for keys and contents.
+        prefix: of the keys.
+        kept: called with a description of each guarantee that the store passed.
+
+    Raises:
+        BrokenPromise: the store lacks a guarantee, which the message names.
+        StoreUnavailable: so many requests were throttled or got no response that there is no result.
+        StoreError: as raised by the store.
     """
     async with _probing(store, randomness, prefix) as run:
         for promise, check in (
@@ -97,10 +107,14 @@ async def probe(
 
 
 async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: str = "probe") -> str | None:
-    """Try only whether an object can be destroyed with all its versions: a few requests, for every start.
+    """Check only whether an object can be deleted with all its versions. This takes a few requests, and is done at every start.
 
-    Returns what is missing for it on a store that keeps no versions now, None if nothing is. Raises
-    `StoreMisconfigured` where versions are kept and cannot be destroyed, and otherwise as `probe`.
+    Returns:
+        What is missing for it on a store that keeps no versions now; None if nothing is.
+
+    Raises:
+        StoreMisconfigured: the store keeps versions and they cannot be deleted.
+        StoreError: as `probe`.
     """
     async with _probing(store, randomness, prefix) as run:
         return await run.erasure()
@@ -108,7 +122,7 @@ async def probe_erasure(store: ObjectStore, randomness: Randomness, *, prefix: s
 
 @asynccontextmanager
 async def _probing(store: ObjectStore, randomness: Randomness, prefix: str) -> AsyncIterator[_Probe]:
-    """Remove the keys in the end as far as possible: what stays is a few bytes of noise below the prefix."""
+    """Return a context with a probe, and remove its keys at the end as far as possible. What remains is a few random bytes."""
     run = _Probe(store, randomness, f"{prefix}/{randomness.bytes(8).hex()}")
     try:
         yield run
@@ -137,14 +151,14 @@ class _Probe:
         await self._expect_absent(key, "an object whose swap was refused")
 
     async def races_of_creates(self) -> None:
-        """Of many creates of one name, one wins, and its bytes are what everybody reads."""
+        """Check that exactly one of many concurrent creates of a name succeeds, and that reads return its bytes."""
         for number in range(ROUNDS):
             key = self._key(f"create-{number}")
             late = await self._race(key, partial(self._store.create, key), Created, "creates of one name")
             self._expect(late, Exists, "a create of a taken name")
 
     async def races_of_swaps(self) -> None:
-        """Of many swaps from one etag, one wins, and the etag is used up."""
+        """Check that exactly one of many concurrent swaps from one etag succeeds, and that the etag is invalid afterwards."""
         for number in range(ROUNDS):
             key = self._key(f"swap-{number}")
             swap = partial(self._store.swap, key, etag=(await self._created(key)).etag)
@@ -152,7 +166,7 @@ class _Probe:
             self._expect(late, Changed, "a swap with an old etag")
 
     async def _race(self, key: str, write: Callable[[bytes], Awaitable[W]], won: type, race: str) -> W:
-        """Let many write at once, and one when it is over; returns that one's outcome."""
+        """Run many writes concurrently, check that one succeeded, and return the outcome of one more write after them."""
         bodies = [self._bytes() for _ in range(RACERS)]
         self.report.requests += RACERS
         outcomes = await asyncio.gather(*map(write, bodies), return_exceptions=True)
@@ -171,7 +185,7 @@ class _Probe:
         await self._created(key)
 
     async def erasure(self) -> str | None:
-        """What is purged is gone with all its versions; returns what is missing where there are none to destroy."""
+        """Check that a purged object is gone with all its versions; return what is missing for that if there are no versions."""
         key = self._key("purged")
         first = await self._created(key)
         await self._settled(lambda: self._store.swap(key, self._bytes(), first.etag))
@@ -217,11 +231,11 @@ class _Probe:
             raise self._broken(f"none of {RACERS} concurrent {race} succeeded")
 
     async def _created(self, key: str) -> Found:
-        """Create ``key`` and return it as read back."""
+        """Create ``key``, read it back and return it."""
         body = self._bytes()
         outcome = await self._settled(lambda: self._store.create(key, body))
         found = await self._read(key)
-        # Exists is right after an earlier attempt that was applied and left unanswered.
+        # Exists is a correct outcome if an earlier attempt was applied and its response was lost.
         if isinstance(found, Found) and found.data == body:
             return found
         self._expect(outcome, Created, "a create of a free name")
@@ -242,7 +256,7 @@ class _Probe:
         return await self._store.get(key)
 
     async def _settled(self, write: Callable[[], Awaitable[W]]) -> W:
-        """Repeat a write until the store answers it; raises `StoreUnavailable` if it does not."""
+        """Repeat a write until the store responds clearly; raises `StoreUnavailable` if it does not."""
         for _ in range(_ATTEMPTS):
             self.report.requests += 1
             outcome = await write()
@@ -271,30 +285,30 @@ _FORMAT = 1
 
 
 class _Record(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """What is kept: the format, and the store's time of the probe in ms."""
+    """The stored record: its format, and the time of the probe, in ms of the store's time."""
 
     format: int
     probed_at: int
 
 
 async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = False) -> ProbeReport | None:
-    """Probe the store, or return None if a probe of the last seven days is on record.
+    """Probe the store, or return None if a probe of the last seven days is recorded in it.
 
     Args:
-        ports: the store and its place, and the key that seals the record.
-        version: of memrelay: another version asks anew.
+        ports: the store, its layout, and the key that seals the record.
+        version: of memrelay. Another version probes again.
         always: whether to probe in any case.
 
     Raises:
-        BrokenPromise: the store cannot hold the log.
-        StoreError: nothing could be found out.
+        BrokenPromise: the store lacks a guarantee that the log needs.
+        StoreError: the probe could not be completed.
     """
     key = Layout.probed(ports.keys.tag("probe", ports.store.description, version))
     found = await ports.get(key)
     if not always and found is not None and _counts(ports, key, found):
         return None
     report = await probe(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
-    # Nobody must have been in the way: whoever comes next may probe again.
+    # The record only saves time. If it cannot be written, the next start probes again.
     with suppress(StoreError):
         await _keep(ports, key)
     return report

@@ -1,4 +1,9 @@
-"""Repair: replace what is damaged by what can be proved, and keep a copy of what was there."""
+"""The repair command: replace damaged parts of a log by what can be recovered, and keep copies of the damaged objects.
+
+`repair_namespace` walks a log, rebuilds damaged segments and missing entries from slots and from what is left of segments, and
+writes a manifest that names the result. A lost entry is replaced by an empty one. A lost manifest is rebuilt from the segments
+(`_anew`). Damaged objects are copied to quarantine before anything is changed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +32,7 @@ _FULL_BYTES = 16 * 1024 * 1024
 
 
 async def quarantine(ports: LogPorts, keys: Sequence[str], now_ms: int) -> list[str]:
-    """Copy objects below `PREFIX`; returns the keys of those that were there. The originals are untouched."""
+    """Copy objects below `PREFIX`, and return the keys of those that existed. The originals are not changed."""
     name = ulid.render(ulid.make(now_ms, ports.randomness.bytes(_ULID_RANDOM)))
     copied = []
     for key in keys:
@@ -42,10 +47,10 @@ async def quarantine(ports: LogPorts, keys: Sequence[str], now_ms: int) -> list[
 
 
 async def _anew(ports: LogPorts, account: str, incarnation: bytes) -> SeenManifest:
-    """Make a manifest that names the segments which cover the log from its first entry on, to be put where one is lost.
+    """Return a manifest to replace a lost one, which names segments that cover the log from its first entry on.
 
-    The watermark goes to the end of the segments, and the count of its moves above any that was ever reached by counting,
-    because replicas refuse to see either go back.
+    The watermark is set to the end of the segments, and the count of its moves (``gc_epoch``) to a number above any that counting
+    can have reached, because replicas reject a manifest in which either has decreased.
     """
     found = await ports.store.get(ports.layout.at(Layout.manifest(incarnation)))
     rows, last = await _cover(ports, account, incarnation)
@@ -66,9 +71,9 @@ async def _anew(ports: LogPorts, account: str, incarnation: bytes) -> SeenManife
 
 
 async def _cover(ports: LogPorts, account: str, incarnation: bytes) -> tuple[list[SegmentRow], bytes]:
-    """Choose segments that hold each entry once, the longest first, and the digest of the last entry.
+    """Return segments that hold each entry once, preferring longer ones, and the digest of the last entry.
 
-    Where one is lost they leave a gap, which is for the repair of entries to close: what is behind it is not lost.
+    A lost segment leaves a gap between them. The repair of entries closes it, so that later segments are not lost.
     """
     known: dict[int, tuple[SegmentRow, bytes]] = {}
     for key in await ports.keys_below(Layout.segments(incarnation)):
@@ -88,7 +93,7 @@ async def _cover(ports: LogPorts, account: str, incarnation: bytes) -> tuple[lis
 async def _read(
     ports: LogPorts, account: str, incarnation: bytes, key: str
 ) -> tuple[SegmentRow, bytes] | None:
-    """Return the row that would name a segment, and its last entry's digest; None if it does not open from end to end."""
+    """Return a manifest's row for a segment, and the digest of its last entry; None if it cannot be read from end to end."""
     found = await ports.get(key)
     try:
         place = PackPlace(ObjectSealer(ports), account, incarnation, key)
@@ -105,12 +110,12 @@ async def _read(
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A run of entries that a new segment holds, and where it has them from.
+    """A range of entries that is written to new segments.
 
     Attributes:
-        from_slots: how many were read from their slots,
-        salvaged: and how many from what is left of a segment; their texts may be damaged.
-        lost: numbers of the entries that are nowhere.
+        from_slots: number of entries that were read from their slots.
+        salvaged: number of entries that were recovered from what is left of a segment; their texts may be damaged.
+        lost: sequence numbers of the entries that could not be found.
     """
 
     first_seq: int
@@ -122,14 +127,14 @@ class Replacement:
 
 @dataclass(slots=True)
 class Repair:
-    """What is to be done in one namespace, or was.
+    """The planned or completed repair of one namespace.
 
     Attributes:
-        findings: what is wrong.
-        manifest_rebuilt: whether the manifest had to be made anew.
-        mendings: runs of entries, in order.
-        quarantined: keys of damaged objects.
-        done: whether it was carried out.
+        findings: the defects.
+        manifest_rebuilt: whether the manifest had to be rebuilt.
+        mendings: the ranges of entries that are written again, in order.
+        quarantined: keys of damaged objects that were copied to quarantine.
+        done: whether the repair was carried out.
     """
 
     ALSO = ("lost_entries",)
@@ -143,17 +148,17 @@ class Repair:
 
     @property
     def needed(self) -> bool:
-        """Whether anything would be changed."""
+        """Return whether anything would be changed."""
         return self.manifest_rebuilt or bool(self.mendings)
 
     @property
     def hopeless(self) -> bool:
-        """Whether something was written by a newer version, so that nothing can be done here."""
+        """Return whether an object was written by a newer version of memrelay, so that this one cannot repair the namespace."""
         return any(finding.flaw is Flaw.NEWER for finding in self.findings)
 
     @property
     def lost_entries(self) -> list[int]:
-        """Numbers of the entries that are nowhere."""
+        """Sequence numbers of the entries that could not be found."""
         return [seq for mending in self.mendings for seq in mending.lost]
 
 
@@ -172,13 +177,13 @@ class _Repairer:
         self._apply = apply
         self._slots = Slots(*self._log)
         self._segments = Segments(*self._log)
-        # Of each entry that was read or placed: its digest, what it links to, its time.
+        # For each entry that was read or replaced: its digest, the digest that it links to, and its time in ms.
         self._digests: dict[int, bytes] = {0: genesis(listed.incarnation)}
         self._previous: dict[int, bytes] = {}
         self._times: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Replace what is damaged by new segments, and the manifest in one write."""
+        """Write new segments in place of damaged ones, and then the manifest, in one write."""
         walk = await walk_log(*self._log, lambda: self._note)
         seen, found = walk.seen, walk.findings
         self._repair.findings += found
@@ -203,7 +208,7 @@ class _Repairer:
     async def _mend(
         self, seen: SeenManifest, findings: Sequence[Finding], damaged: set[str]
     ) -> list[SegmentRow]:
-        """Return the rows of a manifest without damage; what they name anew is uploaded if the repair is to be applied."""
+        """Return the rows of a manifest without damage. The new segments are uploaded if the repair is to be applied."""
         manifest, now_ms = seen.manifest, seen.store_time
         rows: list[SegmentRow] = []
         covered = 0
@@ -215,7 +220,7 @@ class _Repairer:
             if row.key not in damaged:
                 rows.append(row)
                 continue
-            # What follows a segment links to its end.
+            # The entry after a segment links to the last entry of the segment.
             link = self._previous.get(following.first_seq) if following else manifest.chain_digest
             rows += await self._rebuild(row.first_seq, row.last_seq, row, link, now_ms)
         first = manifest.snap_seq + 1
@@ -247,7 +252,10 @@ class _Repairer:
         return rows
 
     def _placed(self, seq: int, found: LinkedEntry | None, digest: bytes | None) -> LinkedEntry:
-        """Link an entry to the one before it, and give it the digest that the next one carries."""
+        """Return an entry that links to the one before it and has the digest that the next one links to.
+
+        An entry that was not found is replaced by an empty one.
+        """
         previous = self._digests[seq - 1]
         time = max(self._times.get(seq - 1, 0), 0 if found is None else found.entry.time)
         if found is None:
@@ -260,7 +268,7 @@ class _Repairer:
         return LinkedEntry(entry, own)
 
     def _lost_digest(self, seq: int) -> bytes:
-        """Return a digest for an entry that is lost and that nothing links to, the same whenever it is repaired."""
+        """Return a digest for a lost entry that no entry links to. Repeated repairs give the same one."""
         return hashlib.sha256(lp("memrelay/v1/lost", self._log[2], seq)).digest()
 
     async def _slot(self, seq: int) -> LinkedEntry | None:
@@ -285,7 +293,7 @@ class _Repairer:
         return (row,)
 
     async def _name(self, seen: SeenManifest, rows: list[SegmentRow], damaged: set[str]) -> None:
-        """Quarantine what is damaged, write the manifest, and delete the segments that it named before."""
+        """Copy damaged objects to quarantine, write the manifest, and delete the damaged segments that it no longer names."""
         old, key = seen.manifest, Layout.manifest(self._log[2])
         doomed = damaged | ({key} if self._repair.manifest_rebuilt else set())
         self._repair.quarantined = await quarantine(self._ports, sorted(doomed), seen.store_time)

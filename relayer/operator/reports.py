@@ -1,4 +1,8 @@
-"""Results as they are printed: a row for JSON, or lines of a word, what it is about, and what to do next."""
+"""Printable reports of the operator's commands: lines in two columns for people, and a row for JSON.
+
+Each command has a function that turns its result into a `Report`: `verification`, `repairs`, `stats`, `backup` and `restoration`.
+`found` renders findings, with what to do next, and `row_of` converts any result for JSON.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +23,18 @@ from relayer.operator.verify import NamespaceReport, StoreReport
 from relayer.wire.fields import render_time
 
 _WIDTH = 10
-# Accounts that are shown one by one.
+# Maximum number of accounts that are shown one by one.
 _LARGEST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a command found or did.
+    """The printable result of a command.
 
     Attributes:
-        lines: words and what they are about, laid out in two columns.
+        lines: pairs of a word and a text, printed in two columns.
         row: the same for JSON.
-        well: whether nothing was found that needs a person.
+        well: whether nothing was found that an operator has to act on.
     """
 
     lines: Lines
@@ -38,13 +42,13 @@ class Report:
     well: bool = True
 
     def text(self) -> str:
-        """Return what people read."""
+        """Return the lines as text, in two columns."""
         width = max(_WIDTH, *(len(word) + 2 for word, _ in self.lines))
         return "\n".join(f"{word:{width}}{text}".rstrip() for word, text in self.lines)
 
 
 def found(findings: Iterable[Finding]) -> Lines:
-    """Show findings."""
+    """Return the lines about findings."""
     lines: Lines = []
     for finding in findings:
         word = "note" if finding.flaw.harmless else "PROBLEM"
@@ -57,7 +61,7 @@ def found(findings: Iterable[Finding]) -> Lines:
 
 
 def row_of(value: Any) -> Any:
-    """Return a result for JSON: its fields and what its class says ``ALSO`` belongs to it, by their names."""
+    """Convert a result for JSON: its fields, and the properties that its class lists in ``ALSO``, by name."""
     match value:
         case Finding():
             return value.row()
@@ -82,7 +86,7 @@ def row_of(value: Any) -> Any:
 
 
 def verification(report: StoreReport) -> Report:
-    """Show what was verified and found."""
+    """Return the report of the verify command."""
     lines = [line for space in report.namespaces for line in (_space(space), *found(space.findings))]
     verdict = "everything is as it was written" if report.sound else "something is not as it was written"
     result = ("result", f"{len(report.namespaces)} namespaces: {verdict}")
@@ -100,7 +104,14 @@ def _space(space: NamespaceReport) -> tuple[str, str]:
 def repairs(
     looked_at: Iterable[Repair], beyond: Sequence[Finding], accounts: Sequence[str], *, apply: bool
 ) -> Report:
-    """Show what is repaired, or would be; ``accounts`` are those whose objects were made anew."""
+    """Return the report of the repair command.
+
+    Args:
+        looked_at: the repairs of all namespaces.
+        beyond: findings that repair cannot fix.
+        accounts: ids of accounts whose objects were rebuilt.
+        apply: whether the repairs were carried out.
+    """
     needed = [item for item in looked_at if item.needed or item.hopeless]
     lines = [("account", f"{account}: its object was made anew") for account in accounts]
     for repair in needed:
@@ -143,7 +154,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Quota]) -> Report:
-    """Show amounts, and the largest accounts with their quotas."""
+    """Return the report of the stats command: amounts, and the largest accounts with their quotas."""
     total, garbage = measured.total, measured.garbage
     covered, loose = garbage.covered_slots, garbage.unnamed
     dead = covered.bytes + loose.bytes
@@ -178,7 +189,7 @@ def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Qu
 
 
 def backup(done: Backup, dropped: int) -> Report:
-    """Show what was backed up."""
+    """Return the report of the backup command; ``dropped`` is the number of objects that were deleted with old runs."""
     lines = [
         *found(done.findings),
         ("run", f"{done.run}: {done.namespaces} namespaces, {done.objects} objects, {done.bytes:,} bytes"),
@@ -193,7 +204,7 @@ def backup(done: Backup, dropped: int) -> Report:
 
 
 def restoration(done: Restoration) -> Report:
-    """Show what was restored."""
+    """Return the report of the restore command."""
     run, ledger = done.run, done.ledger
     erased = f"{done.erased_memories} memories and {done.erased_namespaces} namespaces of the backup"
     written = f"{done.objects} objects, {done.bytes:,} bytes written"

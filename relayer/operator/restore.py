@@ -1,4 +1,10 @@
-"""Restore: bring a backup back, and erase again what was erased since."""
+"""The restore command: write a run of a backup to an empty store, and erase again what was erased since that run.
+
+`restore` reads the run and the newest ledger, and continues if an earlier attempt was stopped. Accounts and reports of erasures
+are written first, then each namespace. A namespace with damaged or missing objects is repaired before its pointer makes it
+available, and one that was erased since the run is not restored. `erase_records` erases single memories again and waits until
+their objects are deleted.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +49,21 @@ T = TypeVar("T")
 
 _NONCE_SIZE = 16
 _OLDER = "an older run may have it: --run"
-# What a restore changes after it has put it back.
+# Objects that a restore changes after it has written them.
 _CHANGED = frozenset({Kind.MANIFEST, Kind.ERASURE})
-# A collection is begun, and over: each takes a round, and one more where a report is taken up in the middle.
+# Maximum attempts to finish an erasure. Starting and ending a collection takes one each, and a report that is continued in the
+# middle takes one more.
 _ROUNDS = 8
 
 
 async def erase_records(ports: LogPorts, listed: Listed, records: Sequence[bytes]) -> int:
-    """Erase those of ``records`` that a log holds, until that is confirmed; returns how many there were.
+    """Erase the ``records`` that a log holds, wait until their deletion is confirmed, and return their number.
 
-    Nobody else may use the namespace meanwhile. Running it again completes it. Raises `CorruptNamespace` and
-    `UpgradeRequired` when the log cannot be read.
+    No other process may use the namespace meanwhile. If this is stopped, running it again completes it.
+
+    Raises:
+        CorruptNamespace, UpgradeRequired: the log cannot be read.
+        StoreUnavailable: the erasure could not be completed.
     """
     log = NamespaceLog(ports, listed.account, listed.pointer)
     await log.start()
@@ -72,7 +82,10 @@ async def erase_records(ports: LogPorts, listed: Listed, records: Sequence[bytes
 
 
 async def _destroy_again(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
-    """Destroy what nobody names: a restore that was stopped, and is run again, puts back what it had destroyed."""
+    """Delete the objects that the manifest does not name.
+
+    If a restore is stopped and run again, it writes objects again that it had deleted because of an erasure.
+    """
     manifest = await log.replica.manifest.read()
     slots = await ports.keys_below(Layout.entries(listed.incarnation))
     dead = [key for key in slots if seq_of(key) <= manifest.gc_watermark]
@@ -81,7 +94,7 @@ async def _destroy_again(ports: LogPorts, listed: Listed, log: NamespaceLog) -> 
 
 
 async def _destroy(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
-    """Destroy what the store holds of all that was ever erased in this log, as far as that is not confirmed."""
+    """Delete the stored objects of all erasures in this log whose deletion is not confirmed yet."""
     collector = Collector(ports, listed.account, listed.incarnation, grace_ms=0)
     eraser = MemoryEraser(ports, log.replica, collector.run, grace_ms=0)
     for erasure in log.state.erasures.known:
@@ -102,15 +115,17 @@ async def _destroy(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
 
 @dataclass(slots=True)
 class Restoration:
-    """What a restore did.
+    """The result of a restore.
 
     Attributes:
-        run: the head of the backup that was restored.
-        ledger: of the list of what was erased that was applied.
-        namespaces: that are there now, and how many objects were written for that.
-        erased_memories: that are in the backup and were erased since,
-        erased_namespaces: and namespaces.
-        findings: namespaces that could not be restored, and are not there.
+        run: the head of the run that was restored.
+        ledger: the head of the ledger that was applied.
+        namespaces: number of live namespaces that were restored.
+        objects: number of objects that were written.
+        bytes: their size.
+        erased_memories: number of memories of the backup that were erased since the run and are not restored.
+        erased_namespaces: number of such namespaces.
+        findings: objects that could not be restored.
     """
 
     run: BackupHead
@@ -134,15 +149,15 @@ async def restore(
     """Restore a run of a backup.
 
     Args:
-        backup: where from.
-        target: an empty store, or one in which the same restore stopped.
-        number: of the run; None takes the one whose restore stopped in the target, else the newest.
-        ledgers: a backup that holds a newer ledger than ``backup``, when that is an old copy itself.
-        progress: shows which namespace it is at.
+        backup: the backup to read.
+        target: an empty store, or one in which the same restore was stopped.
+        number: of the run; None for the run whose restore was stopped in the target, otherwise the newest.
+        ledgers: a backup with a newer ledger, if ``backup`` is an old copy itself.
+        progress: called with the namespaces, to show the progress.
 
     Raises:
         ConfigurationError: there is no such run, or the newest ledger is missing.
-        CorruptNamespace: run or ledger are damaged, or were made with another relayer key.
+        CorruptNamespace: the run or the ledger is damaged, or was made with another relayer key.
         StoreMisconfigured: the target is in use.
     """
     newest = await backup.newest("runs")
@@ -158,7 +173,7 @@ async def restore(
         raise ConfigurationError(f"--run: the backup has no run {number}; its newest is {newest}{fix}")
     head, rows = await backup.read("runs", number or newest, Row)
     ledger, erased = await _newest_ledger(ledgers or backup, newest)
-    # Parts of two runs would make a store that never was, and in which what only the newer one has is missing.
+    # Objects of two runs would make a store that never existed, without what only the newer run has.
     await begin_restore(target, f"{head.number}/{head.began}")
     done = Restoration(head, ledger)
     if head.number != newest:
@@ -171,7 +186,7 @@ async def restore(
 async def _with_newest_accounts(
     backup: BackupStore, newest: int, rows: list[Row], done: Restoration
 ) -> list[Row]:
-    """Return the rows of an older run with the newest one's accounts: what they took back since stays taken back."""
+    """Return the rows of an older run with the accounts of the newest run, so that revocations since then stay in force."""
     wanted = {row.key: row for row in rows}
     try:
         for row in (await backup.read("runs", newest, Row))[1]:
@@ -223,7 +238,7 @@ class _Worker:
             await self._name(row, accounts.get(row.key.split("/")[1]))
 
     async def _erasures(self) -> None:
-        """Bring reports back; what was under way begins anew, because the store that it had got on with is gone."""
+        """Restore the reports of erasures. Those in progress start from the beginning, because the target is another store."""
         reports = ErasureReports(self._target)
         for row in self._rows[Kind.ERASURE]:
             data = await self._fetch(row)
@@ -263,23 +278,23 @@ class _Worker:
         if listed.live:
             objects = self._below[listed.incarnation]
             if not objects:
-                return  # the name had no log yet, or none that could be read: its next write begins one
+                return  # The name had no log yet, or none that could be read. Its next write starts one.
             if await self._target.get(row.key) is None and not await self._log(listed, objects):
                 await self._destroy(listed)
                 return
-            # Also where an earlier attempt was done with it: the ledger may be a newer one by now.
+            # This is repeated even if an earlier attempt restored the namespace, because the ledger may be newer now.
             if known is not None and not await self._erase(listed, known.records):
                 return
         await self._put(row.key, data)
         self._done.namespaces += listed.live
 
     async def _destroy(self, listed: Listed) -> None:
-        """Destroy what an earlier attempt wrote of a namespace, when it did not know yet that it was erased."""
+        """Delete what an earlier attempt wrote of a namespace that is known to be erased now, or cannot be restored."""
         below = await self._target.keys_below(Layout.incarnation(listed.incarnation))
         await destroy(self._target.store, map(self._target.layout.at, [listed.key, *below]))
 
     async def _log(self, listed: Listed, rows: list[Row]) -> bool:
-        """Write the objects of a log, the manifest last; False if it cannot be had even without what is missing."""
+        """Write the objects of a log, the manifest last; return False if the log cannot even be repaired."""
         order = {Kind.SEGMENT: 1, Kind.ENTRY: 2, Kind.MANIFEST: 3}
         missing: set[Kind] = set()
         for row in sorted(rows, key=lambda item: order.get(kind_of(item.key), 0)):
@@ -291,11 +306,14 @@ class _Worker:
                 missing.add(kind_of(row.key))
             else:
                 await self._put(row.key, data)
-        # Mended before anybody can write to it: a relayer would take the first gap for the end of the log.
+        # The log is repaired before any relayer can append to it, because a relayer would take the first gap for its end.
         return not missing or (Kind.KEYRING not in missing and await self._mend(listed))
 
     def _belongs(self, listed: Listed, row: Row, data: bytes) -> bool:
-        """Return False, with a finding, for a keyring or manifest that is another namespace's or names what the run lacks."""
+        """Return whether an object belongs to this namespace; if not, add a finding.
+
+        A keyring or manifest must be of this namespace, and a manifest must name only segments that the run has.
+        """
         place = listed.account, listed.incarnation, row.key, data
         if kind_of(row.key) is Kind.KEYRING:
             return self._opened(row, self._sealer.unseal_keyring, *place) is not None
@@ -311,7 +329,7 @@ class _Worker:
         return not beyond
 
     def _opened(self, row: Row, unseal: Callable[..., T], *arguments: object) -> T | None:
-        """Return what ``unseal`` returns; None, and a finding, if the object does not belong at its key."""
+        """Return the result of ``unseal``; if the object does not belong to its key, add a finding and return None."""
         try:
             return unseal(*arguments)
         except CorruptNamespace as error:
@@ -319,7 +337,7 @@ class _Worker:
             return None
 
     async def _index(self, row: Row) -> None:
-        """Write a stored index, if the backup has it whole: the log holds all of it, so nothing is lost without it."""
+        """Write a stored index if the backup's copy is intact. Nothing is lost without it, because it is built from the log."""
         with suppress(CorruptNamespace):
             data = await self._backup.fetch(row)
             if data is not None:
@@ -333,7 +351,7 @@ class _Worker:
         return repair.done and not repair.hopeless
 
     async def _fetch(self, row: Row) -> bytes | None:
-        """Return what the backup has at a row; None, and a finding, if that is not what was backed up."""
+        """Return the object of a row; if the backup's copy is missing or damaged, add a finding and return None."""
         mended = kind_of(row.key) in {Kind.SEGMENT, Kind.ENTRY, Kind.MANIFEST}
         left = "the rest of its log is restored" if mended else "what belongs with it is not restored"
         fix = f"{left}; {_OLDER}"
@@ -360,7 +378,11 @@ class _Worker:
             await self._replace(key, data, taken)
 
     async def _replace(self, key: str, data: bytes, taken: Found) -> None:
-        """Accept that an account took something back since an earlier attempt wrote it: what the backup has now is the newest."""
+        """Replace an account's object, which may be newer in the backup now, after a revocation.
+
+        Raises:
+            StoreMisconfigured: the object is not an account's, so the target holds another restore.
+        """
         if kind_of(key) is not Kind.ACCOUNT:
             raise StoreMisconfigured(
                 "the store holds objects of another restore; give an empty directory, bucket or prefix",
@@ -372,7 +394,7 @@ class _Worker:
             raise StoreUnavailable("an account could not be written; running the restore again goes on")
 
     async def _erase(self, listed: Listed, records: Sequence[bytes]) -> bool:
-        """Erase again what was erased since the run; False if the log cannot be read."""
+        """Erase again the records that were erased since the run; return False if the log cannot be read."""
         try:
             self._done.erased_memories += await erase_records(self._target, listed, records) if records else 0
         except CorruptNamespace as error:

@@ -1,4 +1,8 @@
-"""Count what a store holds, and how much of it is garbage."""
+"""The stats command: count the objects and bytes of a store, by kind and account, and how many of them are garbage.
+
+`measure` lists the store once and reads every manifest. `parse_traffic` reads from a relayer's metrics how many store requests
+one request to the relayer causes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from relayer.operator.catalogue import (
     seq_of,
 )
 
-# Object stores charge these calls as writes, and deletes not at all.
+# Object stores charge these calls as writes, and do not charge deletes.
 _WRITE_CALLS = frozenset({"create", "swap", "list"})
 _READ_CALLS = frozenset({"get", "versions"})
 
@@ -33,7 +37,7 @@ class Amount:
     bytes: int = 0
 
     def add(self, size: int) -> None:
-        """Count one more."""
+        """Count one more object of ``size`` bytes."""
         self.objects += 1
         self.bytes += size
 
@@ -48,7 +52,12 @@ class Traffic:
 
 @dataclass(slots=True)
 class Garbage:
-    """What collection will delete: slots that segments hold as well, and segments and indexes that no manifest names."""
+    """The objects that collection will delete.
+
+    Attributes:
+        covered_slots: log entries that a segment contains too.
+        unnamed: segments and indexes that no manifest names.
+    """
 
     covered_slots: Amount = field(default_factory=Amount)
     unnamed: Amount = field(default_factory=Amount)
@@ -56,7 +65,7 @@ class Garbage:
 
 @dataclass(slots=True)
 class Kept:
-    """What an account keeps, as its quota counts it."""
+    """The amounts that an account stores, as its quota counts them."""
 
     namespaces: int = 0
     memories: int = 0
@@ -65,15 +74,16 @@ class Kept:
 
 @dataclass(slots=True)
 class Stats:
-    """What a store holds.
+    """The amounts in a store.
 
     Attributes:
-        kinds: objects by the word for their kind.
-        entries: of all logs together.
-        tail_entries: that no segment holds yet,
-        segments: and segments that are named by a manifest.
-        unread_manifests: of how many namespaces; verify says why.
-        by_account: what each keeps, those that keep most bytes first.
+        entries: number of log entries of all namespaces.
+        tail_entries: number of entries that no segment contains yet.
+        segments: number of segments that a manifest names.
+        garbage: the objects that collection will delete.
+        kinds: objects and bytes by kind, see `relayer.operator.catalogue.Kind`.
+        unread_manifests: number of namespaces whose manifest cannot be read; the verify command says why.
+        by_account: the amounts of each account, those with the most bytes first.
     """
 
     ALSO = ("total",)
@@ -90,21 +100,21 @@ class Stats:
 
     @property
     def total(self) -> Amount:
-        """Everything."""
+        """The amount of all kinds together."""
         kinds = self.kinds.values()
         return Amount(sum(item.objects for item in kinds), sum(item.bytes for item in kinds))
 
 
 @dataclass(slots=True)
 class _Log:
-    """What the listing shows of one log: sizes by slot, and by key."""
+    """The objects of one log in the listing: sizes of entries by sequence number, and of segments and indexes by key."""
 
     slots: dict[int, int] = field(default_factory=dict)
     packs: dict[str, int] = field(default_factory=dict)
 
 
 async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
-    """List a store once and read every manifest."""
+    """Return the amounts in a store. This lists it once and reads every manifest; ``known`` is for `read_catalogue`."""
     stats, logs = Stats(), defaultdict[bytes, _Log](_Log)
     async for info in ports.rows_below(""):
         kind, incarnation = kind_of(info.key), incarnation_of(info.key)
@@ -155,7 +165,11 @@ def _count(stats: Stats, listed: Listed, manifest: Manifest | None, log: _Log) -
 
 
 def parse_traffic(metrics: str) -> Traffic | None:
-    """Return what a relayer's metrics say it asked of its store for each request for memories; None before the first."""
+    """Return the average store requests per request to the routes under ``/v1/``; None if there was no such request.
+
+    Args:
+        metrics: a relayer's metrics in the text format of Prometheus.
+    """
     calls = _sums(metrics, "memrelay_store_requests_total", "call")
     routes = _sums(metrics, "memrelay_http_requests_total", "route")
     requests = sum(value for route, value in routes.items() if route.startswith("/v1/"))

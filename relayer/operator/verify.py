@@ -1,6 +1,8 @@
-"""Verify: read everything that a store holds, and say what is not as it should be.
+"""The verify command: read everything that a store holds, and report what is damaged or missing.
 
-What is sealed under a namespace's key is opened where the key is given, to see that it opens; nothing is kept or shown.
+`verify_store` walks the log of every namespace (`relayer.operator.walk`), checks the keys of the relayers, and finds objects that
+belong to no namespace. If a namespace's key is available, `BodyCheck` also unseals every body in its log, to check that this
+works; no content is stored or shown. The result is a `StoreReport` of `Finding`s.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ _FROM_BACKUP = "without it nothing of the namespace opens: restore it from a bac
 
 
 class BodyCheck:
-    """Looks at every body of a log: is it there, and does it open?
+    """A visitor of log entries that checks whether bodies exist and can be unsealed.
 
     Attributes:
-        there: records of which some operation still has the text.
-        opened: bodies that opened.
-        failed: slots that hold one that does not, each once, in order.
+        there: ids of records of which some operation still has the text.
+        opened: number of operations whose bodies could be unsealed.
+        failed: sequence numbers of entries with a body that could not, each once, in order.
     """
 
     def __init__(self, keys: NamespaceKeys | None) -> None:
@@ -65,7 +67,7 @@ class BodyCheck:
         self.failed: list[int] = []
 
     def __call__(self, linked: LinkedEntry) -> None:
-        """Look at the operations of one entry."""
+        """Check the operations of one entry."""
         for raw in linked.entry.operations:
             try:
                 operation = decode_operation(raw)
@@ -81,7 +83,7 @@ class BodyCheck:
 
 
 def whole(keys: NamespaceKeys, operation: Operation | Malformed) -> bool:
-    """Whether every body of an operation that is there opens under these keys."""
+    """Return whether all bodies of an operation that still exist can be unsealed with these keys."""
     stored = [item for item in _stored(operation) if item.key_epoch == keys.epoch]
     vectors = operation.vectors if isinstance(operation, JobFinished) else ()
     having_vectors: list[Stored | VectorSet] = [*stored, *vectors]
@@ -112,13 +114,13 @@ def _stored(operation: Operation | Malformed) -> Sequence[Stored]:
 
 @dataclass(slots=True)
 class NamespaceReport:
-    """What was found in one namespace.
+    """The result of verifying one namespace.
 
     Attributes:
-        entries: of the log, from the first to the last that could be read.
-        memories: that its state holds, forgotten and superseded ones included.
-        inner_seals: operations whose inner seals opened; None without the namespace's key.
-        findings: flaws, in the order of the log.
+        entries: the sequence number of the last entry that could be read.
+        memories: number of memories in its state, including forgotten and superseded ones.
+        inner_seals: number of operations whose bodies could be unsealed; None without the namespace's key.
+        findings: defects, in the order of the log.
     """
 
     ALSO = ("sound",)
@@ -132,13 +134,13 @@ class NamespaceReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is lost."""
+        """Return whether nothing is lost."""
         return sound(self.findings)
 
 
 @dataclass(slots=True)
 class StoreReport:
-    """What was found in a store."""
+    """The result of verifying a store."""
 
     ALSO = ("sound",)
 
@@ -147,16 +149,20 @@ class StoreReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is lost."""
+        """Return whether nothing is lost."""
         return sound(self.findings) and all(report.sound for report in self.namespaces)
 
 
 async def verify_store(
     ports: LogPorts, *, known: Sequence[str] = (), secrets: Sequence[bytes] = (), progress: Progress = unseen
 ) -> StoreReport:
-    """Verify every namespace of a store; a relayer may serve it meanwhile.
+    """Verify every namespace of a store. Relayers may use the store meanwhile.
 
-    ``known`` is for `read_catalogue`; what agents' ``secrets`` open is verified inside as well.
+    Args:
+        ports: the store and its keys.
+        known: account ids for `read_catalogue`.
+        secrets: agents' secrets. The bodies of the namespaces that they open are verified too.
+        progress: called with the namespaces, to show the progress.
     """
     catalogue = await read_catalogue(ports, known)
     spaces = [await verify_namespace(ports, listed, secrets) for listed in progress(catalogue.namespaces)]
@@ -165,7 +171,7 @@ async def verify_store(
 
 
 async def _fleet(ports: LogPorts) -> list[Finding]:
-    """Look whether the relayers' keys of these days open: none that starts can do without."""
+    """Return findings about the relayers' shared key pairs, one for each day, which a relayer needs when it starts."""
     found: list[Finding] = []
     for key in await ports.keys_below(Layout.fleet("")):
         stored = await ports.get(key)
@@ -181,15 +187,15 @@ async def _fleet(ports: LogPorts) -> list[Finding]:
 
 
 async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
-    """Look for objects of namespaces that no name stands for."""
+    """Return findings about objects of namespaces that no pointer names."""
     keys = await ports.keys_below("ns/")
     named = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
     reports, found = await read_reports(ports)
-    # The name of a report is the id of its erasure: a namespace's is its incarnation, and a memory's is none.
+    # The name of a report is the id of its erasure. For a namespace that is its incarnation; for a memory it is no incarnation.
     over = [key for key, _, _ in reports] + [finding.key for finding in found]
     over = [key for key in over if key.startswith(Layout.erased()) and kind_of(key) is Kind.ERASURE]
     erasing = {ulid.parse(key.rpartition("/")[2]).hex() for key in over}
-    # A namespace of which a memory is erased is there, and its name with it.
+    # If only a memory is erased, its namespace and the pointer still exist.
     erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is What.NAMESPACE}
     found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
     sentence = "objects of a namespace that no pointer names: its pointer is lost"
@@ -229,9 +235,9 @@ async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[by
 async def keys_of(
     ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()
 ) -> tuple[NamespaceKeys | None, Finding | None]:
-    """Return the keys of a namespace's newest epoch, if they can be had, and what is wrong with its keyring, if anything.
+    """Return the keys of a namespace's newest epoch, or None, and a finding about its keyring, or None.
 
-    Custody ``relayer`` needs no secret.
+    Under custody ``relayer`` no secret is needed. Otherwise there are no keys if none of the secrets fits.
     """
     key = max(await ports.keys_below(Layout.keyrings(listed.incarnation)), default="")
     if not key:
@@ -273,7 +279,7 @@ def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
 
 
 async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[Finding]:
-    """Look at what is there beside the log: an index that is named, and what nobody names."""
+    """Return findings about objects other than the log: a missing index, and objects that the manifest does not name."""
     found: list[Finding] = []
     if manifest.index_key and await ports.get(manifest.index_key) is None:
         sentence = "the manifest names an index that is absent; it is built anew when the namespace is opened"
@@ -284,7 +290,7 @@ async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[F
 
 
 async def unnamed(ports: LogPorts, incarnation: bytes, manifest: Manifest) -> list[str]:
-    """List the segments and indexes that a manifest does not name."""
+    """Return the keys of the segments and indexes that a manifest does not name."""
     below = (Layout.segments(incarnation), Layout.indexes(incarnation))
     named = manifest.named
     return [key for start in below for key in await ports.keys_below(start) if key not in named]

@@ -1,7 +1,8 @@
-"""Reads one log from its first entry to its last, past whatever is damaged, and says what was.
+"""Reading one log from its first entry to its last, past anything that is damaged, with findings about the damage.
 
-A replica stops at the first thing that is wrong, because it must not serve what it cannot vouch for. An operator wants to
-know everything that is wrong, and what there is behind it.
+A replica stops at the first defect, because it must not serve a state that it cannot verify. An operator needs to know all
+defects of a log, and what can still be read after them. `walk_log` reads the manifest, the segments that it names and the entries
+after them, applies each entry to a state, and starts again if the log was compacted meanwhile.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _ROUNDS = 3
 
 @dataclass(slots=True)
 class Walk:
-    """What a log holds.
+    """The result of reading a log.
 
     Attributes:
-        state: what is left of it says; what a reader of an undamaged log would have when `findings` is empty.
-        seen: its manifest, None if it is absent or does not open.
-        findings: what is wrong, in the order of the log.
-        in_segments: entries that came from segments.
-        bytes: stored bytes that were read.
+        state: the state after all entries that could be read. If `findings` is empty, it is the state that a replica would have.
+        seen: the manifest; None if it is missing or cannot be unsealed.
+        findings: defects, in the order of the log.
+        in_segments: number of entries that were read from segments.
+        bytes: number of stored bytes that were read.
     """
 
     state: NamespaceState
@@ -47,10 +48,16 @@ async def walk_log(
     new_visit: Callable[[], Visit] = lambda: lambda _: None,
     manifest: Manifest | None = None,
 ) -> Walk:
-    """Read all of a log; what looks damaged while a relayer compacts and collects is looked at again with its new manifest.
+    """Read all of a log.
 
-    ``new_visit`` makes what is called with every entry that could be read, in order; once for each reading. ``manifest`` is
-    taken for the log's, whatever the store has.
+    A log may look damaged while a relayer compacts and collects it. If its manifest has changed, it is read again.
+
+    Args:
+        ports: the store and its keys.
+        account: the account's id.
+        incarnation: of the namespace.
+        new_visit: called once for each attempt; returns a function that is called with every readable entry, in order.
+        manifest: used instead of the one in the store; None for that one.
     """
     rounds = 0
     while True:
@@ -71,7 +78,7 @@ class _Walker:
         self._visit = visit
         start = Position(0, genesis(incarnation))
         self.walk = Walk(NamespaceState(start))
-        # The digest that the next entry must link to; None behind something that could not be read.
+        # The digest that the next entry must link to; None after an entry that could not be read.
         self._link: bytes | None = start.digest
 
     async def run(self, given: Manifest | None) -> None:
@@ -95,7 +102,7 @@ class _Walker:
         await self._read_tail(manifest.snap_seq, max(map(seq_of, slots), default=0))
 
     async def moved(self) -> bool:
-        """Whether the manifest is another one than the one that was walked by."""
+        """Return whether the manifest has changed since the log was read."""
         before = self.walk.seen
         try:
             return before is not None and (await self._manifest.see()).etag != before.etag
@@ -153,7 +160,7 @@ class _Walker:
         return stored[1]
 
     def _take(self, linked: LinkedEntry, key: str) -> None:
-        """Apply an entry; ``key`` is the object that it was found in."""
+        """Apply an entry; ``key`` is the object that it was read from, for findings."""
         seq = linked.entry.seq
         if self._link not in {None, linked.entry.previous}:
             self._lost(Flaw.DAMAGED, key, f"entry {seq} does not follow the one before it", seq, seq)

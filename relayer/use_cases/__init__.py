@@ -1,1 +1,1 @@
-"""What a client can ask for, a module each."""
+"""The use cases of the relayer: the operations that clients request, in one module each or a few related ones."""

@@ -1,4 +1,9 @@
-"""Capture: turns come in, what is worth keeping is remembered, and what a model should read is promised."""
+"""The capture use case: extract memories from turns of a conversation and store them.
+
+`analyze` extracts candidates by rules and stores them together with a pending job if a language model is to extract facts from
+the same turns (`_Promise`). The model may be the relayer's or, if it has none, a gateway's. `summarise` adds a pending job for a
+summary when a session ends, and `get_job` returns a job's state and can wait for its end.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +41,18 @@ from relayer.wire.memories import TurnItem
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
 from relayer.writing.present import position, remembered
 
-# No operation of a capture has this index: a request has a hundred turns at most.
+# Operation index of a summary's job. No other operation of a capture has it, because a request has at most a hundred turns.
 _INDEX = 10_000
 
 
 async def summarise(
     ctx: Context, access: Access, request: schemas.AnalyzeRequest, deadline: Deadline
 ) -> str | None:
-    """Promise a summary of the session that ends with a request whose turns are stored.
+    """Add a pending job for the summary of a session that ends with this request, whose turns are stored already.
 
     Returns:
-        The id of the job; None where none is made: no model is set to, its budget is used up, or the session left too little.
+        The id of the job. None if there is none, because no model writes summaries, its budget is used up, or the session left
+        too little to summarise.
 
     Raises:
         QueueFull: too many jobs of this account wait for the model.
@@ -79,13 +85,13 @@ async def summarise(
 
 
 def _used_up(ctx: Context, access: Access) -> bool:
-    """Whether the account has used up what it may of the relayer's model."""
+    """Return whether the account has used up its budget for the relayer's model."""
     work = ctx.facts
     return work is not None and work.budget.wait_ms(access.account, ctx.clock.now_ms()) > 0
 
 
 def _has_room(ctx: Context, opened: OpenNamespace) -> bool:
-    """Whether another job may wait for a gateway's model; where none comes for them, nothing else waits either."""
+    """Return whether another job may wait for a gateway's model, so that jobs do not pile up if no gateway does them."""
     try:
         check_room(ctx, ctx.lent, opened)
     except QueueFull:
@@ -93,7 +99,8 @@ def _has_room(ctx: Context, opened: OpenNamespace) -> bool:
     return True
 
 
-_POLL_SECONDS = 1.0  # how soon an end written by another replica is noticed
+# Interval at which the log is checked for a job's end that another replica wrote.
+_POLL_SECONDS = 1.0
 
 
 async def get_job(
@@ -102,7 +109,7 @@ async def get_job(
     """Return a job's state, waiting up to ``wait_ms`` for its end.
 
     Raises:
-        Refused: ``not_found``, also for an id that is none.
+        Refused: ``not_found``, also for an invalid id.
     """
     try:
         wanted = ulid.parse(job_id)
@@ -129,7 +136,10 @@ async def wait_for_end(
     *,
     place: Place | None = None,
 ) -> JobState:
-    """Return a job when it has ended, wherever it ran, after ``wait_ms``, or when there is no more waiting for it here."""
+    """Return a job when it has ended at any relayer, or after ``wait_ms``, whichever is first.
+
+    The wait also ends early if ``place`` is lost to another account, or if the namespace is no longer open here.
+    """
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - 0.5)))
     while True:
         job = await _look(opened, job_id, deadline)
@@ -169,11 +179,11 @@ def _not_found() -> Refused:
     return Refused("not_found", "no such job in this namespace")
 
 
-# What it takes to judge a sentence, as a multiple of what it takes to look for secrets in it.
+# Cost of classifying a sentence, as a multiple of the cost of scanning it for secrets.
 _JUDGING = 6
-# Turns are looked at one by one however short they are.
+# Cost of each turn in addition to that of its text, because every turn is processed separately.
 _TURN_WEIGHT = 100
-# Of one request, however long its turns are.
+# Maximum number of memories of one request.
 _MOST_MEMORIES = 100
 
 
@@ -184,7 +194,7 @@ async def analyze(
 
     Raises:
         Refused: ``idempotency_conflict``.
-        QueueFull: too many extractions of this account wait; the same request again goes on.
+        QueueFull: too many extractions of this account wait; the caller may repeat the request.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
     turns = await without_secrets(ctx, access.account, request.turns)
@@ -192,7 +202,7 @@ async def analyze(
     candidates, left = await _extract(ctx, access, request, deadline)
     answer = schemas.AnalyzeResponse(state="done", memories=(), turns=len(request.turns), kept=0)
     if candidates:
-        # What is done of a hundred turns at once is a step of the event loop by itself, before and after.
+        # Encoding a hundred turns takes long enough that other tasks should run before and after it.
         await asyncio.sleep(0)
         answer = await _keep(ctx, access, request, candidates, deadline)
         await asyncio.sleep(0)
@@ -212,10 +222,10 @@ async def _keep(
     candidates: Sequence[tuple[int, Candidate]],
     deadline: Deadline,
 ) -> schemas.AnalyzeResponse:
-    """Store what was found in the turns, with the promise of facts."""
+    """Store the candidates of the turns, together with a pending job that extracts facts from them."""
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         await opened.wait_indexed()
-        # A long turn is several memories; a model that reads it is told of the first.
+        # A long turn may have several memories. A job refers to the first one.
         kept = {turn: number for number, (turn, _) in reversed(list(enumerate(candidates)))}
         promise = _Promise(ctx, opened, access, request, kept)
         await promise.prepare()
@@ -251,13 +261,13 @@ async def _keep(
 
 @dataclass(slots=True)
 class _Promise:
-    """The promise of facts, when a model extracts them.
+    """The pending job by which a model extracts facts from the turns of a request.
 
     Attributes:
-        kept: the number of the draft of each turn that is kept.
-        said: what the model is to be shown, by turn; empty when nothing is promised.
-        over_budget: whether nothing is, because the account's use of the model is up.
-        lent: whether it is a gateway's model that reads them, because the relayer has none that does.
+        kept: the index of the first draft of each turn that has one, by the turn's index.
+        said: the texts that the model is to read, by the turn's index; empty if there is no job.
+        over_budget: whether there is no job because the account has used up its budget for the model.
+        lent: whether a gateway's model does the job, because the relayer has no model for it.
     """
 
     ctx: Context
@@ -270,17 +280,17 @@ class _Promise:
     lent: bool = False
 
     async def prepare(self) -> None:
-        """Read what the model is to be shown, before anything is promised.
+        """Prepare the texts that the model is to read, before anything is stored.
 
         Raises:
-            QueueFull: too many promises of this account are open; nothing is written.
+            QueueFull: too many jobs of this account are pending; nothing was stored.
         """
         work, account = self.ctx.facts, self.access.account
         self.lent = EXTRACT not in self.ctx.own_works
         turns = {
             number: item.text
             for number, item in enumerate(self.request.turns)
-            # What a gateway doubts is never shown to a model, so that it cannot talk it into anything.
+            # A text that the gateway marked as suspect is never shown to a model, because it may be a prompt injection.
             if item.role in SPOKEN_ROLES and not item.suspect
         }
         if self.kept.keys().isdisjoint(turns):
@@ -297,14 +307,14 @@ class _Promise:
             self.said = dict(zip(turns, said, strict=True))
 
     def make(self, records: Sequence[bytes], failed: bytes = b"") -> JobAccepted | None:
-        """Return the promise about records, or the one in the place of a job that failed; None when there is none."""
+        """Return the operation that adds a job about ``records``, or that replaces the job ``failed``; None without a job."""
         if not self.said:
             return None
         key = self.request.idempotency_key
         if failed:
-            # A key of its own for each retry, so that two retries at once promise one job.
+            # The key depends on the failed job, so that two concurrent retries add only one job.
             key = key and f"{key} after {ulid.render(failed)}"
-        # The index is no other operation's, whether or not the entry promises vectors too.
+        # No other operation of the request has this index, even if the entry also adds a job for vectors.
         index = 2 * len(records) + (2 if failed else 1)
         job = new_id(self.ctx)
         origin = request_origin(self.opened, self.access, index, key)
@@ -340,7 +350,7 @@ class _Promise:
 async def _again(
     promise: _Promise, failed: JobState, records: Sequence[bytes], deadline: Deadline
 ) -> JobState:
-    """Promise a failed extraction once more, because its request came again; returns the job that counts now."""
+    """Add a new job for a failed extraction whose request was repeated, and return the job that is valid now."""
     promised = promise.make(records, failed.job)
     if promised is None:
         return failed
@@ -354,7 +364,7 @@ async def _again(
 async def _with_facts(
     promise: _Promise, answer: schemas.AnalyzeResponse, job: JobState, deadline: Deadline
 ) -> schemas.AnalyzeResponse:
-    """Start the promised job, wait for it as long as was asked, and say what it is at."""
+    """Queue the pending job, wait for its end as long as the request says, and add its state to the response."""
     ctx, opened = promise.ctx, promise.opened
     if ctx.facts is not None and job.outcome is None:
         ctx.facts.queue.accepted(job.job)
@@ -373,7 +383,10 @@ async def _with_facts(
 async def _extract(
     ctx: Context, access: Access, request: schemas.AnalyzeRequest, deadline: Deadline
 ) -> tuple[list[tuple[int, Candidate]], list[Left]]:
-    """Return candidates with the index of the turn that each came from, and the turns that are left."""
+    """Return candidates, each with the index of its turn, and the turns that no memory was made from.
+
+    If there are more than `_MOST_MEMORIES`, the less important candidates are dropped.
+    """
     turns = [
         Turn(
             Role.USER if item.noted else Role(item.role),
@@ -398,7 +411,7 @@ async def _extract(
 
 
 def _as_said(candidate: Candidate, item: TurnItem) -> Candidate:
-    """Return what was found as the words of whoever said it, whatever they were judged as."""
+    """Return a candidate with the role and trust of its turn. A noted turn was classified as if the user had said it."""
     if not item.noted or item.role == "user":
         return candidate
     return replace(candidate, role=Role(item.role), trust=Trust.ASSISTANT)
@@ -407,7 +420,7 @@ def _as_said(candidate: Candidate, item: TurnItem) -> Candidate:
 def _verdicts(
     candidates: Sequence[tuple[int, Candidate]], memories: Sequence[schemas.Remembered], left: Sequence[Left]
 ) -> tuple[schemas.Verdict, ...]:
-    """Say what became of each turn, in their order."""
+    """Return the outcome of each turn or part of a turn, in the order of the turns."""
     found = [schemas.Verdict(turn=one.turn, kept=False, reason=one.reason) for one in left]
     for (turn, candidate), memory in zip(candidates, memories, strict=True):
         start, end = candidate.evidence
@@ -418,7 +431,7 @@ def _verdicts(
 
 
 def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> list[Draft]:
-    """Build drafts; the context is the turn said just before, if that one is kept too."""
+    """Build drafts. The context of a draft is the memory of the turn just before it, if there is one."""
     ctx, opened, access, request = promise.ctx, promise.opened, promise.access, promise.request
     extractor = Model(ctx.extractor.name, "", ctx.extractor.version)
     drafts = []

@@ -1,4 +1,9 @@
-"""The change feed: what became of memories after a point in the log, waited for or streamed."""
+"""The change feed: the changes of memories after a cursor in the log, by long polling or as a stream of server-sent events.
+
+`changes` returns a page of changes and waits for the first one if asked to. `ChangeStreams` opens `EventStream`s, limits how many
+are open, and ends them after a while or when the client loses access. A change that another relayer wrote is found by reading the
+log at intervals.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +21,11 @@ from relayer.wire import codec as ulid
 from relayer.wire.memories import ChangesResponse, ChangeView
 from relayer.writing.present import page_of, position, show
 
-_POLL_SECONDS = 1.0  # how soon a change written by another replica is noticed
+# Interval at which the log is checked for changes of other replicas.
+_POLL_SECONDS = 1.0
+# Part of the request's time that is reserved for the response.
 _SPARE_SECONDS = 0.5
-# Behind every change that a slot can make.
+# Greater than the number of any change of one log entry.
 _WHOLE_SLOT = 2**31
 
 
@@ -27,7 +34,7 @@ async def changes(
 ) -> ChangesResponse:
     """Return the changes after a cursor, oldest first, waiting up to ``wait_ms`` for the first one.
 
-    ``after`` is ``next`` of an earlier answer, or the ``seq`` of a position; "0" is the beginning.
+    ``after`` is ``next`` of an earlier response, or the ``seq`` of a position; "0" is the beginning.
 
     Raises:
         Refused: ``rollback_detected``: the log is shorter than the cursor.
@@ -44,7 +51,8 @@ async def changes(
                     if found or patience.remaining() <= 0 or place.lost:
                         return _page(opened, found, after, limit)
                     await opened.changed(min(_POLL_SECONDS, patience.remaining()))
-                    # Let go of meanwhile: whoever waits is to be judged anew, and not to open it again.
+                    # The namespace was closed meanwhile, for example because access was revoked. The client has to send a new
+                    # request, whose access is checked again.
                     if not ctx.namespaces.holds(opened):
                         return _page(opened, [], after, limit)
             if opened is None:
@@ -55,18 +63,18 @@ async def changes(
 
 
 def mark_of(after: str) -> tuple[int, int]:
-    """Return the place in the log that a cursor means."""
+    """Return the position in the log that a cursor stands for: the sequence number of an entry, and a change of it."""
     slot, _, number = after.partition(".")
     return int(slot), int(number) if number else _WHOLE_SLOT
 
 
 def cursor_of(change: Change) -> str:
-    """Return the cursor after a change."""
+    """Return the cursor that continues after a change."""
     return f"{change.mark[0]}.{change.mark[1]}"
 
 
 def check_cursor(opened: OpenNamespace | None, after: str) -> None:
-    """Refuse a cursor from beyond the end of a log that was just read; raises `Refused` ``rollback_detected``."""
+    """Reject a cursor beyond the end of a log that was just read; raises `Refused` ``rollback_detected``."""
     slot = mark_of(after)[0]
     if opened is None and slot:
         raise Refused("rollback_detected", "the namespace does not exist any more: tell an operator")
@@ -85,7 +93,7 @@ def _page(opened: OpenNamespace, found: list[Change], after: str, limit: int) ->
 
 
 def shown(opened: OpenNamespace, change: Change) -> ChangeView:
-    """Show a change with its memory as it is now."""
+    """Return a change as the response shows it, with its memory in its present state."""
     memory = opened.memory(change.record)
     return ChangeView(
         change=change.what.value,
@@ -103,14 +111,14 @@ _HEARTBEAT = b": nothing new\n\n"
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """Bounds of one process.
+    """Limits of the streams of one process.
 
     Attributes:
-        most: streams at once.
-        per_account: streams of one account at once.
-        seconds: the longest one.
-        heartbeat: seconds without an event after which a comment is sent, so that nobody on the way hangs up.
-        poll: seconds in which a change that another relayer wrote is noticed.
+        most: maximum number of open streams.
+        per_account: maximum number of open streams of one account.
+        seconds: maximum duration of a stream.
+        heartbeat: seconds without an event after which a comment is sent, so that no proxy closes the connection.
+        poll: seconds after which the log is checked for changes of other relayers.
     """
 
     most: int = 256
@@ -121,14 +129,14 @@ class StreamLimits:
 
 
 class EventStream:
-    """Events whose first bytes are there already: what can be refused has been refused."""
+    """An iterator of encoded events. Its first bytes exist already, so the request can no longer be rejected."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
         self._first: bytes | None = first
         self._rest = rest
 
     def __aiter__(self) -> EventStream:
-        """Return this."""
+        """Return this iterator."""
         return self
 
     async def __anext__(self) -> bytes:
@@ -137,12 +145,12 @@ class EventStream:
         return await anext(self._rest) if first is None else first
 
     async def aclose(self) -> None:
-        """End the stream; also where nothing of it was read."""
+        """End the stream, even if nothing of it was read."""
         await self._rest.aclose()
 
 
 class ChangeStreams:
-    """Opens streams, and counts them."""
+    """The open event streams of a process. Its length is their number."""
 
     def __init__(self, ctx: Context, limits: StreamLimits | None = None) -> None:
         self._ctx = ctx
@@ -155,7 +163,7 @@ class ChangeStreams:
         return len(self._open)
 
     async def open(self, access: Access, after: str, deadline: Deadline) -> EventStream:
-        """Begin a stream of the changes after a cursor, by a deadline; the caller closes it.
+        """Open a stream of the changes after a cursor before the deadline; the caller closes it.
 
         Raises:
             Refused: ``rollback_detected``: the log is shorter than the cursor.
@@ -176,7 +184,8 @@ class ChangeStreams:
                 check_cursor(opened, after)
                 yield _RETRY
                 if opened is not None:
-                    # A key that ends, a store that is away, an erasure: the next request is told which.
+                    # The stream ends if the key expires, the store is unavailable or the namespace was erased. The client gets
+                    # the error from its next request.
                     with suppress(RelayerError):
                         async for events in self._events(opened, access, after, place):
                             yield events
@@ -202,12 +211,12 @@ class ChangeStreams:
             spoke = clock.monotonic()
 
     def _may_go_on(self, opened: OpenNamespace, access: Access) -> bool:
-        """Whether the key is live, and nobody dropped the namespace, as a revocation does."""
+        """Return whether the key is still valid and the namespace is still open here; a revocation closes it."""
         return self._ctx.namespaces.holds(opened) and access.key_not_after >= self._ctx.clock.now_ms()
 
 
 def _event(opened: OpenNamespace, change: Change) -> bytes:
-    """Return one event; its id is the cursor after it. JSON of ours has no line breaks."""
+    """Return one encoded event, whose id is the cursor after it. Its JSON has no line breaks."""
     told = shown(opened, change)
     return (
         f"id: {cursor_of(change)}\nevent: {told.change}\ndata: ".encode()

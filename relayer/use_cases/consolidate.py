@@ -1,8 +1,9 @@
-"""Tidying up between two memories that are both live: proposals without a model, applied when somebody accepts them.
+"""Consolidation: propose which of two live memories is a duplicate or outdated, and apply the proposals that a user accepts.
 
-The rules are those by which a capture is judged (`relayer.writing.drafts`), applied afterwards to what came in where they
-could not be: through two replicas at once, while no embedder answered, or by hand beside a capture. Whoever applies a
-proposal judges the pair again, so that its id is all that has to be sent.
+The rules are those that a capture is checked by (`relayer.writing.drafts`); no model is asked. They are applied afterwards to
+memories for which they could not be applied when they were stored: through two replicas at the same time, while no embedder was
+available, or by hand in addition to a capture. `propose` compares a page of memories with those before them (`proposal_of`), and
+`take` checks an accepted pair again before it applies the proposal, so a client only sends the proposal's id.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
 
 
 class Reason(StrEnum):
-    """Why one of two memories should go."""
+    """The reason why one of two memories should be removed, or of a conflict between them."""
 
     DUPLICATE = "duplicate"
     REPLACED = "replaced"
@@ -42,7 +43,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparable:
-    """A memory, its place in the log, and its vector of length 1."""
+    """A memory, its key in the index, which rises with its position in the log, and its vector of length 1."""
 
     memory: Memory
     number: int
@@ -50,23 +51,23 @@ class Comparable:
 
     @property
     def record(self) -> Record:
-        """What was sealed."""
+        """The memory's record."""
         return self.memory.record
 
     @property
     def said_at(self) -> tuple[int, int]:
-        """When it was said, or else stored, and its entry."""
+        """The time when it was said or else stored, in ms, and the sequence number of its log entry."""
         return self.record.said_at, self.memory.state.seq
 
     @property
     def captured(self) -> bool:
-        """Whether an extractor made it; what somebody wrote by hand is meant as it stands."""
+        """Return whether an extractor made it. Otherwise a person wrote it by hand, so its wording is intended."""
         return bool(self.record.extractor.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One of two memories should go; of a conflict, neither does."""
+    """A proposal about two memories: ``goes`` should be removed because of ``stays``. In a conflict, neither is removed."""
 
     reason: Reason
     stays: Comparable
@@ -74,9 +75,9 @@ class Proposal:
 
 
 def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | None:
-    """Return a memory that consolidation looks at: live, short enough to be compared, findable by meaning.
+    """Return a memory for consolidation; None if it is not live at ``now``, in ms, too long to be compared, or has no vector.
 
-    Notes of whole sessions are left out: they repeat memories because that is what they are for.
+    Summaries of sessions are left out too, because they repeat memories on purpose.
     """
     memory, number = opened.memory(wanted), opened.number(wanted)
     if memory is None or number is None or not memory.state.live_at(now):
@@ -88,7 +89,7 @@ def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | N
 
 
 def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[Comparable]:
-    """Return the memories near one that stand before it in the log; wait until it is indexed first."""
+    """Return the memories that are similar to one and come before it in the log. The caller waits until it is indexed."""
     hits = opened.search(one.vector, one.record.text, LOOKED_AT).hits
     near = (
         comparable(opened, opened.state_of_hit(hit.key).record, now) for hit in hits if hit.key < one.number
@@ -97,9 +98,9 @@ def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[
 
 
 def proposal_of(one: Comparable, other: Comparable) -> Proposal | None:
-    """Return what could be done about two memories, in whichever order they are given; None when nothing.
+    """Return the proposal about two memories, which does not depend on their order; None if there is none.
 
-    Only memories of the same voice among the same people are compared.
+    Only memories of the same voice and audience are compared, see `same_voice`.
     """
     if one.record.id == other.record.id or not same_voice(one.record, other.record):
         return None
@@ -107,11 +108,11 @@ def proposal_of(one: Comparable, other: Comparable) -> Proposal | None:
     for gone, kept in ((goes, stays), (stays, goes)):
         if _repeats(gone, kept):
             return Proposal(Reason.DUPLICATE, kept, gone)
-    # Only the user's own word is enough to question what is known.
+    # Only the user's own words may replace or contradict a stored memory.
     if one.record.suspect or one.record.trust is not Trust.USER:
         return None
     older, newer = sorted((one, other), key=lambda known: known.said_at)
-    # What a model noted and the words that it was read from tell the same without changing it.
+    # A fact that a model extracted and the words that it came from say the same, so the later one is no update.
     if older.captured and newer.captured and older.record.extractor.name != newer.record.extractor.name:
         return None
     cosine = float(older.vector @ newer.vector)
@@ -123,7 +124,7 @@ def proposal_of(one: Comparable, other: Comparable) -> Proposal | None:
 
 
 def _worth(known: Comparable) -> tuple[bool, bool, int, float, int, bytes]:
-    """How much a memory is worth keeping before one that says the same; of equals, the first one told."""
+    """Return a sort key for memories that say the same: the largest is kept. Among equals, that is the one stored first."""
     record, state = known.record, known.memory.state
     return (
         record.pinned,
@@ -136,13 +137,13 @@ def _worth(known: Comparable) -> tuple[bool, bool, int, float, int, bytes]:
 
 
 def _repeats(gone: Comparable, kept: Comparable) -> bool:
-    """Whether nothing is lost without a capture, because the other memory says the same, as long, of the same time."""
+    """Return whether a captured memory may be removed because another one says the same, of the same time, and lasts as long."""
     left, stays = gone.record, kept.record
     if left.pinned or not gone.captured or left.kind is Kind.EVENT:
         return False
     if left.kind not in {Kind.STATEMENT, stays.kind}:
         return False
-    # A model's fact and the words that it was read from are both kept (docs/adr/0012).
+    # A fact that a model extracted and the words that it came from are both kept (docs/adr/0012).
     if kept.captured and left.extractor.name != stays.extractor.name:
         return False
     if (left.valid_from, left.valid_to) != (stays.valid_from, stays.valid_to):
@@ -154,14 +155,14 @@ def _repeats(gone: Comparable, kept: Comparable) -> bool:
 
 _EXTRACTOR = "consolidation"
 _VERSION = "1"
-# Behind every operation of the request that puts the versions in place.
+# First operation index of `_take_back`, beyond the indexes of the request that stores the last versions.
 _FIRST_TAKEN_BACK = 2 * wire.MAX_TAKEN
 
 
 async def propose(
     ctx: Context, access: Access, request: wire.ConsolidationRequest, deadline: Deadline
 ) -> wire.ConsolidationResponse:
-    """Compare a page of live memories with those before them; changes nothing.
+    """Compare a page of live memories with those before them, without changing anything.
 
     Raises:
         Refused: ``bad_cursor``.
@@ -190,10 +191,10 @@ async def propose(
 async def take(
     ctx: Context, access: Access, request: wire.TakeRequest, deadline: Deadline
 ) -> wire.TakeResponse:
-    """Carry out proposals whose two memories are still as they were; the same signed request again takes no others.
+    """Apply proposals whose two memories have not changed since. Repeating the signed request applies no further ones.
 
-    The memory that goes gets a last version, which holds for no time and is over at once: nobody recalls or lists it, and
-    `relayer.use_cases.lifecycle` brings the memory itself back.
+    The removed memory gets a last version, which is valid for no time and expires immediately, so it is neither recalled nor
+    listed. `relayer.use_cases.lifecycle` can restore the memory itself.
     """
     asked = {text: _pair(text) for text in request.proposals}
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
@@ -203,7 +204,8 @@ async def take(
         await opened.refresh(deadline)
         now = ctx.clock.now_ms()
         accepted, refused = _accepted(opened, list(asked.values()), now)
-        first = not opened.seen_before(access)  # what it could not take then it does not take now
+        # A repeated request applies only the proposals that it applied the first time.
+        first = not opened.seen_before(access)
         if first and not accepted:
             await opened.append([evaluated(access)], deadline)
         elif first:
@@ -220,7 +222,7 @@ async def take(
 
 
 def _pair(proposal_id: str) -> tuple[bytes, bytes]:
-    """Return the ids of the memory that goes and of the one that stays; empty for what is none: nothing has that id."""
+    """Return the ids of the removed and the remaining memory; both empty if the proposal's id is invalid."""
     goes, _, stays = proposal_id.partition("-")
     try:
         return ulid.parse(goes), ulid.parse(stays)
@@ -229,7 +231,11 @@ def _pair(proposal_id: str) -> tuple[bytes, bytes]:
 
 
 def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
-    """Return the ids of live memories, oldest first, behind the cursor."""
+    """Return the ids of live memories after the cursor, oldest first.
+
+    Raises:
+        Refused: ``bad_cursor``.
+    """
     ids = opened.ids()
     if cursor is not None:
         mark = ulid.parse(cursor)
@@ -240,7 +246,7 @@ def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
 
 
 async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> list[Proposal]:
-    """Return the proposals about a page; others get their turn after each pair."""
+    """Return the proposals about a page of memories. The event loop can run other tasks after each pair."""
     found: list[Proposal] = []
     gone: set[bytes] = set()
     kept: set[bytes] = set()
@@ -259,7 +265,7 @@ async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> li
             if proposal.reason is not Reason.CONFLICT:
                 gone.add(proposal.goes.record.id)
                 kept.add(proposal.stays.record.id)
-    # A conflict that was seen before one of its two was to go is settled with it.
+    # A conflict may have been found before one of its memories was proposed for removal, which resolves the conflict.
     return [
         proposal
         for proposal in found
@@ -268,7 +274,7 @@ async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> li
 
 
 def _excluded(proposal: Proposal, gone: set[bytes], kept: set[bytes]) -> bool:
-    """Whether one of the two is to go already, or the one that would go is what another one goes for."""
+    """Return whether a memory of the pair is to be removed already, or the removed one is why another one is removed."""
     stays, goes = proposal.stays.record.id, proposal.goes.record.id
     if proposal.reason is Reason.CONFLICT:
         return not gone.isdisjoint((stays, goes))
@@ -278,7 +284,7 @@ def _excluded(proposal: Proposal, gone: set[bytes], kept: set[bytes]) -> bool:
 def _accepted(
     opened: OpenNamespace, pairs: Sequence[tuple[bytes, bytes]], now: int
 ) -> tuple[list[Proposal], set[tuple[bytes, bytes]]]:
-    """Return what can be carried out together, and the pairs of live memories that the rules do not propose."""
+    """Return the proposals that can be applied together, and the pairs of live memories that the rules do not propose."""
     accepted: list[Proposal] = []
     refused: set[tuple[bytes, bytes]] = set()
     gone: set[bytes] = set()
@@ -301,7 +307,7 @@ def _accepted(
 
 def _last_version(access: Access, proposal: Proposal, now: int) -> Draft:
     old, sources = proposal.goes.record, proposal.goes.memory.state.sources
-    # What another memory replaced held until that one began; what only repeated it, until now.
+    # A replaced memory was valid until the other one became valid, a duplicate until now.
     until = _began(proposal.stays) if proposal.reason is Reason.REPLACED else now
     replaced_by = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
     version = next_version(
@@ -323,7 +329,7 @@ def _began(known: Comparable) -> int:
 
 
 def _version_of(opened: OpenNamespace, goes: bytes) -> bytes:
-    """Return the last version that consolidation gave a memory, empty if another one or none took its place."""
+    """Return the id of the last version that consolidation gave a memory; empty if it has no newer version or another one."""
     state = opened.state(goes)
     if state is None or state.status is not Status.SUPERSEDED:
         return b""
@@ -334,9 +340,10 @@ def _version_of(opened: OpenNamespace, goes: bytes) -> bytes:
 async def _take_back(
     opened: OpenNamespace, access: Access, accepted: Sequence[Proposal], deadline: Deadline
 ) -> None:
-    """Restore what went because of a memory that somebody changed before the log took the request.
+    """Restore memories that were removed because of a memory that changed before the request was appended to the log.
 
-    The log compares the head that goes. That the other one still stands is known only once the entry has its place.
+    The log itself checks that the removed memory is still the newest version. Whether the other one is still live is known only
+    after the entry is appended.
     """
     undone: list[Restore] = []
     for number, proposal in enumerate(accepted):
@@ -357,7 +364,7 @@ def _taken(opened: OpenNamespace, text: str, goes: bytes, *, refused: bool) -> w
 
 
 def _is_over(opened: OpenNamespace, wanted: bytes, now: int) -> bool:
-    """Whether a live memory's time is over, and not because consolidation ended it."""
+    """Return whether a memory whose status is live has expired, other than by consolidation."""
     memory = opened.memory(wanted)
     if memory is None or not memory.is_live:
         return False

@@ -1,7 +1,9 @@
-"""Erase: memories with all that is left of them, or a whole namespace. Only a person asks for it.
+"""The erase use case: delete memories with everything derived from them, or a whole namespace, permanently.
 
-The answer comes when the log has decided, so that no later answer of any relayer shows what was erased, and a report is
-written down that any relayer goes on from.
+Only a person requests this. `erase_memory` and `erase_records` append an erasure to the log, and
+`erase_namespace` erases a namespace after a dry run that the caller confirms. They return once the erasure is decided, so that
+no later response of any relayer contains what was erased, and once its report is stored. From the report, any relayer can
+continue to delete the stored objects; `get_erasure` returns its progress.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from relayer.writing.present import position
 async def erase_memory(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
 ) -> schemas.ForgetResponse:
-    """Erase a memory, every version of it, every memory of the same text, what was made of them, and turns that tell it.
+    """Erase a memory, all of its versions, memories of the same text, what was derived from them, and turns that repeat it.
 
-    Erasing it again answers with the same report.
+    Erasing it again returns the same report.
 
     Raises:
-        Refused: ``not_found``, also for an id that is none.
+        Refused: ``not_found``, also for an invalid id.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         if opened.state(wanted) is None and opened.erasure_of(wanted) is None:
@@ -49,10 +51,10 @@ async def erase_memory(
 async def erase_records(
     ctx: Context, opened: OpenNamespace, access: Access, wanted: Sequence[bytes], deadline: Deadline
 ) -> ErasureView:
-    """Erase records that are there, or were erased before; see `erase_memory`. refresh first.
+    """Erase records that exist or were erased before, see `erase_memory`. The caller refreshes the namespace first.
 
     Raises:
-        Refused: ``not_found``: none of them was ever there; or ``nonce_reused``.
+        Refused: ``not_found``: none of them ever existed; or ``nonce_reused``.
     """
     return await report_erasure(ctx, opened, await _append(opened, access, wanted, deadline), deadline)
 
@@ -60,7 +62,7 @@ async def erase_records(
 async def report_erasure(
     ctx: Context, opened: OpenNamespace, erasure: Erasure, deadline: Deadline
 ) -> ErasureView:
-    """Write down the report of an erasure that the log has decided, or find it, and have it carried out."""
+    """Store the report of an erasure that the log has decided, unless it is stored already, and have it carried out."""
     async with deadline.step("report"):
         seen = await ErasureReports(ctx.ports).begin(opened.report_of(erasure))
     await opened.wait_indexed()
@@ -80,7 +82,7 @@ async def _append(
             if outcome.result is not Result.ERASED or known is None:
                 raise nonce_reused()
             return known
-    # Somebody else was first, or an earlier try of this gateway whose answer was lost.
+    # Another client erased them first, or an earlier attempt of this gateway did and its response was lost.
     for record in wanted:
         before = opened.erasure_of(record)
         if before is not None:
@@ -89,10 +91,10 @@ async def _append(
 
 
 def _whole(opened: OpenNamespace, wanted: Iterable[bytes]) -> list[bytes]:
-    """Return records with their earlier and later versions, and all that have the text of any of these.
+    """Return records with their earlier and later versions, and all records that have the same text as any of these.
 
-    A person who erases a memory sees one text; that it is kept once for each audience, or that an older version says
-    nearly the same, must not bring it back.
+    A person who erases a memory sees one text. It may be stored once for each audience, and an older version may say nearly the
+    same, but the text must not reappear from any of these.
     """
     found = dict.fromkeys(record for record in wanted if opened.state(record) is not None)
     waiting = list(found)
@@ -109,11 +111,11 @@ def _whole(opened: OpenNamespace, wanted: Iterable[bytes]) -> list[bytes]:
 async def erase_namespace(
     ctx: Context, access: Access, request: EraseNamespaceRequest, deadline: Deadline
 ) -> EraseNamespaceResponse:
-    """Erase a namespace, or say what would go.
+    """Erase a namespace; in a dry run, return the number of memories and bytes that would be erased.
 
     Raises:
-        Refused: ``not_found``; or ``wrong_confirmation``: the dry run was of another life of this name.
-        WrongCustody: it is kept under the other custody.
+        Refused: ``not_found``; or ``wrong_confirmation``: the confirmed dry run was of an earlier namespace of the same name.
+        WrongCustody: the namespace is stored under the other custody.
         WrongNamespaceKey: a dry run with another secret than the namespace's.
     """
     async with deadline.step("open"):
@@ -145,7 +147,7 @@ async def erase_namespace(
 
 
 async def _let_go(ctx: Context, access: Access, incarnation: bytes) -> None:
-    """Drop what is open of an erased namespace, so that the next request looks where its name leads."""
+    """Close an erased namespace if it is still open here, so that the next request looks up its name in the store."""
     opened = ctx.namespaces.peek(access.account, access.namespace)
     if opened is not None and opened.incarnation == incarnation:
         await ctx.namespaces.drop_agent(access.account, [access.namespace])
@@ -163,7 +165,7 @@ async def _counted(
             memories = sum(not opened.is_turn(state.record) for state in states)
             size = sum(state.size for state in states)
     except (CorruptNamespace, NamespaceClosed):
-        pass  # what cannot be read can be erased
+        pass  # A namespace can be erased even if it cannot be read.
     return EraseNamespaceResponse(
         namespace=access.namespace,
         dry_run=True,
@@ -174,7 +176,7 @@ async def _counted(
 
 
 async def get_erasure(ctx: Context, principal: Principal, erasure_id: str, deadline: Deadline) -> ErasureView:
-    """Return how far an erasure is.
+    """Return the progress of an erasure.
 
     Raises:
         Refused: ``not_found``, also for a namespace that the certificate does not cover.
@@ -187,7 +189,7 @@ async def get_erasure(ctx: Context, principal: Principal, erasure_id: str, deadl
 
 
 def show(report: ErasureReport) -> ErasureView:
-    """Show a report."""
+    """Return a report as the response shows it."""
     return ErasureView(
         id=ulid.render(report.erasure),
         what=report.what.value,

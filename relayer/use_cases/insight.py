@@ -1,6 +1,9 @@
-"""Asking a language model about memories: an answer with citations, or a reminder before a turn, checked against them.
+"""Use cases that ask a language model about memories: an answer with citations (`ask`), a reminder for a turn (`active_recall`).
 
-Prompts are files, one for each version; a version is never changed.
+Both search with `relayer.use_cases.recall` and do not ask a model if nothing was found. They render the hits as a numbered
+document, send it with one prompt (`consult`), and check the completion against the memories: `doubt_about` drops a text whose
+names or numbers do not occur in them. `ask` then returns no answer, and `active_recall` returns the hits themselves. Prompts are
+files, one for each version; a version is never changed.
 """
 
 from __future__ import annotations
@@ -42,13 +45,18 @@ _VERSION = "1"
 
 
 def active_prompt(style: StyleName, characters: int) -> str:
-    """Return what a model is told that chooses a reminder: the common rules, then the style's."""
+    """Return the system prompt for a reminder: the common rules, then those of the style.
+
+    Args:
+        style: the name of the style.
+        characters: the maximum length of the reminder.
+    """
     rules = _read(f"active/{_VERSION}.txt").replace("{characters}", str(characters))
     return f"{rules}\n{_read(f'active/{_VERSION}.{style}.txt')}"
 
 
 def ask_prompt(characters: int) -> str:
-    """Return what a model is told that answers a question."""
+    """Return the system prompt for an answer of up to ``characters`` characters."""
     return _read(f"ask/{_VERSION}.txt").replace("{characters}", str(characters))
 
 
@@ -56,15 +64,16 @@ def _read(name: str) -> str:
     return (files("relayer.use_cases") / "prompts" / name).read_text("utf-8")
 
 
-# Words that begin a sentence with a capital and name nobody.
+# Words that begin a sentence with a capital letter and are not names.
 _ADDRESS = re.compile(r"\b(?:You|Your|Yours|Yes|No|He|His|She|Her|They|Their|We|Our|According)\b")
+# Maximum characters of one memory, and of all memories, in a prompt.
 _MOST_CHARACTERS = 2000
 _MOST_IN_ALL = 24_000
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A memory as a model reads it; ``at_ms`` is when it happened or was stored."""
+    """A memory as it appears in a prompt; ``at_ms`` is when it happened or else was stored, in ms since the epoch."""
 
     text: str
     at_ms: int
@@ -72,18 +81,18 @@ class Excerpt:
 
     @property
     def shown(self) -> str:
-        """As much of the text as is shown, and as may be evidence."""
+        """The part of the text that the model reads, and that its completion is checked against."""
         return self.text[:_MOST_CHARACTERS]
 
     @property
     def day(self) -> str:
-        """The day in words and figures."""
+        """The day as a date, in words and in ISO format; empty if ``at_ms`` is no valid date."""
         day = day_of(self.at_ms)
         return "" if day is None else f"{day:%A}, {day.day} {day:%B %Y} ({day.date().isoformat()})"
 
 
 def render(memories: Sequence[Excerpt], **said: str) -> str:
-    """Return the user message: what was said, under its names, and the memories, numbered from 1."""
+    """Return the user message as JSON: the memories, numbered from 1, and the texts in ``said`` under their names."""
     document: dict[str, object] = {
         "memories": [
             {"number": number, "when": memory.day, "speaker": memory.speaker, "text": memory.shown}
@@ -94,7 +103,7 @@ def render(memories: Sequence[Excerpt], **said: str) -> str:
 
 
 def fitting(memories: Sequence[Excerpt]) -> int:
-    """Return how many of the memories, best first, a model is shown: whole ones, within a bound for all."""
+    """Return how many of the memories, best first, fit a prompt of `_MOST_IN_ALL` characters; at least one if there is any."""
     room = _MOST_IN_ALL
     for number, memory in enumerate(memories):
         room -= len(memory.shown)
@@ -104,10 +113,10 @@ def fitting(memories: Sequence[Excerpt]) -> int:
 
 
 def doubt_about(text: str, memories: Sequence[Excerpt], *said: str) -> Doubt | None:
-    """Return why neither the memories nor what was said bear a text out; None when they do.
+    """Return why a text is not supported by the memories and by what was said; None if it is supported.
 
-    Names and numbers must stand in them; see `relayer.extraction.llm.evidence`. How a list is numbered and whom it
-    addresses says nothing.
+    Its names and numbers must occur in them, see `relayer.extraction.llm.evidence`. The numbering of a list and capitalized words
+    such as "You" and "Yes" are ignored.
     """
     parts = (part for memory in memories for part in (memory.shown, memory.speaker, memory.day))
     plain = _ADDRESS.sub(lambda match: match[0].lower(), _without_numbering(text))
@@ -115,7 +124,7 @@ def doubt_about(text: str, memories: Sequence[Excerpt], *said: str) -> Doubt | N
 
 
 def _without_numbering(text: str) -> str:
-    """Take the numbers of a list out, from 1 on in their order: no other number looks like the next item's."""
+    """Remove the numbers of a list, from 1 on in ascending order, so that other numbers of the text remain."""
     kept, rest = "", text.lstrip()
     number = 1
     while (match := re.search(rf"(?:^|\s){number}[.)](?=\s)", rest)) is not None and (
@@ -127,14 +136,14 @@ def _without_numbering(text: str) -> str:
     return kept + rest
 
 
-# What is left of the time for the answer after the model was given up.
+# Seconds, and the largest share of the remaining time, that are reserved for the response if the model is too slow.
 _SPARE_SECONDS = 0.1
 _LARGEST_SPARE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a model is asked; the fields are those of `relayer.ports.ChatModel.complete`."""
+    """A prompt for a model; the fields are those of `relayer.ports.ChatModel.complete`."""
 
     messages: Sequence[ChatMessage]
     max_tokens: int
@@ -144,9 +153,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A model's text, and the indexes of the memories that it cites; empty where it says nothing that helps.
+    """A checked completion of a model.
 
-    ``doubt`` says why a text was dropped.
+    Attributes:
+        text: empty if the model found nothing helpful, or if its text was dropped.
+        citations: indexes of the memories that the text cites.
+        doubt: why a text was dropped; empty if none was.
     """
 
     text: str
@@ -157,7 +169,7 @@ class Checked:
 async def search(
     ctx: Context, access: Access, request: ActiveRecallRequest | AskRequest, query: str, deadline: Deadline
 ) -> schemas.RecallResponse:
-    """Find what the model is to read; raises as `recall`."""
+    """Search the memories that the model is to read, with the options of the request; raises as `recall`."""
     shared = {
         name: getattr(request, name) for name in schemas.RecallRequest.model_fields if hasattr(request, name)
     }
@@ -167,7 +179,7 @@ async def search(
 
 
 def excerpts_of(hits: Sequence[schemas.RecallHit]) -> list[Excerpt]:
-    """Return the hits as the model reads them: as many as it is shown."""
+    """Return the hits as they appear in a prompt, as many as fit."""
     known = [
         Excerpt(hit.text, hit.created_at if hit.occurred_at is None else hit.occurred_at, hit.source.speaker)
         for hit in hits
@@ -184,12 +196,18 @@ async def consult(
     *,
     models: Sequence[ChatModel] = (),
 ) -> ChatAnswer:
-    """Ask a model once and count it for an account; a request that ends takes the question with it.
+    """Complete a prompt and count the tokens for an account. If the request is cancelled, so is the completion.
 
-    ``models`` are asked in their order, each when the one before is not available; none are those of ``work``.
+    Args:
+        ctx: the services of the relayer.
+        work: the relayer's models and their budget.
+        account: the account that pays.
+        question: the prompt.
+        deadline: of the request.
+        models: to be tried in this order, each if the one before is not available; empty for those of ``work``.
 
     Raises:
-        TimeoutError: the request's time was up first, but for what it takes to answer.
+        TimeoutError: the model took longer than the remaining time, less a reserve for the response.
         ModelUnavailable, ModelAnswerUnusable, QueueFull: as `relayer.ports.ChatModel`.
     """
     order = list(models) or models_for(work)
@@ -200,12 +218,12 @@ async def consult(
 
 
 def models_for(work: ChatWork, named: str = "", *, resolved_only: bool = False) -> list[ChatModel]:
-    """Return the models to ask, in order: the one that was named if it is here, else the relayer's own; then the other one.
+    """Return the models to try, in order: the named one if the relayer has it, otherwise its main model; then the other one.
 
     Args:
-        work: with the models that there are.
-        named: by the request; empty for no wish.
-        resolved_only: whether no other model than the named one, or without a name the relayer's own, is good enough.
+        work: the relayer's models.
+        named: the model that the request names; empty for any.
+        resolved_only: whether to return only the named model, or only the main model if the request names none.
     """
     known = [work.model, *([work.fallback] if work.fallback is not None else [])]
     wished = [model for model in known if model.name == named]
@@ -239,7 +257,7 @@ async def _ask(  # noqa: PLR0917 - private, and called twice with the same names
         spent = error.tokens
         raise
     except ModelUnavailable as error:
-        # The endpoint's own bound is the same; whichever came first, the time was up.
+        # The endpoint has the same timeout and may raise first.
         if deadline.remaining() <= left - seconds:
             raise TimeoutError from error
         raise
@@ -269,13 +287,19 @@ _DECODER = msgspec.json.Decoder(_CitedAnswer)
 
 
 def ask_for_answer(request: AskRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
-    """Return the messages that ask a question about memories."""
+    """Return the prompt for an answer to the request's question from memories."""
     told = ask_prompt(request.max_chars)
     return ChatMessage("system", told), ChatMessage("user", render(memories, question=request.question))
 
 
 def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], tokens: int = 0) -> Checked:
-    """Read a model's answer; one that cites nothing, or says what its memories do not, is none.
+    """Parse and check a completion; the text is dropped if it cites nothing, or has names or numbers that its memories lack.
+
+    Args:
+        answer: the completion.
+        request: the question.
+        memories: what the model read.
+        tokens: what the completion cost, for the error.
 
     Raises:
         ModelAnswerUnusable: ``not_json`` or ``wrong_shape``.
@@ -296,19 +320,19 @@ def read_cited(answer: str, request: AskRequest, memories: Sequence[Excerpt], to
     if not cited:
         return Checked("", doubt="nothing_cited")
     doubt = doubt_about(text, [memories[index] for index in cited], request.question)
-    # An answer is put in words of its own; names and numbers are what must not be made up.
+    # An answer may use words that do not occur in the memories, but its names and numbers must not be invented.
     if doubt is not None and doubt is not Doubt.WORDS:
         return Checked("", doubt=doubt.value)
     return Checked(clip(text, request.max_chars), cited)
 
 
 async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadline) -> AskResponse:
-    """Answer a question; when nothing is found, no model is asked.
+    """Answer a question from memories, with citations. No model is asked if nothing is found.
 
     Raises:
         Refused: ``no_model`` (none is configured) or ``over_budget``.
-        ModelUnavailable, ModelAnswerUnusable, QueueFull: no answer could be had.
-        DeadlineExceeded: the model took longer than there was time.
+        ModelUnavailable, ModelAnswerUnusable, QueueFull: the model returned no usable completion.
+        DeadlineExceeded: the model took longer than the remaining time.
         RelayerError: as `relayer.use_cases.recall.recall`.
     """
     work = ctx.chat
@@ -331,7 +355,7 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
         answer = await consult(ctx, work, access.account, question, deadline)
     except TimeoutError as error:
         raise DeadlineExceeded("model") from error
-    # Words are compared one by one: not on the event loop when there are many.
+    # Comparing many words would block the event loop.
     cited = await asyncio.to_thread(read_cited, answer.text, request, memories, answer.tokens)
     if not cited.text:
         reason = "not_proved" if cited.doubt else None
@@ -342,12 +366,12 @@ async def ask(ctx: Context, access: Access, request: AskRequest, deadline: Deadl
     )
 
 
-# Enough for the longest summary allowed, in any script; what is longer is cut at a word anyway.
+# Enough for the longest reminder allowed, in any script. A longer one is cut after a word.
 REMINDER_TOKENS = 1024
 
 
 def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> tuple[ChatMessage, ...]:
-    """Return the messages that ask for a reminder."""
+    """Return the prompt for a reminder."""
     told = request.prompt_override or active_prompt(request.style, request.max_chars)
     if request.prompt_append:
         told = f"{told}\n{request.prompt_append}"
@@ -356,7 +380,7 @@ def ask_for_reminder(request: ActiveRecallRequest, memories: Sequence[Excerpt]) 
 
 
 def read_reminder(answer: str, request: ActiveRecallRequest, memories: Sequence[Excerpt]) -> Checked:
-    """Read a model's answer: one line, cut at a word, and nothing that no memory says."""
+    """Check a completion and return it as one line, cut after a word; it is dropped if the memories do not support it."""
     line = one_line(answer)
     if is_no_recall(line):
         return Checked("")
@@ -366,19 +390,19 @@ def read_reminder(answer: str, request: ActiveRecallRequest, memories: Sequence[
     return Checked(clip(line, request.max_chars))
 
 
-# What a server is told as it is; the others leave it to the model.
+# Values of ``thinking`` that are sent to the server unchanged. For all others, the effort is left to the model.
 _EFFORTS = frozenset({"minimal", "low", "medium", "high", "xhigh"})
-# Models that reason take it out of the length of their answer.
+# Factor of the token limit for models that reason, because their reasoning counts towards it.
 _THOUGHT = 8
 
 
 async def active_recall(
     ctx: Context, access: Access, request: ActiveRecallRequest, deadline: Deadline
 ) -> ActiveRecallResponse:
-    """Answer with a reminder, with silence, or with what a direct recall would have answered.
+    """Return a reminder of what matters for the next turn, nothing, or the hits of a direct recall.
 
-    The model is asked about what was found, and not at all when nothing was. Whatever goes wrong with it, the hits are in
-    hand and are answered within the deadline.
+    A model writes the reminder from the hits; it is not asked if there are none. If the model fails or is too slow, the response
+    contains the hits instead, within the deadline.
 
     Raises:
         RelayerError: as `relayer.use_cases.recall.recall`.
@@ -399,7 +423,7 @@ async def active_recall(
 
 
 class _Undecided(Exception):
-    """Raised when no model says what helps."""
+    """Raised if no model could decide which memories help; ``reason`` says why."""
 
     def __init__(self, reason: FallbackReason) -> None:
         super().__init__(reason)
@@ -409,11 +433,11 @@ class _Undecided(Exception):
 async def _remind(
     ctx: Context, access: Access, request: ActiveRecallRequest, found: RecallResponse, deadline: Deadline
 ) -> tuple[str, str]:
-    """Return the model's reminder, empty for NONE, and the name of the model.
+    """Return the model's reminder, empty if the model found nothing helpful, and the name of the model.
 
     Raises:
-        ModelToBeAsked: it is the gateway's model that decides, and it has not answered this yet.
-        _Undecided: no model says what helps.
+        ModelToBeAsked: the gateway's model is to decide, and the request does not have its completion yet.
+        _Undecided: no model could decide.
     """
     work, models = _reminders(ctx, request)
     if work.budget.wait_ms(access.account, ctx.clock.now_ms()):
@@ -435,7 +459,7 @@ async def _remind(
         if error.reason == "empty":
             return "", ""
         raise _Undecided("model_answer_unusable") from error
-    # Words are compared one by one: not on the event loop when there are many.
+    # Comparing many words would block the event loop.
     reminder = await asyncio.to_thread(read_reminder, answer.text, request, memories)
     if reminder.doubt:
         raise _Undecided("not_proved")
@@ -443,7 +467,7 @@ async def _remind(
 
 
 def _reminders(ctx: Context, request: ActiveRecallRequest) -> tuple[ChatWork, Sequence[ChatModel]]:
-    """Return the models to ask: the relayer's, or the gateway's where the relayer has none, or not the one that is meant."""
+    """Return the models to try: the relayer's, or the gateway's if the relayer has none, or has not the one that is required."""
     if ctx.chat is not None:
         only = request.model_fallback == "resolved-only"
         models = models_for(ctx.chat, request.model, resolved_only=only)
@@ -456,7 +480,7 @@ def _reminders(ctx: Context, request: ActiveRecallRequest) -> tuple[ChatWork, Se
 
 
 def _has(work: ChatWork, named: str) -> bool:
-    """Whether a model of this name is here."""
+    """Return whether the relayer has a model of this name."""
     return any(model.name == named for model in (work.model, work.fallback) if model is not None)
 
 

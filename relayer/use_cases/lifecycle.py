@@ -1,7 +1,7 @@
-"""The life of a memory: superseded, forgotten, restored.
+"""The lifecycle of memories: supersede them with a new version, restore them, and delete many by a filter.
 
-Nothing of a memory is changed in place: pinning it or letting it expire makes a version, too, so that the history says
-who did what and `restore` can undo it.
+A memory is never changed in place. Pinning it or setting its expiry also stores a new version, so that the history says who
+did what and `restore` can undo it. `delete` forgets or erases all memories that match a filter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vec
 from relayer.writing.present import position
 
 _TIMES = ("occurred_at", "valid_from", "valid_to")
-# Fields of the request that are no fields of a draft, or are not written as they are sent.
+# Fields of the request that a draft does not have, or that are converted before they are stored.
 _READ_APART = (
     "kind",
     "audience",
@@ -99,7 +99,7 @@ def _next_version(ctx: Context, access: Access, memory: Memory, request: life.Su
     if request.ttl_seconds is not None:
         ttl = request.ttl_seconds
         changed["expires_at"] = ctx.clock.now_ms() + ttl * 1000 if ttl else None
-    # Other words are not derived from what the old ones were derived from, nor evidence of it.
+    # A new text was not extracted from the source of the old one, so it keeps neither the sources nor the span nor the extractor.
     rewritten = request.text is not None and request.text != old.text
     source = msgspec.structs.replace(
         old.source,
@@ -125,7 +125,11 @@ def _next_version(ctx: Context, access: Access, memory: Memory, request: life.Su
 
 
 def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
-    """Return the id of the version that this request made, the first time or now."""
+    """Return the id of the version that this request stored, now or when it was sent the first time.
+
+    Raises:
+        Refused: the log did not take the version, or ``nonce_reused``.
+    """
     if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
         raise idempotency_conflict()
     if outcome.refusal is Refusal.UNKNOWN_RECORD:
@@ -149,18 +153,18 @@ def _why_stale(state: RecordState | None) -> str:
 
 
 async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
-    """Bring a memory back; one that is live already is answered the same.
+    """Restore a forgotten memory or an old version; if it is live already, the response is the same.
 
-    An old version takes the place of the live one, which becomes an old version in its turn.
+    A restored old version replaces the live version, which becomes an old version.
 
     Raises:
-        Refused: ``not_found``, or ``stale_head``: an old version whose newest one is forgotten, or changed meanwhile.
+        Refused: ``not_found``, or ``stale_head``: an old version whose newest version is forgotten, or changed meanwhile.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         known = opened.state(wanted)
         if known is None:
             raise no_such_memory()
-        # Also what is live already: sent again after somebody forgot it, this request is known to the log.
+        # A memory that is live already is restored too, so that the log knows this request if it is repeated after a forget.
         replaced = await _bring_back(opened, access, known, deadline)
         return life.RestoreResponse(
             id=memory_id,
@@ -171,7 +175,7 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
 
 
 async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState, deadline: Deadline) -> bytes:
-    """Restore one; returns the version that it took the place of, if any."""
+    """Restore a memory, and return the id of the version that it replaced; empty if it replaced none."""
     wanted = known.record
     head = _head_of(opened, known) if known.status is Status.SUPERSEDED else b""
     (outcome,) = await opened.append([Restore(access.origin(), wanted, head)], deadline)
@@ -182,7 +186,7 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
     now = opened.state(wanted)
     if now is None:
         raise no_such_memory()
-    # Another gateway, or a lost try of this one, may have restored it between our read and our entry.
+    # Another gateway, or an earlier attempt of this one, may have restored it after it was read and before the append.
     if now.status is Status.LIVE:
         return b""
     if outcome.refusal is Refusal.STALE_HEAD:
@@ -195,7 +199,7 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
 
 
 def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:
-    """Return the newest version of those that took an old one's place, at first or second hand; the log looks if it is live."""
+    """Return the newest of the versions that replaced an old one, directly or in turn. The log checks that it is live."""
     seen = {old.record}
     newer = old
     while (found := opened.state(newer.superseded_by)) is not None and found.record not in seen:
@@ -204,16 +208,18 @@ def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:
     return newer.record
 
 
+# Maximum number of ids in the response.
 _SHOWN = 100
 
 
 async def delete(
     ctx: Context, access: Access, request: life.DeleteRequest, deadline: Deadline
 ) -> life.DeleteResponse:
-    """Forget the live memories that pass, or erase whatever passes, newest first, `life.MAX_DELETED` of them at most.
+    """Forget the live memories that match the request's filter, or erase all that match, newest first.
 
-    What passes is decided once: the same signed request again is answered from what it did the first time, at any relayer. A
-    namespace that does not exist is made, because its log has to keep that nothing passed.
+    At most `life.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated, at
+    any relayer, the response says what it did the first time. A namespace that does not exist is created, because its log has to
+    record that nothing matched.
 
     Raises:
         Refused: ``nonce_reused``.
@@ -245,7 +251,13 @@ async def delete(
 def _passing(
     opened: OpenNamespace, request: life.DeleteRequest, before: int | None = None
 ) -> list[RecordState]:
-    """Return what passes now, newest first, kept turns last; with ``before``, of what the log had before that entry."""
+    """Return what matches the filter now: memories, newest first, then stored turns if they are to be erased too.
+
+    Args:
+        opened: the namespace.
+        request: the filter and the mode.
+        before: only records from before this entry of the log; None for all.
+    """
     erases = request.mode == "erase"
     passing = [memory.state for memory in opened.memories(request) if erases or memory.is_live][::-1]
     if erases:
@@ -260,7 +272,7 @@ async def _again(
     before: dict[int, Outcome],
     deadline: Deadline,
 ) -> life.DeleteResponse:
-    """Answer a request that came before by what it did, and by what was there then and passes still."""
+    """Respond to a repeated request with what it did the first time; what matched then and still does is ``remaining``."""
     first = before.get(0)
     if first is None or (first.refusal is None and first.result is not Result.ERASED):
         raise nonce_reused()
@@ -294,8 +306,8 @@ def _answer(
 
 
 def _forget(access: Access, record: bytes) -> Forget:
-    # A balancer may send one request to two relayers at once, which find different memories: each has an index of its
-    # own, so that no operation is taken for another memory's.
+    # A load balancer may send one request to two relayers, which find different memories. The operation index comes from the
+    # memory's id, so that no operation is mistaken for that of another memory.
     index = int.from_bytes(record[-7:])
     return Forget(access.origin(index), record)
 

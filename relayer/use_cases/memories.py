@@ -1,4 +1,8 @@
-"""List, get, forget and export: what a person does with memories."""
+"""The use cases by which a person manages memories: list, get, forget and export.
+
+`list_memories` pages through them in the order of the log, and `get_memory` returns one with the history of its versions.
+`forget_memory` hides a memory from recall; it can be restored. `export` streams memories and stored turns as lines of JSON.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ async def list_memories(
             return schemas.ListResponse(memories=(), total=0)
         await opened.refresh(deadline)
         now = ctx.clock.now_ms()
-        # The log's order, not that of the ids: two memories of one millisecond have no order by id.
+        # Sorted by the log and not by id, because ids of the same millisecond have no order.
         newest_first = opened.states(newest_first=True)
         wanted = [one.record for one in newest_first if _matches(opened, one, kinds, states, now)]
         rest = wanted[_after(mark, opened, wanted) :]
@@ -60,10 +64,10 @@ async def list_memories(
 async def get_memory(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
 ) -> schemas.MemoryResponse:
-    """Return one memory with the versions before and after it, oldest first; the newest ones where all are too many.
+    """Return one memory with all of its versions, oldest first; only the newest ones if all do not fit one response.
 
     Raises:
-        Refused: ``not_found``, also for an id that is none.
+        Refused: ``not_found``, also for an invalid id.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         if not opened.is_memory(wanted):
@@ -78,7 +82,7 @@ async def get_memory(
 async def forget_memory(
     ctx: Context, access: Access, memory_id: str, deadline: Deadline
 ) -> schemas.ForgetResponse:
-    """Hide a memory from recall; forgetting it again answers the same.
+    """Hide a memory from recall. Forgetting it again returns the same response.
 
     Raises:
         Refused: ``not_found`` or ``stale_head`` (a newer version exists).
@@ -86,7 +90,7 @@ async def forget_memory(
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
         if opened.state(wanted) is None:
             raise no_such_memory()
-        # Also what is forgotten already: sent again after somebody restored it, this request is known to the log.
+        # A memory that is forgotten already is hidden too, so that the log knows this request if it is repeated after a restore.
         await _hide(opened, access, wanted, deadline)
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.position))
 
@@ -97,7 +101,7 @@ async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: 
         now = opened.state(wanted)
         if now is None:
             raise no_such_memory()
-        # Another gateway, or a lost try of this one, may have forgotten it between our read and our entry.
+        # Another gateway, or an earlier attempt of this one, may have forgotten it after it was read and before the append.
         if now.status is not Status.FORGOTTEN:
             raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
     elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
@@ -113,7 +117,10 @@ def _matches(
 
 
 def _history(opened: OpenNamespace, record: bytes) -> list[bytes]:
-    """Return all versions that this one is linked to, at whatever hand: restoring an old one turns a link around."""
+    """Return all versions that are linked to this one, directly or in turn, oldest first.
+
+    Links are followed in both directions, because restoring an old version reverses one.
+    """
     linked: dict[bytes, list[bytes]] = defaultdict(list)
     for item in opened.states():
         for other in filter(None, (item.supersedes, item.superseded_by)):
@@ -144,7 +151,11 @@ def _mark_of(cursor: str) -> bytes:
 
 
 def _after(mark: bytes | None, opened: OpenNamespace, wanted: Sequence[bytes]) -> int:
-    """Return how many of ``wanted`` stand before the page; a memory that left the list still marks its place."""
+    """Return how many of ``wanted`` come before the page. The cursor's memory need not be in ``wanted`` any more.
+
+    Raises:
+        Refused: ``bad_cursor``: the memory does not exist any more.
+    """
     if mark is None:
         return 0
     order = {record: number for number, record in enumerate(opened.ids())}
@@ -153,19 +164,19 @@ def _after(mark: bytes | None, opened: OpenNamespace, wanted: Sequence[bytes]) -
     return sum(order[record] >= order[mark] for record in wanted)
 
 
-# Lines of JSON are made while they are sent.
+# Lines of JSON are encoded while they are sent, in chunks of at least this size.
 _CHUNK_BYTES = 64 * 1024
 
 
 async def export(
     ctx: Context, access: Access, request: ExportRequest, deadline: Deadline
 ) -> AsyncIterator[bytes]:
-    """Choose what is exported, and return what makes its lines: a head, the memories, oldest first, and an end.
+    """Select what is exported, and return an iterator of its lines: a head, the memories, oldest first, turns, and an end.
 
-    What is stored later is not in it, what is erased meanwhile is left out.
+    Memories that are stored later are not exported, and those that are erased meanwhile are left out.
 
     Raises:
-        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use`; nothing after the first line.
+        RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use`; the iterator itself raises nothing.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -201,7 +212,7 @@ async def _lines(
     kept = (opened.turn(record) for record in turns)
     for one in chain(memories, kept):
         if one is None:
-            continue  # erased meanwhile
+            continue  # It was erased meanwhile.
         is_turn = one.record.is_dialogue
         buffer += _line(ExportTurn(turn=_turn(one)) if is_turn else ExportLine(memory=show(one)))
         told += 1
@@ -209,7 +220,7 @@ async def _lines(
         if len(buffer) >= _CHUNK_BYTES:
             yield bytes(buffer)
             buffer.clear()
-            # Others get a turn, also where the reader is as fast as we are.
+            # Let other tasks run, even if the client reads as fast as the lines are encoded.
             await asyncio.sleep(0)
     yield bytes(buffer + _line(ExportEnd(memories=told - turns_told, turns=turns_told)))
 

@@ -1,7 +1,9 @@
-"""Promised jobs that a gateway's model does: the question goes out, the answer comes back, and the same code checks it.
+"""Pending jobs whose prompts are completed by a gateway's language model, because this relayer has none for them.
 
-Whoever may write to a namespace may do its jobs. Nothing is kept of a question but that it was asked, so that two gateways
-do not pay for one job at once; any replica takes the answer.
+`model_work` returns the prompt of the next job to a gateway, which sends the completion of its model with its next request.
+`_take` then finishes the job with it, using the same code and checks as for the relayer's own models. Any client that may
+write to a namespace may do its jobs. Only the time at which a prompt was handed out is remembered, so that two gateways do
+not pay for the same job; every replica accepts the completion.
 """
 
 from __future__ import annotations
@@ -25,17 +27,18 @@ from relayer.wire import codec as ulid
 from relayer.wire.errors import Malformed, UnsealError
 from relayer.wire.questions import GivenAnswer, ModelWorkRequest, ModelWorkResponse
 
-# How long a question that is out is nobody else's; a gateway that died meanwhile costs no more than this.
+# For this long, a prompt that was handed out to one gateway is not handed out again. If that gateway dies, the job is delayed by
+# no more than this.
 _LEASE_SECONDS = 120.0
 
 
 async def model_work(
     ctx: Context, access: Access, request: ModelWorkRequest, deadline: Deadline
 ) -> ModelWorkResponse:
-    """Take the answer to the last question, if there is one, and return the next.
+    """Finish a job with the completion in the request, if there is one, and return the prompt of the next job.
 
     Raises:
-        Refused: ``not_found``: the job's id is none.
+        Refused: ``not_found``: the job's id is invalid.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
@@ -46,7 +49,7 @@ async def model_work(
         if request.job_id is not None:
             told = await _take(ctx, opened, request, request.job_id)
             if request.answer is None:
-                # A model that gives no answer now is not asked the next thing.
+                # The gateway's model did not respond, so it does not get the next prompt now.
                 return told.model_copy(update={"waiting": len(_lent(ctx, opened))})
         return await _next(ctx, opened, request, told)
 
@@ -54,7 +57,7 @@ async def model_work(
 async def _take(
     ctx: Context, opened: OpenNamespace, request: ModelWorkRequest, job_id: str
 ) -> ModelWorkResponse:
-    """Carry out what the model answered; without an answer the job is asked for again later."""
+    """Finish a job with the completion of the gateway's model; without a completion, retry the job later."""
     try:
         job = opened.job(ulid.parse(job_id))
     except Malformed as error:
@@ -85,7 +88,7 @@ async def _take(
 async def _next(
     ctx: Context, opened: OpenNamespace, request: ModelWorkRequest, told: ModelWorkResponse
 ) -> ModelWorkResponse:
-    """Return the question of the oldest job that is due; what needs no question ends on the way."""
+    """Return the prompt of the oldest job that is due, and finish older jobs that turn out to need no model."""
     jobs, soonest = _lent(ctx, opened), None
     for job in jobs:
         _, _, wait = ctx.lent.look(job.job)
@@ -120,14 +123,14 @@ def _lent(ctx: Context, opened: OpenNamespace) -> Sequence[JobState]:
 
 
 def _ask_for(ctx: Context, opened: OpenNamespace, job: JobState) -> None:
-    """Note that a question is out."""
+    """Record that a job's prompt was handed out, so that it is not handed out again for `_LEASE_SECONDS`."""
     ctx.lent.started(Candidate((opened.account, opened.name), job))
     ctx.lent.put_off(job.job, "asked", _LEASE_SECONDS)
     ctx.lent.stopped(job.job)
 
 
 def _work(ctx: Context, request: ModelWorkRequest, answer: GivenAnswer | None = None) -> FactWork:
-    """Return what does a job with a gateway's model; what that costs is the gateway's to count."""
+    """Return the services that do a job with a gateway's model, without a budget: the gateway counts its own costs."""
     model = BorrowedModel(answer)
     return FactWork(
         extractor=LlmExtractor(model, summaries=request.turn_summaries),

@@ -1,12 +1,14 @@
-"""What there is to know at a glance: a profile, what should stand in every prompt, the newest memories, an account's namespaces.
+"""Overviews that need no query: a profile, the lines for every prompt, the newest memories, and an account's namespaces.
 
-A profile is made anew for every request and never stored, so there is nothing to erase and nothing to go stale. No model
-is asked: what stands in it was said. The same memories give the same document, whoever asks and whenever, so that it can
-stand in the part of a prompt that a provider caches; only a memory's end of life changes it without a new entry.
+`profile` composes a document from the most important memories for every request and never stores it, so it cannot become stale
+and need not be erased. No model is asked, so every line of it was said. The same memories give the same document for every
+client and at any time, so that it can be part of a prompt prefix that a provider caches; without a new entry, only the expiry of
+a memory changes it.
 
-What should stand in every prompt of a session is made likewise, of the same memories: what could harm the person, how to answer
-them, who they are. What a memory says of this is told by its form alone (`relayer.search.essentials`), once while the namespace is
-open, newest first; a request whose time is nearly up answers with what was looked at, and the next goes on.
+`standing` selects lines for every prompt of a session from the same memories: what could harm the person, how to respond to
+them, and who they are. `relayer.search.essentials` classifies a memory by its form alone, once while the namespace is open. If
+the time of a request is nearly up, it returns what was classified so far, and the next request continues. `newest_days` and
+`list_namespaces` return the newest memories by day and a page of namespaces.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from relayer.wire.service import (
 from relayer.wire.signing import Right
 from relayer.writing.present import PAGE_BYTES, encoded_size, page_of, position, show
 
-# A summary tells of a session, whose memories stand for themselves.
+# Summaries are left out, because a session's memories have lines of their own.
 _SECTION_OF: Final[dict[Kind, SectionName]] = {
     Kind.PROFILE: "user",
     Kind.FACT: "user",
@@ -63,20 +65,23 @@ _SECTION_OF: Final[dict[Kind, SectionName]] = {
     Kind.IMPORTED: "notes",
 }
 _DISTANCE: Final = {trust: place for place, trust in enumerate(Trust)}
-_BYTES_PER_TOKEN = 4  # as in a recall's budget
-# A longer text is a page, of which a search finds what is needed; one that somebody pinned may be as long as fits.
+# The same estimate as for a recall's token budget.
+_BYTES_PER_TOKEN = 4
+# Maximum characters of a memory in a profile, unless it is pinned. The relevant part of a longer text is found by a search.
 _LONGEST = 600
+# Other tasks run after this many memories.
 _AT_ONCE = 100
-# So many that do not fit, one after the other, and the document is full.
+# The document is full if this many memories in a row do not fit.
 _MISSES = 100
-# A namespace that is written to this fast is read in one go in the end.
+# If the log changes during this many attempts, the next attempt reads the namespace without letting other tasks run.
 _TRIES = 3
 
 
 class _Candidate(NamedTuple):
-    """A memory that may stand in the profile, without its text: there may be very many.
+    """A memory that may be part of the profile, without its text, because there may be very many.
 
-    ``place`` is the one in the log; ``rank`` begins with what is not pinned, and the smallest is the best.
+    ``place`` is its index in the log. ``rank`` is a sort key whose smallest value is the best; it begins with whether the memory
+    is not pinned.
     """
 
     rank: tuple[bool, float, int, int, int]
@@ -87,10 +92,15 @@ class _Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class _Choice:
-    """What a namespace has for a profile at a time in ms; no audiences or trusts means all.
+    """The selection of memories for a profile.
 
-    ``outdone`` holds, of memories that a newer one contradicts, how far from the user the nearest such voice is;
-    ``retold`` those that a fact was made from.
+    Attributes:
+        now: in ms since the epoch.
+        audiences: only memories for these; empty for all.
+        trusts: only memories of these; empty for all.
+        candidates: the memories that may be part of the profile.
+        outdone: for each memory that others contradict, the most trusted of those, as an index in `_DISTANCE`; 0 is the user.
+        retold: the memories that a fact was derived from.
     """
 
     now: int
@@ -101,13 +111,13 @@ class _Choice:
     retold: set[bytes] = field(default_factory=set)
 
     def look_at(self, place: int, memory: Memory | None) -> None:
-        """Take a memory in, if it may stand in the profile or keeps another one out of it."""
+        """Add a memory if it may be part of the profile, and record which other memories it keeps out."""
         if memory is None or not self._passes(memory):
             return
         record, state = memory.record, memory.state
         if len(record.text) > _LONGEST and not record.pinned:
-            return  # what is too long to stand here takes nothing else away
-        # Importance to a tenth: it is an estimate, and what was said again should count among about equals.
+            return  # A memory that is too long for the profile keeps no other one out.
+        # Importance is an estimate. It is rounded to a tenth, so that repetitions decide between about equal ones.
         importance = -round(record.importance, 1)
         rank = (not record.pinned, importance, -state.reinforced, -memory.active_at, -place)
         self.candidates.append(_Candidate(rank, place, record.id, record.trust))
@@ -117,7 +127,7 @@ class _Choice:
             self.outdone[other] = distance
 
     def best_first(self) -> list[_Candidate]:
-        """Return what nothing newer stands for, best first."""
+        """Return the candidates, best first, without those that a fact or a contradicting memory stands for."""
         return sorted(one for one in self.candidates if not one.rank[0] or self._stands(one))
 
     def _passes(self, memory: Memory) -> bool:
@@ -131,7 +141,7 @@ class _Choice:
         return _is_among(record, self.audiences, self.trusts)
 
     def _stands(self, one: _Candidate) -> bool:
-        # What an assistant says against the user's own words does not take them away.
+        # A memory is kept out only by a contradiction of at least its own trust: an assistant cannot overrule the user's words.
         outdone = self.outdone.get(one.record)
         return one.record not in self.retold and (outdone is None or outdone > _DISTANCE[one.trust])
 
@@ -149,12 +159,19 @@ async def profile(
     trusts: Sequence[str],
     deadline: Deadline,
 ) -> ProfileResponse:
-    """Return the profile of a namespace, within a budget.
+    """Return the profile of a namespace, within a token budget.
 
-    Memories are chosen by pinned, importance, how often they were said again, and how lately; each goes in whole or not
-    at all. Of two that contradict each other the newer stands, and a fact stands for the words it was taken from.
+    Memories are chosen by whether they are pinned, by importance, by how often they were repeated, and by how recent they are.
+    None is cut. Of two that contradict each other, the newer one is chosen, and a fact replaces the words that it was derived
+    from.
 
-    The budget is of the whole document, at four bytes a token; no audiences or trusts means all.
+    Args:
+        ctx: the services of the relayer.
+        access: the namespace, with its key.
+        max_tokens: the budget of the whole document, at four bytes per token.
+        audiences: only memories for these; empty for all.
+        trusts: only memories of these; empty for all.
+        deadline: of the request.
 
     Raises:
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use_if_exists` and the log.
@@ -179,14 +196,14 @@ async def profile(
 async def _candidates(
     opened: OpenNamespace, now: int, audiences: Sequence[str], trusts: Sequence[str]
 ) -> list[_Candidate]:
-    """Return the memories to choose from, best first, all as of one position of the log."""
+    """Return the candidates, best first, all as of one position in the log."""
     tries = 0
     while True:
         at, choice = opened.position, _Choice(now, audiences, trusts)
         tries += 1
         for place, one in enumerate(opened.ids()):
             if tries <= _TRIES and place % _AT_ONCE == 0:
-                # Other requests go on meanwhile; one of them may bring a newer entry.
+                # Let other requests run. One of them may append an entry, which starts another attempt.
                 await asyncio.sleep(0)
             choice.look_at(place, opened.memory(one))
         if opened.position == at:
@@ -196,7 +213,7 @@ async def _candidates(
 def _choose(
     opened: OpenNamespace, candidates: Iterable[_Candidate], room: int
 ) -> list[tuple[int, SectionName, ProfileLine]]:
-    """Return what fits, each text once, with its place in the log."""
+    """Return the lines that fit ``room`` bytes, without repeated texts, each with its index in the log and its section."""
     room -= len(INTRODUCTION.encode())
     chosen: list[tuple[int, SectionName, ProfileLine]] = []
     begun: set[SectionName] = set()
@@ -240,7 +257,7 @@ def _line(record: Record, text: str) -> ProfileLine:
 
 
 def _in_sections(chosen: Iterable[tuple[int, SectionName, ProfileLine]]) -> tuple[ProfileSection, ...]:
-    """Group lines, each section in the order of the log: what is added stands at its end, after what a cache knows."""
+    """Group lines into sections, each in the order of the log, so that new lines come after those that a provider has cached."""
     lines: dict[SectionName, list[tuple[int, ProfileLine]]] = defaultdict(list)
     for place, name, line in chosen:
         lines[name].append((place, line))
@@ -253,10 +270,11 @@ def _in_sections(chosen: Iterable[tuple[int, SectionName, ProfileLine]]) -> tupl
     )
 
 
+# Maximum characters of a line.
 _LONGEST_LINE = 120
-# Looked at between two turns of the others: a few milliseconds.
+# Other tasks run after this many memories, which take a few milliseconds.
 _AT_ONE_TURN = 20
-# Of the time that is left when looking begins; the rest is for the answer.
+# Share of the remaining time that classifying memories may take. The rest is for the response.
 _SHARE = 0.6
 
 
@@ -269,17 +287,17 @@ async def standing(
     trusts: Sequence[str],
     deadline: Deadline,
 ) -> StandingResponse:
-    """Return what should stand in every prompt: dangers first, then wishes about answers, then who the person is.
+    """Return the lines for every prompt: dangers first, then wishes about responses, then who the person is.
 
-    Of each kind what is pinned comes first, then what is newest; a text that says no word that a line before it does not say is
-    left out.
+    Within each class, pinned memories come first, then the newest ones. A memory is left out if all of its words occur in one
+    line before it.
 
     Args:
-        ctx: the relayer.
-        access: the way into the namespace.
-        lines: how many at most.
-        audiences: only these; none means all.
-        trusts: likewise.
+        ctx: the services of the relayer.
+        access: the namespace, with its key.
+        lines: the maximum number of lines.
+        audiences: only memories for these; empty for all.
+        trusts: only memories of these; empty for all.
         deadline: of the request.
 
     Raises:
@@ -303,7 +321,7 @@ async def standing(
 async def _look(
     opened: OpenNamespace, chosen: Iterable[_Candidate], deadline: Deadline
 ) -> tuple[dict[str, list[tuple[bytes, Essential]]], bool]:
-    """Return by class what matters, pinned first and then newest first, and whether everything was looked at."""
+    """Return the memories of each class, pinned ones first and then newest first, and whether all could be classified in time."""
     found: dict[str, list[tuple[bytes, Essential]]] = {kind: [] for kind in CLASSES}
     reserve = deadline.remaining() * (1 - _SHARE)
     for number, one in enumerate(sorted(chosen, key=lambda one: (one.rank[0], -one.place))):
@@ -359,8 +377,15 @@ async def newest_days(
 ) -> ContextResponse:
     """Return the newest memories of the newest days, by when they happened or else were stored.
 
-    Of each of so many ``days`` that have memories so many ``items``; ``offset_minutes``, of the reader's clock from UTC, says
-    where a day begins. No audiences or trusts means all.
+    Args:
+        ctx: the services of the relayer.
+        access: the namespace, with its key.
+        days: the maximum number of days; days without memories do not count.
+        items: the maximum number of memories of one day.
+        offset_minutes: the offset of the reader's time zone from UTC, which says when a day begins.
+        audiences: only memories for these; empty for all.
+        trusts: only memories of these; empty for all.
+        deadline: of the request.
     """
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
@@ -384,7 +409,7 @@ async def newest_days(
 
 
 def _live(opened: OpenNamespace, now: int) -> Iterator[Memory]:
-    """Yield what recall could return without being asked for more; what lies ahead is no news yet."""
+    """Yield the memories that a recall returns by default, without those that happen after ``now``, in ms."""
     for memory in opened.memories():
         record = memory.record
         is_past = record.occurred_at is None or record.occurred_at <= now
@@ -393,10 +418,10 @@ def _live(opened: OpenNamespace, now: int) -> Iterator[Memory]:
 
 
 def _days(by_day: Mapping[str, list[Memory]], items: int) -> Iterator[ContextDay]:
-    """Show the newest of each day, as far as one answer has room for them: of the oldest day the oldest ones are left out."""
+    """Yield the newest memories of each day that fit one response. If it is full, older memories and days are left out."""
     room = PAGE_BYTES
     for day, said in by_day.items():
-        # Sorted by time alone: what was said in one instant keeps the log's order.
+        # Sorting is stable, so memories of the same time keep the order of the log.
         ordered = sorted(said, key=lambda memory: memory.record.said_at)[-items:]
         newest = page_of(map(show, reversed(ordered)), room)
         yield ContextDay(date=day, memories=newest[::-1], total=len(said))
@@ -405,18 +430,19 @@ def _days(by_day: Mapping[str, list[Memory]], items: int) -> Iterator[ContextDay
             return
 
 
-# What a cursor of this listing begins with.
+# Prefix of the cursors of this listing.
 _CURSOR = "tag:"
-# Records counted between two turns of the others: well below a millisecond.
+# Other tasks run after this many records, which take well below a millisecond.
 _AT_A_TIME = 256
 
 
 async def list_namespaces(
     ctx: Context, principal: Principal, *, limit: int, cursor: str | None, deadline: Deadline
 ) -> schemas.NamespacesResponse:
-    """List the namespaces that the certificate lets its holder read, in no order that means anything.
+    """List the namespaces that the principal's certificate allows to read, in no meaningful order.
 
-    Only the pointers of the page are opened: it has fewer namespaces where others lie among them that are not covered.
+    Only the pointers of the page are read, so a page may have fewer namespaces than ``limit`` if the certificate does not cover
+    all of them.
 
     Raises:
         Refused: ``bad_cursor``.
@@ -452,7 +478,10 @@ async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.Namespa
 
 
 async def _live_namespaces(opened: OpenNamespace, now: int) -> tuple[int, int]:
-    """Count an open namespace's live memories and their bytes, in steps: it may have more than one turn of the loop takes."""
+    """Return the number of live memories of an open namespace, and their bytes including those of stored turns.
+
+    Other tasks run in between, because counting a large namespace would block the event loop.
+    """
     memories = size = 0
     for number, record in enumerate(opened.ids()):
         if number % _AT_A_TIME == 0:

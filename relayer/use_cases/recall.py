@@ -1,4 +1,11 @@
-"""Recall: what is relevant to a query, in the order that was asked for, or nothing."""
+"""The recall use case: search one namespace and return the most relevant memories, or none.
+
+`recall_encoded` brings the namespace up to date while the query is being embedded, and searches it by vector and by terms.
+`relayer.search.ranking` decides whether anything is relevant; an empty result is a valid response. `ordered` then applies source
+penalties, time decay and diversity, `_newest_first` and `_later_before` put a later statement before the one that it contradicts
+or updates, and `_within` cuts the result to the token budget. Memories are stored in encoded form, so the response is put
+together as bytes and is not validated again.
+"""
 
 from __future__ import annotations
 
@@ -43,26 +50,28 @@ from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector, same_voice
 from relayer.writing.present import PAGE_BYTES, encoded
 
-# A draft is not yet what its author means, and a tool's output or a transcript is what somebody curated the rest from.
+# Drafts do not say yet what their author means. Tool output and transcripts are raw material: what matters in them was
+# extracted as memories, which should come first.
 DEFAULT_PENALTIES = (
     schemas.SourcePenalty(match="*memory/drafts/*"),
     schemas.SourcePenalty(match="*memory/draft-*.md"),
     schemas.SourcePenalty(match="trust:tool"),
     schemas.SourcePenalty(match="transcript:*"),
 )
-# As many hits are put in order as were asked for, this many times over: a penalty moves few, fading and diversity many.
+# The search returns this many times the requested hits as candidates for reranking. Penalties move few hits, time decay and
+# diversity move many.
 _CHOICE, _WIDE_CHOICE = 2, 4
 _DAY_MS = 86_400_000
 
 
 def wanted(request: schemas.RecallRequest) -> int:
-    """How many hits to look for, so that one that ranks lower makes room for another."""
+    """Return how many candidates to search for, so that reranking can replace hits that it moves down."""
     wide = request.diversity or request.half_life_days is not None
     return (_WIDE_CHOICE if wide else _CHOICE) * request.limit
 
 
 class Shows(dict[int, Shown]):
-    """What is shown of each hit of one search, encoded and looked up once."""
+    """The encoded memories of the hits of one search, by hit key; each is looked up and encoded once."""
 
     def __init__(self, opened: OpenNamespace) -> None:
         super().__init__()
@@ -76,12 +85,17 @@ class Shows(dict[int, Shown]):
 def ordered(
     opened: OpenNamespace, hits: Sequence[Hit], shows: Shows, request: schemas.RecallRequest, now: int
 ) -> tuple[list[Hit], dict[int, float]]:
-    """At least as many of the hits as were asked for, in the order that the request asks for, and the penalties by key."""
+    """Rerank hits by source penalties, time decay and diversity.
+
+    Returns:
+        The hits in the requested order, at least as many of them as the request's limit, and the penalties that are not 0,
+        by hit key.
+    """
     penalties = _Penalties(DEFAULT_PENALTIES if request.penalties is None else request.penalties)
     fades = request.half_life_days
     first = hits[: request.limit]
     moved = fades is not None or bool(request.diversity)
-    # A penalty only moves a hit down. Where the first have none they stay the first, and the rest need no opening.
+    # A penalty only moves a hit down. If none of the first hits has one, they stay first, and the others need not be decrypted.
     if not moved and not any(penalties.of(shows[hit.key].origin) for hit in first):
         return list(first), {}
     costs: dict[int, float] = {}
@@ -99,7 +113,7 @@ def ordered(
 
 
 class _Penalties:
-    """What each source costs; most memories of a namespace come from a few, so that each is compared once."""
+    """The penalty of each source. Most memories of a namespace come from a few sources, so the penalties are cached."""
 
     def __init__(self, penalties: Sequence[schemas.SourcePenalty]) -> None:
         self._penalties = penalties
@@ -107,7 +121,7 @@ class _Penalties:
         self._known: dict[Origin, float] = {}
 
     def of(self, origin: Origin) -> float:
-        """The largest penalty that a record's source has, 0 without one."""
+        """Return the largest penalty whose pattern matches a record's source; 0 if none matches."""
         cost = self._known.get(origin)
         if cost is None:
             names = _names(origin)
@@ -124,41 +138,43 @@ class _Penalties:
 
 @lru_cache(maxsize=64)
 def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """What matches where any of the patterns does: most sources match none."""
+    """Return one regular expression that matches if any of the patterns does, because most sources match none."""
     return re.compile("|".join(map(translate, patterns)))
 
 
 def _names(origin: Origin) -> list[str]:
-    """What the patterns are compared with."""
+    """Return the names of a record's source that the patterns are compared with."""
     named = [f"kind:{origin.kind}", f"trust:{origin.trust}"]
     named += [origin.reference] if origin.reference else []
     return named + ([f"transcript:{origin.transcript}"] if origin.transcript else [])
 
 
-# Of a query; the model reads 256 tokens, and words beyond this many characters would be work and no help.
+# Maximum characters of a query. The model reads 256 tokens, so a longer text would only cost time.
 _QUERY_CHARACTERS = 2048
-_EMBEDDING_SHARE = 0.6  # of the time that is left; the rest is for searching and answering
-_OPENING_SHARE = (
-    0.4  # of a request's time; after that, what is indexed of a namespace that is being opened is searched
-)
-# Seconds in which a model's thread takes a text up. It needs the interpreter for that, and after it no more until it is done.
+# Share of the remaining time that embedding the query may take. The rest is for searching and encoding the response.
+_EMBEDDING_SHARE = 0.6
+# Share of a request's time to wait for a namespace that is being opened. After that, the part that is indexed is searched.
+_OPENING_SHARE = 0.4
+# A model's thread needs the interpreter for this many seconds to pick up a text, and then not again until it has finished.
 _TAKEN_UP_SECONDS = 0.001
 _NO_BUDGET = PAGE_BYTES
-# Of the best hits so many are compared with each other where a prompt asks for a memory: which is the later one.
+# If the prompt asks for a memory, this many of the best hits are compared with each other to find updates.
 _COMPARED = 8
-# Characters; what is longer says more than one thing, and reading it would hold the event loop.
+# Maximum characters of a text that is compared for updates. A longer one makes more than one statement, and reading it would
+# block the event loop.
 _ONE_STATEMENT = 240
-# Names of speakers in a query that are looked at; each is embedded when it is first asked about.
+# Maximum names of speakers that are removed from a query; each one has to be embedded when it is first asked about.
 _MOST_NAMED = 3
-# Hits of further audiences that a query does not name: enough to say that there are some.
+# Maximum hits of further audiences that the query does not name: enough to show that there are some.
 _MOST_UNNAMED = 2
-_BYTES_PER_TOKEN = 4  # the usual estimate for English text; a budget, not a bill
+# Bytes of English text per token, for `RecallRequest.max_tokens`. This is the usual estimate, not an exact count.
+_BYTES_PER_TOKEN = 4
 
 
 async def recall(
     ctx: Context, access: Access, request: schemas.RecallRequest, deadline: Deadline
 ) -> schemas.RecallResponse:
-    """Search a namespace; a namespace that does not exist answers like an empty one. Raises as `recall_encoded`."""
+    """Search a namespace. See `recall_encoded`, whose response this decodes for callers inside of the relayer."""
     answer = await recall_encoded(ctx, access, request, deadline)
     return schemas.RecallResponse.model_validate_json(answer)
 
@@ -166,10 +182,21 @@ async def recall(
 async def recall_encoded(
     ctx: Context, access: Access, request: schemas.RecallRequest, deadline: Deadline
 ) -> bytes:
-    """Search as `recall`, and return the answer as it is sent: what is stored was validated when it came.
+    """Search a namespace and return the response as JSON, a `schemas.RecallResponse`.
+
+    A namespace that does not exist gives the same response as an empty one. If the query cannot be embedded in time, it is
+    searched by terms alone and the response is marked ``degraded``. The response is not validated, because memories are
+    validated when they are stored.
+
+    Args:
+        ctx: the services of the relayer.
+        access: the namespace, with its key.
+        request: the query and its options.
+        deadline: when the response is due.
 
     Raises:
-        Refused: ``bad_vector``.
+        Refused: ``bad_vector``: the request's vector does not fit the model.
+        AccountBusy: too many requests of this account wait for the embedder.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log's reads.
     """
     asked_at = ctx.clock.monotonic()
@@ -187,10 +214,11 @@ async def recall_encoded(
                 ctx, opened, request, given, deadline, asked_at=asked_at
             )
             topic = await _topic(ctx, opened, question, vector, deadline)
-            # The log may have moved while the query was embedded; log and view must say the same when they are searched.
+            # Entries may have been appended while the query was embedded. Log and index must agree before they are searched.
             await opened.wait_indexed()
             if model != opened.model and question is not None:
-                # It turned to another model meanwhile, or the vector that was given is of the one that it turns to later.
+                # The namespace has just changed its embedding model, or the supplied vector is of a model that the namespace
+                # has not changed to yet.
                 model = opened.model
                 vector = await _embed_query(ctx, opened, model, question.text, deadline)
                 topic = await _topic(ctx, opened, question, vector, deadline)
@@ -202,7 +230,7 @@ async def recall_encoded(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Question:
-    """A query, and all that can be read of it without its vector; ``named`` are the speakers in it."""
+    """A query, and what can be read from its text; ``named`` are the speakers of this namespace that it names."""
 
     text: str
     words: QueryWords
@@ -211,12 +239,12 @@ class _Question:
 
     @classmethod
     def of(cls, opened: OpenNamespace, query: str) -> _Question:
-        """Read a query of this namespace."""
+        """Parse a query to this namespace."""
         return cls(query, QueryWords.of(query), read_prompt(query), opened.speakers(query)[:_MOST_NAMED])
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What `schemas.RecallResponse` is; ``memories`` are encoded."""
+    """The fields of `schemas.RecallResponse`, with ``memories`` already encoded as JSON."""
 
     memories: tuple[msgspec.Raw, ...] = ()
     position: dict[str, int | str] | None = None
@@ -242,7 +270,11 @@ async def _read_and_embed(
     *,
     asked_at: float,
 ) -> tuple[_Question | None, EmbeddingModel, NDArray[np.float32] | None]:
-    """Bring the view up to date, read the query and embed it, side by side; the vector is of the model, None without one."""
+    """Bring the index up to date while the query is being embedded.
+
+    Returns:
+        The parsed query or None if there is none, a model, and the vector of that model; None if there is no vector.
+    """
     query = request.query
     if given is not None or query is None:
         await _read(ctx, opened, request, deadline, asked_at)
@@ -251,7 +283,7 @@ async def _read_and_embed(
     model = opened.model
     embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, query, deadline))
     try:
-        # The model takes longest: everything else waits until it has the text.
+        # The model takes longest, so it gets the text before anything else is started.
         await asyncio.sleep(0)
         await _read(ctx, opened, request, deadline, asked_at)
         if not embedding.done():
@@ -270,7 +302,10 @@ async def _recall_part(
     *,
     asked_at: float,
 ) -> _Answer:
-    """Search what is indexed of a namespace that lags; the answer is degraded, and shows nothing that is not live any more."""
+    """Search the part of a namespace that is indexed while the rest is still being opened, see `OpenNamespace.lags`.
+
+    The response is marked as degraded, and contains only memories that are still live.
+    """
     async with deadline.step("read"):
         await opened.read_log(request.consistency, request.min_position, asked_at)
     model, query = opened.model, request.query
@@ -297,12 +332,17 @@ async def _read(
 async def _embed_query(
     ctx: Context, opened: OpenNamespace, model: EmbeddingModel, query: str, deadline: Deadline
 ) -> NDArray[np.float32] | None:
-    """Return the query's vector; None when it cannot be had in time for an answer by words alone."""
+    """Return the query's vector; None if the embedder is unavailable or too slow, so that terms alone are searched.
+
+    Raises:
+        AccountBusy: the account has more requests waiting for the embedder than its share.
+    """
     try:
         async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
             vectors = await opened.embed(ctx.embedder_of(model), [query], query=True)
     except AccountBusy:
-        # Who asks more than its share comes back later: an answer by words alone would be as much work again.
+        # The account has more requests waiting than its share. Searching by terms instead would cost as much again, so the
+        # caller is to come back later.
         raise
     except (EmbedderUnavailable, QueueFull, TimeoutError):
         return None
@@ -317,13 +357,13 @@ async def _topic(
     vector: NDArray[np.float32] | None,
     deadline: Deadline,
 ) -> NDArray[np.float32] | None:
-    """Return the query's vector without the speakers it names; None when it names none, or for want of a vector."""
+    """Return the query's vector with the influence of the speakers' names removed; None without names or without a vector."""
     if question is None or vector is None or not question.named:
         return None
     model = opened.model
     about: list[NDArray[np.float32]] = []
     for name in (*question.named, ONESELF):
-        # One at a time: what is embedded alone is kept with the namespace, and names come again with every question.
+        # The namespace caches vectors of texts that are embedded alone, and the same names come up in many queries.
         found = await _embed_query(ctx, opened, model, ABOUT.format(name), deadline)
         if found is None or found.shape != vector.shape:
             return None
@@ -354,7 +394,7 @@ def _search(
         more = search(allowed=past, past=True)
         found = _together(found, more, count)
     if opened.lags:
-        # The log may say of what was found that it was superseded, forgotten or erased.
+        # The log is ahead of the index: it may say that a hit was superseded, forgotten or erased.
         live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
         found = replace(found, hits=tuple(live))
     shows = Shows(opened)
@@ -387,7 +427,10 @@ def _named(
     hits: Sequence[Hit],
     now: int,
 ) -> list[Hit]:
-    """Return hits of the audiences that count only if the query names a speaker or a place of theirs; those that it names first."""
+    """Return hits of the audiences in ``request.named``, whose memories matter mainly if the query names a speaker or a place.
+
+    Hits whose speaker or place is named come first, up to the request's limit, then up to `_MOST_UNNAMED` others.
+    """
     if not request.named or question is None:
         return []
     allowed = opened.allowed(request.model_copy(update={"audiences": request.named}), now)
@@ -404,7 +447,7 @@ def _named(
 
 
 def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResult:
-    """Put what is live and what is not any more into one order; they are judged apart."""
+    """Merge live and past hits into one order, by relevance; the relevance of each was decided by a search of its own."""
     hits = sorted((*found.hits, *past.hits), key=lambda hit: (-hit.relevance, hit.key))
     return replace(
         found,
@@ -415,7 +458,7 @@ def _together(found: SearchResult, past: SearchResult, count: int) -> SearchResu
 
 
 def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
-    """Keep the best hit of each text: what was said to two audiences is still one thing to know."""
+    """Keep the best hit of each text, because the same text may be stored for several audiences."""
     if not opened.repeats_texts:
         return list(hits)
     best: dict[bytes, Hit] = {}
@@ -425,13 +468,16 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[int] | None) -> list[Hit]:
-    """The hits, before each of them what contradicts it since, found or not: nobody is told the old without the new."""
+    """Return the hits, each preceded by the newer memories that contradict it, so that none appears without its contradiction.
+
+    A newer memory that the search did not return is inserted; ``allowed`` are the keys that may be, None for all.
+    """
     found = {hit.key: hit for hit in hits}
     placed: dict[int, Hit] = {}
     for hit in hits:
         for key in opened.newer_beside(hit.key) if hit.key not in placed else ():
             if key not in placed and (allowed is None or key in allowed):
-                # Of one that was not found, its relevance is all that is known.
+                # A memory that was not found has no scores of its own.
                 unfound = Hit(key, hit.relevance, None, None, 0.0, spoken=False, evidence=hit.evidence)
                 placed[key] = found.get(key, unfound)._replace(relevance=hit.relevance)
         placed.setdefault(hit.key, hit)
@@ -439,7 +485,10 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
 
 
 def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, the best ones of which stand behind what may tell a later state of the same: of both, only the order is changed."""
+    """Return the hits with possible updates moved before the statements that they update, among the best `_COMPARED`.
+
+    Nothing is added or removed; a hit that is moved up gets at least the relevance of the hit that it passes.
+    """
     first = [(hit, opened.hit(hit.key).record) for hit in hits[:_COMPARED]]
     read = [opened.statement(hit.key, _ONE_STATEMENT) for hit, _ in first]
     vectors = [opened.vector_of_hit(hit.key) for hit, _ in first]
@@ -448,10 +497,10 @@ def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     for at, (hit, record) in enumerate(first):
         for other, (beside, newer) in enumerate(first):
             is_later = (newer.said_at, beside.key) > (record.said_at, hit.key) and same_voice(record, newer)
-            # Only the user's own word is enough to question what is known.
+            # Only the user's own words may update a stored memory.
             if beside.key in placed or not is_later or newer.trust is not Trust.USER:
                 continue
-            # The vector of a turn has something of the one before it, and so is near it whatever it tells.
+            # A turn is embedded together with the turn before it, so their vectors are similar whatever it says.
             near = None if newer.context_of == record.id else told[other]
             if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), near):
                 placed[beside.key] = beside._replace(relevance=max(beside.relevance, hit.relevance))
@@ -473,7 +522,7 @@ class _Evidence(msgspec.Struct, frozen=True):
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """What a hit has beside its memory."""
+    """The fields of `schemas.RecallHit` that a memory does not have."""
 
     relevance: float
     distance: float
@@ -484,7 +533,7 @@ class _Found(msgspec.Struct, frozen=True):
 def _hit(
     opened: OpenNamespace, hit: Hit, shown: Shown, penalties: Mapping[int, float] | None
 ) -> tuple[Shown, bytes]:
-    """Show a hit, encoded; with its evidence if the penalties are given."""
+    """Encode a hit, with its scores if the penalties by hit key are given."""
     relevance = round(hit.relevance, 4)
     evidence, passage = None, ""
     if penalties is not None:
@@ -493,7 +542,7 @@ def _hit(
     if hit.passage is not None:
         passage = passage_at(opened.hit(hit.key).record.text, hit.passage)
     found = msgspec.json.encode(_Found(relevance, round(1 - relevance, 4), evidence, passage))
-    # Two objects become one.
+    # The two JSON objects are joined into one.
     return shown, shown.encoded[:-1] + b"," + found[1:]
 
 
@@ -507,7 +556,7 @@ def _judgement(judgement: Judgement) -> dict[str, float | None]:
 
 
 def _within(hits: Sequence[tuple[Shown, bytes]], max_tokens: int | None) -> tuple[msgspec.Raw, ...]:
-    """Keep whole memories, best first, while they fit the budget and one answer."""
+    """Return the best hits that fit the token budget and one response, without cutting any."""
     kept: list[msgspec.Raw] = []
     budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES
     for shown, hit in hits:

@@ -1,4 +1,9 @@
-"""Remember: store items as given, or imported; durable and recallable when it answers."""
+"""The remember use case: store memories as the client wrote them, or import them from an export.
+
+`remember` stores items as they are, after secrets were removed. `import_memories` stores a page of exported memories under new
+ids, with reduced trust unless the request says that they are a backup. Both return once the memories are durable and can be
+recalled.
+"""
 
 from __future__ import annotations
 
@@ -61,13 +66,13 @@ def _draft(ctx: Context, access: Access, item: schemas.MemoryItem, key: str | No
 
 
 _USUAL: Final = 0.5
-"""The importance of a memory of which nothing is said."""
+"""The default importance of a memory."""
 
 
 async def import_memories(
     ctx: Context, access: Access, request: ImportRequest, deadline: Deadline
 ) -> ImportResponse:
-    """Store a page of memories. Old versions, forgotten and expired ones are skipped; every memory gets a new id.
+    """Store a page of exported memories. Old versions, forgotten and expired ones are skipped; every memory gets a new id.
 
     Raises:
         Refused: ``idempotency_conflict``.
@@ -105,7 +110,10 @@ def _reason_to_skip(item: ImportItem, now: int) -> str | None:
 
 
 def _as_imported(opened: OpenNamespace, draft: Draft) -> Draft:
-    """Return a draft that claims nothing; what the user is known to have said already stays a repetition of that."""
+    """Return a draft with reduced trust: not pinned, of default importance at most, and not said by the user.
+
+    A text that is already live as the user's own keeps its trust, so that it counts as a repetition of that memory.
+    """
     record = draft.record
     is_claim = record.trust is Trust.USER and not _is_known(opened, record)
     claims_nothing = msgspec.structs.replace(
@@ -127,7 +135,7 @@ def _is_known(opened: OpenNamespace, new: Record) -> bool:
 async def _imported(
     ctx: Context, access: Access, item: ImportItem, before: Sequence[ImportItem], key: str | None
 ) -> Draft:
-    # The ids of elsewhere mean nothing here; what was said before is known by its place in the page.
+    # Ids of the exporting namespace do not exist here, so the context of a memory is found by its index in the page.
     context = [
         number for number, one in enumerate(before) if one.id is not None and one.id == item.context_of
     ]

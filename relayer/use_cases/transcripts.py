@@ -1,7 +1,8 @@
-"""Transcripts: the turns of a session word for word, kept beside the memories that were made of them.
+"""Transcripts: the turns of a session word for word, stored together with the memories that were extracted from them.
 
-A turn is kept only with memories, and the log destroys it with any of them: what nobody can erase is not stored. While one
-of them is forgotten, the turn is not shown either.
+`keep_turn` stores a turn only if it has memories, and the log deletes the turn permanently with any of them; otherwise a turn
+would be stored that a user has no way to erase. While one of its memories is forgotten, `transcript` does not show the turn
+either. `retelling` finds the turns that have to be erased together with some memories because they contain the same text.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from relayer.wire.service import TranscriptLine, TranscriptRequest, TranscriptRe
 from relayer.writing.drafts import request_origin
 from relayer.writing.present import position
 
-# Beyond those of the memories and the jobs of a request.
+# Operation index of a turn, beyond the indexes of the memories and the jobs of a request.
 _INDEX = 20_000
-# As many characters as `memory_transcript` shows of what was said, and of a call.
+# Maximum characters of a message, and of a tool call, as in `memory_transcript`.
 _MOST_SAID = 1000
 _MOST_CALLED = 200
 _AT_ONCE = 50
@@ -57,14 +58,21 @@ async def keep_turn(
     outcomes: Sequence[Outcome],
     deadline: Deadline,
 ) -> None:
-    """Keep a turn word for word, if its memories are there; the same request keeps it once.
+    """Store a turn word for word if all of its memories were stored. Repeating the request does not store it twice.
 
-    Nothing is kept of a turn in which something was said that somebody forgot or erased, nor what a gateway doubts.
+    The turn is not stored if it contains a text that was forgotten or erased. Messages that the gateway marked as suspect are
+    left out.
 
-    The request is to hold no secrets; ``outcomes`` are what became of its memories.
+    Args:
+        ctx: the services of the relayer.
+        opened: the namespace.
+        access: the namespace, with its key.
+        request: the turn; secrets must have been removed from it.
+        outcomes: the outcomes of storing its memories.
+        deadline: of the request.
 
     Raises:
-        RelayerError: the log does not take it; the same request again does.
+        RelayerError: the log cannot append the turn now; the caller may repeat the request.
     """
     if any(outcome.refusal is not None for outcome in outcomes):
         return
@@ -98,7 +106,7 @@ async def keep_turn(
         lines=lines,
     )
     keys = opened.keys
-    # The same for every try of one request: where an entry of a second try holds the turn, too, erasing finds it by this.
+    # The same for every attempt of one request: if the entry of a second attempt holds the turn too, erasing finds it by this.
     content = keys.content_mac(f"{DIALOGUE} {request.idempotency_key or access.principal.nonce.hex()}")
     stored = Stored(
         record=dialogue.id,
@@ -115,7 +123,7 @@ async def keep_turn(
 async def transcript(
     ctx: Context, access: Access, request: TranscriptRequest, deadline: Deadline
 ) -> TranscriptResponse:
-    """Return lines of a session; none of a turn of which a memory is forgotten or expired."""
+    """Return lines of a session, without the turns of which a memory is forgotten or expired."""
     async with ctx.namespaces.use_if_exists(access, deadline) as opened:
         if opened is None:
             return TranscriptResponse(lines=(), total=0)
@@ -136,9 +144,10 @@ async def transcript(
 
 
 async def retelling(opened: OpenNamespace, erased: Sequence[bytes]) -> list[bytes]:
-    """Return the turns that tell what is about to be erased, besides those that the log knows to be of it.
+    """Return the ids of turns that repeat what is about to be erased, except those that the log erases by itself.
 
-    That is the turns of the memories that one of these was made of, and those in which its text occurs.
+    These are the turns of the memories that an erased memory was derived from, and the turns in which its text occurs. The
+    log itself erases turns that have an erased memory among their sources.
     """
     going = frozenset(erased)
     memories = [state for one in erased if (state := opened.state(one)) and not opened.is_turn(one)]
@@ -159,7 +168,7 @@ async def retelling(opened: OpenNamespace, erased: Sequence[bytes]) -> list[byte
 
 
 class _Said:
-    """Texts to look for: long ones and those of scripts without spaces anywhere, short ones as whole words."""
+    """Texts to find in turns: long texts and non-ASCII ones match anywhere in a line, short ones only as whole words."""
 
     def __init__(self, texts: set[str]) -> None:
         self._anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
@@ -175,7 +184,10 @@ class _Said:
 
 
 def _has_word(line: str, word: str) -> bool:
-    """Whether a line has a text that no letter touches; a pattern of it would stay in the process's cache of patterns."""
+    """Return whether a line contains a text with no letter, digit or underscore next to it.
+
+    A regular expression would stay in the cache of `re`, and with it a text that is to be erased.
+    """
     at = line.find(word)
     while at >= 0:
         around = line[at - 1 : at] + line[at + len(word) : at + len(word) + 1]
@@ -189,7 +201,7 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
     for item in turns:
         if item.role not in SPOKEN_ROLES or item.suspect:
             continue
-        # Where most of it is white space, less is kept.
+        # Cut first, so that a huge text is not normalized as a whole. If most of it is white space, fewer characters are stored.
         text = clip(one_line(item.text[: 4 * _MOST_SAID]), _MOST_SAID)
         if text:
             yield Line(Role(item.role), text, item.occurred_at, item.id or "")
@@ -199,12 +211,12 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
 
 
 def lines_of(turn: Memory) -> tuple[Line, ...]:
-    """Return the lines of a kept turn."""
+    """Return the lines of a stored turn."""
     return turn.record.lines
 
 
 def may_be_read(opened: OpenNamespace, turn: RecordState, now: int) -> bool:
-    """Whether a kept turn is live, and each of its memories too, neither forgotten nor expired; ``now`` in ms."""
+    """Return whether a stored turn is live and none of its memories is missing, forgotten or expired; ``now`` is in ms."""
     memories = [opened.state(one) for one in turn.sources]
     return turn.live_at(now) and all(
         one is not None
@@ -238,7 +250,7 @@ def _place(lines: Sequence[Line], request: TranscriptRequest) -> int | None:
 
 
 def shown(line: Line) -> TranscriptLine:
-    """Show a line."""
+    """Return a line as the response shows it."""
     return TranscriptLine(
         role="user" if line.role is Role.USER else "assistant",
         text=line.text,

@@ -1,4 +1,9 @@
-"""The `ObjectStore` over a directory: worker threads, honest times and patience around the blocking half."""
+"""The `ObjectStore` in a directory: worker threads, store times and waiting for locks around the blocking `Tree`.
+
+`open_tree` creates the directory, tests the file system with a race of two processes (`_probe`), and removes old leftovers.
+`DirectoryStore` runs each operation of `Tree` in a thread, and does not trust the time of one that took too long. Small objects
+that are in the page cache are read without a thread (`at_hand`).
+"""
 
 from __future__ import annotations
 
@@ -82,22 +87,22 @@ _HOW_SIZE = ctypes.sizeof(_OpenHow)
 
 
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
-# Read and hashed in less than what asking a thread costs.
+# Reading and hashing this many bytes takes less time than handing them to a thread.
 _SMALL_BYTES = 64 * 1024
 
 
 class Glance(Enum):
-    """What `at_hand` says of an object that it does not return: it is absent, or a thread has to look."""
+    """The result of `at_hand` for an object that it does not return: it is absent, or a thread has to read it."""
 
     ABSENT = auto()
     UNKNOWN = auto()
 
 
 def at_hand(path: str, root: int) -> bytes | Glance:
-    """Return the small object at ``path``, relative to descriptor ``root``, if that takes no disk and no sync.
+    """Return the small object at ``path``, relative to descriptor ``root``, if that needs neither disk access nor a sync.
 
-    An old kernel, a sandbox that refuses the call, a cold cache, a large object and a name that may not be on disk yet all
-    give `Glance.UNKNOWN`.
+    The result is `Glance.UNKNOWN` if the kernel is too old or a sandbox denies the call, if the object is large or not in the
+    page cache, or if its name may not be on disk yet.
     """
     if _SYSCALL is None:
         return Glance.UNKNOWN
@@ -107,7 +112,7 @@ def at_hand(path: str, root: int) -> bytes | Glance:
     try:
         return _in_memory(descriptor)
     except OSError:
-        # Not all of it is in memory, or this file system cannot tell.
+        # Part of the file is not in memory, or the file system does not support the flag.
         return Glance.UNKNOWN
     finally:
         os.close(descriptor)
@@ -126,7 +131,7 @@ _LEFTOVER_MS = 3_600_000
 _ROUNDS = 32
 _RIVALS = 2
 _RIVAL_PATIENCE = 20.0  # seconds; a Python process starts in some 20 ms, but the machine may be busy
-# What a rival process does: find the lock held by its parent, then race the other rival to each name.
+# The program of a rival process: check that its parent holds the lock, then race the other rival to create each name.
 _RIVAL = """
 import fcntl, os, sys
 mine, rounds = sys.argv[1], int(sys.argv[2])
@@ -150,11 +155,17 @@ print(*won)
 
 
 def open_tree(where: str | Path, now_ms: int, *, tried: bool = False) -> Tree:
-    """Return the tree at ``where``, ready for use; blocks. ``now_ms`` decides which leftovers are old.
+    """Return the tree at ``where``, ready for use. This blocks.
 
-    With ``tried``, what correctness rests on is not tried again: this machine's process beside it just did.
+    Args:
+        where: the directory; created if it does not exist.
+        now_ms: the time, which decides which leftovers are old.
+        tried: whether another process of this machine has just tested the file system, so that it is not tested again.
 
-    Raises `StoreMisconfigured` naming the fix, `StoreFull`, or `StoreUnavailable`.
+    Raises:
+        StoreMisconfigured: the directory or its file system cannot be used; the message says what to do.
+        StoreFull: there is no space.
+        StoreUnavailable: the file system failed otherwise.
     """
     path = str(Path(where).absolute())
     try:
@@ -226,7 +237,7 @@ def _link(folder: Path) -> None:
 
 
 def _race(folder: Path) -> list[int]:
-    """Return the names that the rivals won, all together; raises `StoreMisconfigured` if they cannot compete."""
+    """Return the numbers of the names that all rivals created; raises `StoreMisconfigured` if they cannot compete."""
     with ExitStack() as stack:
         rivals = [
             stack.enter_context(
@@ -270,7 +281,7 @@ def _kill(rivals: list[subprocess.Popen[str]]) -> None:
 
 
 def _sweep(tree: Tree, now_ms: int) -> None:
-    """Remove what is in the staging directory for an hour: a live writer needs it for milliseconds."""
+    """Remove files that have been in the staging directory for an hour. A running writer needs them only for milliseconds."""
     with os.scandir(Path(tree.path, STAGING)) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
@@ -284,8 +295,8 @@ def _sweep(tree: Tree, now_ms: int) -> None:
 
 T = TypeVar("T")
 
-# The log compares the store times of two answers (I11). A process that was stopped in the middle of an operation
-# would put a late time on an early fact, so an operation that took longer than this does not count.
+# The log compares the store times of two responses (I11). If a process is stopped in the middle of an operation, its time is
+# later than the state that it read, so the result of an operation that took longer than this is not used.
 _LONGEST_MS = 30_000
 _READ_ATTEMPTS = 3
 _LOCK_PATIENCE = (
@@ -297,9 +308,9 @@ _THREADS = 8
 class DirectoryStore:
     """An `ObjectStore` in a directory of a local file system.
 
-    Etags are the SHA-256 of the bytes, in hex. ``store_time`` is the given clock's: only processes of one machine may
-    share a directory, so the machine's clock is the store's clock. A cancelled call either has not begun, and then
-    never happens, or runs to its end in its thread: no operation is left half done.
+    Etags are the SHA-256 of the bytes, in hex. ``store_time`` is the time of the given clock: only processes of one machine may
+    share a directory, so the machine's clock is the store's clock. A cancelled call that has not begun never happens; one that
+    has begun runs to its end in its thread, so no operation is left incomplete.
     """
 
     def __init__(self, tree: Tree, clock: Clock) -> None:
@@ -310,10 +321,13 @@ class DirectoryStore:
 
     @classmethod
     async def open(cls, path: str | Path, *, clock: Clock, tried: bool = False) -> Self:
-        """Open the store in ``path``, made if need be, after trying there what correctness rests on, unless that was ``tried``.
+        """Open the store in ``path``, which is created if it does not exist. The file system is tested first unless ``tried``.
 
-        Also removes what crashed writers left in ``.staging`` more than an hour ago. Raises `StoreMisconfigured`
-        when the directory cannot be used or its file system lacks something, `StoreFull` when it has no room.
+        Files that crashed writers left in ``.staging`` more than an hour ago are removed.
+
+        Raises:
+            StoreMisconfigured: the directory cannot be used, or its file system lacks something.
+            StoreFull: there is no space.
         """
         tree = await asyncio.to_thread(partial(open_tree, tried=tried), path, clock.now_ms())
         return cls(tree, clock)
@@ -326,7 +340,7 @@ class DirectoryStore:
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
     ) -> GetOutcome:
-        """Read an object, or bytes ``[start, end)`` of it cut at its end; `Unchanged` if it has the given etag."""
+        """Return an object, or its bytes ``[start, end)`` as far as they exist; `Unchanged` if its etag is ``if_none_match``."""
         check_key(key)
         check_range(byte_range)
         for _ in range(_READ_ATTEMPTS):
@@ -341,7 +355,7 @@ class DirectoryStore:
         raise StoreUnavailable("reads take more than half a minute, or the machine's clock keeps jumping")
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """Write the object if, and only if, the name is free."""
+        """Write the object if, and only if, no object has this key."""
         check_key(key)
         started = self._clock.now_ms()
         try:
@@ -356,7 +370,7 @@ class DirectoryStore:
     async def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
         """Replace the object if, and only if, it still has ``etag``.
 
-        Swaps and deletions of a key take its lock; `Throttled` when that stays held for 5 seconds.
+        Swaps and deletions of a key take its lock. The outcome is `Throttled` if it stays locked for 5 seconds.
         """
         check_key(key)
         started = self._clock.now_ms()
@@ -372,7 +386,7 @@ class DirectoryStore:
         return Swapped(new_etag, now) if 0 <= now - started <= _LONGEST_MS else _stalled()
 
     async def delete(self, key: str) -> None:
-        """Remove the object for good; absent is fine. Raises `StoreThrottled` as `swap` answers `Throttled`."""
+        """Remove the object if it exists, permanently. Raises `StoreThrottled` if its lock stays held for 5 seconds."""
         await self.purge(key)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
@@ -386,11 +400,11 @@ class DirectoryStore:
                 yield info
 
     async def versions(self, key: str) -> int:
-        """1 if the object exists, else 0: a directory keeps nothing older."""
+        """Return 1 if the object exists, otherwise 0, because a directory stores no older versions."""
         return int(await self._run(self._tree.exists, check_key(key)))
 
     async def purge(self, key: str) -> int:
-        """Remove the object for good; returns how many there were, 0 or 1."""
+        """Remove the object permanently, and return the number of removed versions, 0 or 1."""
         check_key(key)
         try:
             return int(await self._patiently(partial(self._tree.delete, key)))
@@ -398,7 +412,7 @@ class DirectoryStore:
             raise StoreThrottled(f"another process holds the lock of {key} in {self.description}") from error
 
     async def close(self) -> None:
-        """Wait for the operations that run, then release the threads and the directory; idempotent."""
+        """Wait for running operations, then release the threads and the directory. This is idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -416,7 +430,7 @@ class DirectoryStore:
         return await self._run(partial(self._tree.read, etag=etag), key, byte_range)
 
     async def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Repeat ``attempt`` while the key's lock is held, without keeping a thread waiting for it."""
+        """Repeat ``attempt`` while the key's lock is held, for up to 5 seconds, without blocking a thread between attempts."""
         deadline = self._clock.monotonic() + _LOCK_PATIENCE
         pause = 0.001
         while True:

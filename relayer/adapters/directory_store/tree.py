@@ -1,7 +1,8 @@
-"""The blocking half of the directory store: what each operation does to files, in which order.
+"""The blocking operations of the directory store: the system calls of each operation, in an order that survives a crash.
 
-Every path is relative to a descriptor of the data directory that is held open, so a directory that is unmounted or
-replaced under a running relayer makes writes fail instead of starting an empty store in its place.
+`Tree` reads and writes objects, and `Directories` makes sure that directories and their names are on stable storage. A write goes
+to a staging file, is synced, and gets its name by link(2) or rename(2). Every path is relative to an open descriptor of the data
+directory, so if that directory is unmounted or replaced under a running relayer, writes fail instead of starting an empty store.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _REMEMBERED = 65_536
 
 
 def sync(descriptor: int) -> None:
-    """Return when the file's or directory's content is on stable storage; raises `OSError`."""
+    """Wait until the content of a file or directory is on stable storage; raises `OSError`."""
     if _FULL_SYNC is None:
         os.fsync(descriptor)
     else:
@@ -36,7 +37,7 @@ def sync(descriptor: int) -> None:
 
 
 def sync_directory(path: str, root: int) -> None:
-    """Return when the names in directory ``path``, relative to descriptor ``root``, are on stable storage."""
+    """Wait until the names in directory ``path``, relative to descriptor ``root``, are on stable storage."""
     descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
     try:
         sync(descriptor)
@@ -45,10 +46,10 @@ def sync_directory(path: str, root: int) -> None:
 
 
 class Directories:
-    """The directories below ``root`` that exist for good, their names in their parents included.
+    """The directories below ``root`` that are known to be on stable storage, including their names in their parents.
 
-    A directory found existing proves nothing: another process may have made it and not synced its parent yet. So each
-    process syncs the way to a directory once, before its first write there.
+    That a directory exists is not enough: another process may have created it and not synced its parent yet. So each process
+    syncs all parents of a directory once, before its first write there.
     """
 
     def __init__(self, root: int) -> None:
@@ -56,7 +57,7 @@ class Directories:
         self._settled: set[str] = set()
 
     def settle(self, path: str) -> None:
-        """Make ``path`` and what leads to it, and sync every name on the way; raises `OSError`."""
+        """Create ``path`` and its parents, and sync the name of each; raises `OSError`."""
         if not path or path in self._settled:
             return
         parent = os.path.dirname(path)  # noqa: PTH120 - relative to a descriptor, where pathlib has no say
@@ -66,7 +67,7 @@ class Directories:
         except FileExistsError:
             pass
         except FileNotFoundError:
-            self.forget(parent)  # somebody removed it: the next attempt makes it again
+            self.forget(parent)  # The parent was removed. The next attempt creates it again.
             raise
         sync_directory(parent, self._root)
         if len(self._settled) >= _REMEMBERED:
@@ -74,7 +75,7 @@ class Directories:
         self._settled.add(path)
 
     def forget(self, path: str) -> None:
-        """Doubt ``path`` and everything above it from now on, because a write below it found no directory."""
+        """Forget ``path`` and its parents, because a write below it found no directory."""
         while path:
             self._settled.discard(path)
             path = path.rpartition("/")[0]
@@ -89,7 +90,7 @@ _INCAPABLE = frozenset(
 
 
 class UncertainWrite(Exception):
-    """Raised inside this adapter when a write may have happened; its callers get `Unknown`."""
+    """Raised inside this adapter if it is not known whether a write happened; callers of the adapter get `Unknown`."""
 
 
 def nothing_written(error: OSError, path: str) -> StoreError:
@@ -118,7 +119,7 @@ def nothing_written(error: OSError, path: str) -> StoreError:
 def perhaps_written(error: OSError, path: str) -> StoreError | UncertainWrite:
     """Return the error to raise for a failed link(2) or rename(2) on ``path``.
 
-    The errors by which the kernel refuses say that nothing happened. The others, EIO above all, do not.
+    If the kernel rejected the call, nothing was written. After other errors, above all EIO, that is not certain.
     """
     if error.errno in _FULL | _FORBIDDEN | _BLOCKED | _INCAPABLE or isinstance(error, FileNotFoundError):
         return nothing_written(error, path)
@@ -131,13 +132,13 @@ STAGING = ".staging"
 LOCKS = ".locks"
 # Lock files are shared by keys, so that their number stays small and an erased namespace leaves none behind.
 _STRIPES = 256
-# Above Linux's dirty_expire (30 s) and every journal's commit interval: an older name is on disk by itself.
+# Longer than Linux's dirty_expire (30 s) and the commit interval of every journal, so an older name is on disk without a sync.
 _UNSETTLED_NS = 60_000_000_000
 _SEGMENT = re.compile(r"[a-z0-9_-]+")
 
 
 def unsettled(status: os.stat_result) -> bool:
-    """Whether a file's name may not be on disk yet."""
+    """Return whether a file's name may not be on disk yet."""
     return time.time_ns() - status.st_ctime_ns < _UNSETTLED_NS
 
 
@@ -151,12 +152,12 @@ def _read(descriptor: int, byte_range: tuple[int, int] | None, *, etag: bool) ->
 
 
 class LockHeld(Exception):
-    """Raised inside this adapter when another task or process holds the key's lock: try again soon."""
+    """Raised inside this adapter if another task or process holds the key's lock, so that the caller can retry soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What a file holds, or the asked part of it, and the etag of the whole; empty if nobody asked for that."""
+    """The content of a file or the requested part of it, and the etag of the whole file; empty if it was not requested."""
 
     data: bytes
     etag: str
@@ -165,7 +166,7 @@ class Blob:
 class Tree:
     """Files below ``path``, read and written by any number of threads and processes at once.
 
-    Methods block and raise the port's errors; writes raise `UncertainWrite` when they may have happened.
+    Methods block and raise the port's errors. A write raises `UncertainWrite` if it is not known whether it happened.
     """
 
     def __init__(self, path: str) -> None:
@@ -174,14 +175,14 @@ class Tree:
         self._directories = Directories(self.root)
 
     def close(self) -> None:
-        """Give back the descriptor of the data directory."""
+        """Close the descriptor of the data directory."""
         os.close(self.root)
 
     def read(self, key: str, byte_range: tuple[int, int] | None, *, etag: bool = True) -> Blob | None:
-        """Return the object or the asked part of it, or None if there is none; without its ``etag`` only a part is read.
+        """Return the object or the requested part of it, or None if there is none.
 
-        A name that is younger than a minute is made durable first: its writer may have died between link(2) and
-        fsync(2), and whoever acts on what was read must not lose it with the next power failure.
+        Without ``etag``, only the requested part is read. A name that is younger than a minute is synced first: its writer may
+        have died between link(2) and fsync(2), and an object that was read must not be lost by the next power failure.
         """
         try:
             with self._opened(key) as descriptor:
@@ -229,7 +230,7 @@ class Tree:
             return etag_of(data)
 
     def delete(self, key: str) -> bool:
-        """Remove the object and tell whether it was there; may raise `LockHeld`.
+        """Remove the object, and return whether it existed; may raise `LockHeld`.
 
         The directory is synced even when the object is absent: an earlier attempt may have died before that.
         """
@@ -246,7 +247,7 @@ class Tree:
             return existed
 
     def exists(self, key: str) -> bool:
-        """Tell whether the object is there."""
+        """Return whether the object exists."""
         try:
             return stat.S_ISREG(os.stat(key, dir_fd=self.root, follow_symlinks=False).st_mode)
         except (FileNotFoundError, NotADirectoryError):
@@ -257,8 +258,8 @@ class Tree:
     def scan(self, directory: str, start: str) -> tuple[list[ObjectInfo], list[str]]:
         """Return the objects and the directories in ``directory`` whose names begin with ``start``.
 
-        Names that cannot stand in a key are not ours. What vanishes meanwhile is left out. An object's time is its
-        inode change: it is set by link(2) and rename(2), whereas the modification time is that of the staged file.
+        Names that are not allowed in a key are ignored, and objects that vanish meanwhile are left out. The time of an object is
+        that of its inode's last change, which link(2) and rename(2) set; its modification time is that of the staging file.
         """
         objects: list[ObjectInfo] = []
         directories: list[str] = []
@@ -282,7 +283,7 @@ class Tree:
 
     @contextmanager
     def _staged(self, key: str, data: bytes) -> Iterator[str]:
-        """Hold ``data`` in a synced file without a name of its own, next to a directory that exists for good."""
+        """Return a context with a synced staging file of ``data``; the directory of the key is on stable storage too."""
         staged = f"{STAGING}/{os.getpid()}-{secrets.token_hex(8)}"
         try:
             try:
@@ -292,7 +293,8 @@ class Tree:
                 raise nothing_written(error, self._full(key)) from error
             yield staged
         finally:
-            with suppress(OSError):  # gone after a rename; else the sweep at a later start takes it
+            # It is gone after a rename. If it cannot be removed, a later start removes it.
+            with suppress(OSError):
                 os.unlink(staged, dir_fd=self.root)
 
     def _write(self, path: str, data: bytes) -> None:
@@ -336,7 +338,7 @@ class Tree:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
-        # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer, possibly forever.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, dir_fd=self.root)
         try:

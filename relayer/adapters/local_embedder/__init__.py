@@ -1,4 +1,4 @@
-"""The embedder that needs no network and no account: a small model in this process, on threads of its own."""
+"""An embedder that needs neither network nor account: a small model in this process, on threads of its own."""
 
 from relayer.adapters.local_embedder.embedder import Kind, LocalEmbedder, is_installed
 

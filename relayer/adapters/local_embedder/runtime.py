@@ -1,6 +1,6 @@
-"""What the local models have in common: onnxruntime without telemetry or arena, files that are checked, pooled rows.
+"""The common parts of the local models: onnxruntime without telemetry and memory arena, verified files, and mean pooling.
 
-A text is run alone, so its vector depends on nothing but its tokens.
+Each text is run alone, not in a batch, so its vector depends only on its tokens.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from relayer.ports import EmbeddingModel
 
 Vectors = NDArray[np.float32]
 
-# What MiniLM was trained to see (sentence-transformers' max_seq_length); twice that costs E5 twice as much.
+# The length that MiniLM was trained with (max_seq_length of sentence-transformers). E5 would take twice as long for twice that.
 MAX_TOKENS = 256
-# Far beyond 256 tokens of real text, which are about 1,200: what nobody reads must not be tokenised first.
+# Far more than 256 tokens of real text, which have about 1,200 characters. Text that is not read must not be tokenised.
 MAX_CHARACTERS = 4_096
 
 
 class LocalModel(Protocol):
-    """A model that is loaded; its methods run on worker threads."""
+    """A loaded model, whose methods run on worker threads."""
 
     @property
     def identity(self) -> EmbeddingModel:
-        """What its vectors are recorded as."""
+        """The identity of the model, which is stored with its vectors."""
         ...
 
     def encode(self, text: str, *, query: bool) -> list[int]:
-        """Token ids of a text, at most 256, the model's start and end marks included."""
+        """Return the token ids of a text, at most 256, including the model's start and end tokens."""
         ...
 
     def vector(self, ids: Sequence[int], *, query: bool) -> Vectors:
-        """Vector of an encoded text, of length 1; shape (dimension,).
+        """Return the vector of an encoded text, of length 1; shape (dimension,).
 
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.
@@ -51,7 +51,7 @@ class LocalModel(Protocol):
 
 
 def library(name: str, install: str) -> Any:
-    """Import a library of the extra.
+    """Import and return an optional library.
 
     Raises:
         ConfigurationError: it is not installed.
@@ -83,7 +83,7 @@ def verify(path: Path, sha256: str, install: str) -> None:
     """Check a file whose content is known in advance.
 
     Raises:
-        ConfigurationError: it cannot be read, or is not that content.
+        ConfigurationError: the file cannot be read, or has another content.
     """
     try:
         with path.open("rb") as file:
@@ -97,7 +97,7 @@ def verify(path: Path, sha256: str, install: str) -> None:
 
 
 def session(content: bytes, threads: int, install: str, *, as_written: bool = False) -> Any:
-    """Load a model into onnxruntime; ``as_written`` has it fuse nothing that the graph gives as single operations.
+    """Load a model into onnxruntime; with ``as_written``, it does not fuse the operations of the graph.
 
     Raises:
         ConfigurationError: onnxruntime is not installed.
@@ -108,22 +108,22 @@ def session(content: bytes, threads: int, install: str, *, as_written: bool = Fa
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # The arena keeps the memory of the largest run for ever.
+    # The arena would never release the memory of the largest run.
     options.enable_cpu_mem_arena = False
     if as_written:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     # Waiting threads of the pool must not burn the cores that the event loop and the store use.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     loaded = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    # It keeps the file for a change of providers, which never comes here: 21 MB.
-    loaded._model_bytes = None  # noqa: SLF001 - there is no other way to have it let go
+    # The session keeps the 21 MB of the model for a change of providers, which never happens here.
+    loaded._model_bytes = None  # noqa: SLF001 - there is no other way to release it
     return loaded
 
 
 def give_back() -> None:
-    """Hand memory that was freed back to the system, as far as the C library can (glibc): what loading took, some 40 MB.
+    """Return freed memory to the system, about 40 MB after loading a model, if the C library can do that (glibc).
 
-    Blocks for some milliseconds.
+    This blocks for some milliseconds.
     """
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -132,12 +132,12 @@ def give_back() -> None:
 
 
 def clean(text: str) -> str:
-    """The part of a text that is read, as Unicode; a tokenizer refuses lone surrogates."""
+    """Return the part of a text that is read, without lone surrogates, which a tokenizer rejects."""
     return text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
 
 
 def hidden_states(loaded: Any, inputs: dict[str, NDArray[Any]]) -> Vectors:
-    """The first output of a run over one text, a row for each token.
+    """Run the model on one text, and return its first output, a row for each token.
 
     Raises:
         EmbedderUnavailable: the runtime failed.
@@ -145,18 +145,18 @@ def hidden_states(loaded: Any, inputs: dict[str, NDArray[Any]]) -> Vectors:
     try:
         hidden: Vectors = loaded.run(None, inputs)[0][0]
     except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
-        # Its messages can quote what it was given, so neither they nor the chain travel on.
+        # The runtime's messages can quote its input, so neither they nor the exception itself are passed on.
         raise EmbedderUnavailable(f"the embedding model failed ({type(error).__name__})") from None
     return hidden
 
 
 def mean_row(hidden: Vectors) -> Vectors:
-    """Mean over a text's tokens, scaled to length 1."""
-    # The mean's divisor cancels in the normalisation.
+    """Return the mean over a text's tokens, scaled to length 1."""
+    # The number of tokens cancels out when the sum is scaled.
     return unit(hidden.sum(axis=0))
 
 
 def unit(row: Vectors) -> Vectors:
-    """A row scaled to length 1."""
+    """Return a row scaled to length 1."""
     scaled: Vectors = row / np.float32(np.sqrt(row @ row))
     return scaled

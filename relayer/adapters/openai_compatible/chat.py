@@ -1,4 +1,8 @@
-"""Answers from ``/chat/completions``. Servers differ in what they take; what works is found out once and kept."""
+"""Chat completions from the route ``/chat/completions``.
+
+Servers differ in the parameters that they accept. `OpenAIChat` tries forms of the request from the strictest to the plainest
+(`_FORMS`), remembers the first one that the server accepts, and turns the response into a `ChatAnswer` or an error.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from relayer.errors import ConfigurationError, ModelAnswerUnusable, ModelUnavail
 from relayer.ports import ChatAnswer, ChatMessage
 
 _PATH = "/chat/completions"
-# From the strictest form of request to the plainest: (response format, temperature, name of the length's field).
-# Models that reason take no temperature and another field; small servers know no schema, or no format at all.
+# From the strictest form of a request to the plainest: (response format, temperature, name of the field for the token limit).
+# Models that reason accept no temperature and use another field; small servers support no schema, or no format at all.
 _FORMS: tuple[tuple[str, bool, str], ...] = (
     ("json_schema", True, "max_tokens"),
     ("json_schema", False, "max_completion_tokens"),
@@ -21,14 +25,14 @@ _FORMS: tuple[tuple[str, bool, str], ...] = (
 )
 _HELLO = ChatMessage("user", "Answer with: ok")
 _HELLO_TOKENS = 8
-_BYTES_PER_TOKEN = 4  # the usual estimate, for servers that do not count
+_BYTES_PER_TOKEN = 4  # the usual estimate, for servers that do not report the usage
 
 
 class OpenAIChat:
-    """The `ChatModel` port over an endpoint, which `close` closes."""
+    """An implementation of the `ChatModel` port by an endpoint, which `close` closes."""
 
     def __init__(self, endpoint: Endpoint, model: str, *, setting: str = "model") -> None:
-        self._setting = setting  # what the settings begin with that are wrong when something is
+        self._setting = setting  # the prefix of this endpoint's settings, for messages
         self._endpoint = endpoint
         self._model = model
         self._form = 0
@@ -36,23 +40,23 @@ class OpenAIChat:
 
     @property
     def name(self) -> str:
-        """Name of the model, as the server knows it."""
+        """The name of the model, as the server knows it."""
         return self._model
 
     @property
     def trouble(self) -> str:
-        """Why the last request failed, empty when all is well."""
+        """The error of the last request; empty if it succeeded or there was none."""
         return self._endpoint.trouble
 
     async def start(self) -> None:
-        """Ask for one word, to see that URL, key and model are right.
+        """Request one word, to check the URL, the key and the model.
 
         Raises:
-            ConfigurationError: one of them is not, and which.
-            ModelUnavailable: the endpoint does not answer; trying later may work.
+            ConfigurationError: one of them is wrong; the message says which.
+            ModelUnavailable: the endpoint does not respond; a later attempt may succeed.
         """
         try:
-            # A few tokens are enough, and models exist that would go on for minutes.
+            # A few tokens are enough, and some models would generate text for minutes.
             await self._ask((_HELLO,), None, _HELLO_TOKENS, None)
         except EndpointFault as fault:
             if fault.fault is Fault.TRANSIENT:
@@ -68,7 +72,7 @@ class OpenAIChat:
         seconds: float,
         effort: str = "",
     ) -> ChatAnswer:
-        """Ask the model; see `relayer.ports.ChatModel`. An effort that its server does not know is left out."""
+        """Return a completion, see `relayer.ports.ChatModel`. An effort that the server does not accept is left out."""
         try:
             choice = await self._ask(messages, schema, max_tokens, seconds, effort)
         except EndpointFault as fault:
@@ -89,7 +93,7 @@ class OpenAIChat:
         seconds: float | None,
         effort: str = "",
     ) -> _Choice:
-        """Ask with the effort, unless this server is known to take none."""
+        """Send a request with the reasoning effort, unless the server is known not to accept one."""
         if effort and self._takes_effort:
             try:
                 return await self._ask_plainly(
@@ -99,7 +103,7 @@ class OpenAIChat:
                 if fault.fault is not Fault.REJECTED:
                     raise
             found = await self._ask_plainly(messages, schema, max_tokens, seconds, {})
-            # It was the effort, then: the same question without it was taken.
+            # The same request without an effort was accepted, so the server does not accept the effort.
             self._takes_effort = False
             return found
         return await self._ask_plainly(messages, schema, max_tokens, seconds, {})
@@ -112,14 +116,14 @@ class OpenAIChat:
         seconds: float | None,
         more: dict[str, object],
     ) -> _Choice:
-        """Ask in the form that this server is known to take, then in plainer ones."""
+        """Send a request in the form that the server accepted before, and if it is rejected, in plainer forms."""
         told = [{"role": message.role, "content": message.text} for message in messages]
         for form in range(self._form, len(_FORMS)):
             body = {"model": self._model, "messages": told} | _options(form, schema, max_tokens) | more
             try:
                 found = await self._endpoint.post(_PATH, body, _choice, seconds=seconds)
             except EndpointFault as fault:
-                # When no form is taken, the forms are not what is wrong: a text that is too long, as a rule.
+                # If no form is accepted, the reason is not the form but usually a text that is too long.
                 if fault.fault is Fault.REJECTED and form + 1 < len(_FORMS):
                     continue
                 raise
@@ -154,7 +158,7 @@ class _Choice:
 
 
 def _choice(document: object) -> _Choice:
-    """Read the first choice of an answer."""
+    """Parse the first choice of a response."""
     choices = document.get("choices") if isinstance(document, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, dict) else None

@@ -1,4 +1,8 @@
-"""Vectors from ``/embeddings``: asked in batches, checked number by number, and never taken on trust."""
+"""Vectors from the route ``/embeddings``.
+
+`OpenAIEmbedder` sends texts in batches and validates every vector of a response: its index, dimension and numbers. A text that
+the server rejects is shortened and sent again, so that it does not fail the other texts of its batch.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +26,26 @@ T = TypeVar("T")
 
 _BATCH = 64
 _MAX_CHARACTERS = 16_384
-# A text that is refused is halved until it is shorter than this; every model takes so much.
+# A rejected text is halved until it has no more than this many characters, which every model accepts.
 _SHORTEST = 256
 _MAX_DIMENSION = 16_384
 _TINY = 1e-12
 
 
 def endpoint_model(name: str, dimension: int) -> EmbeddingModel:
-    """Return the identity of a model that only its server can see: its name and dimension, wherever it is served."""
+    """Return the identity of a model whose weights only the server has: its name and dimension, independent of the server."""
     digest = hashlib.sha256(f"openai-compatible\0{name}\0{dimension}".encode()).hexdigest()
     return EmbeddingModel(name, digest, dimension)
 
 
 class OpenAIEmbedder:
-    """The `Embedder` port over an endpoint; call `start` first.
+    """An implementation of the `Embedder` port by an endpoint; call `start` first.
 
     Args:
-        endpoint: where; closed by `close`.
+        endpoint: of the server; `close` closes it.
         model: its name, as the server knows it.
-        dimension: of the vectors; None asks the server.
-        setting: what the settings begin with that are wrong when something is.
+        dimension: of the vectors; None to take that of the server's vectors.
+        setting: the prefix of this endpoint's settings, for messages.
     """
 
     def __init__(
@@ -55,22 +59,22 @@ class OpenAIEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """Identity of the model; known from the start when the dimension was given."""
+        """The identity of the model; before `start` it is known only if the dimension was given."""
         if self._model is None:
             raise EmbedderUnavailable("the embeddings endpoint was not asked for its dimension yet")
         return self._model
 
     @property
     def trouble(self) -> str:
-        """Why the last request failed, empty when all is well."""
+        """The error of the last request; empty if it succeeded or there was none."""
         return self._endpoint.trouble
 
     async def start(self) -> None:
-        """Ask for one vector, to see that URL, key, model and dimension are right.
+        """Request one vector, to check the URL, the key, the model and the dimension.
 
         Raises:
-            ConfigurationError: one of them is not, and which.
-            EmbedderUnavailable: the endpoint does not answer, and the dimension was given: trying later may work.
+            ConfigurationError: one of them is wrong, or the dimension cannot be found out; the message says which.
+            EmbedderUnavailable: the endpoint does not respond, and the dimension was given; a later attempt may succeed.
         """
         try:
             rows = await self._ask(["memrelay"], lambda document: _rows(document, 1))
@@ -92,10 +96,13 @@ class OpenAIEmbedder:
         self._model = endpoint_model(self._name, dimension)
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:  # noqa: ARG002 - servers know no queries
-        """Embed texts; shape (len(texts), dimension), float32, rows of length 1, in the order given.
+        """Embed texts.
+
+        Returns:
+            Rows of length 1 in the order of the texts; shape (len(texts), dimension), float32.
 
         Raises:
-            EmbedderUnavailable: no usable answer; nothing of it is used.
+            EmbedderUnavailable: there was no usable response to one of the batches.
             QueueFull: too many calls wait.
         """
         dimension = self.model.dimension
@@ -115,7 +122,7 @@ class OpenAIEmbedder:
         await self._endpoint.close()
 
     async def _batch(self, texts: list[str]) -> Vectors:
-        """Embed one batch; a text that the server refuses is halved, and spoils no other."""
+        """Embed one batch. If the server rejects a text, it is halved, and the other texts are embedded as they are."""
         dimension = self.model.dimension
         try:
             return await self._ask(texts, lambda document: _unit(_rows(document, len(texts)), dimension))
@@ -131,7 +138,7 @@ class OpenAIEmbedder:
             return await self._batch([texts[0][: len(texts[0]) // 2]])
 
     async def _ask(self, texts: Sequence[str], read: Callable[[object], T]) -> T:
-        """Ask in the form that this server is known to take; base64 is a third of the size of decimal numbers."""
+        """Send a request in the encoding that the server accepts. Base64 has a third of the size of decimal numbers."""
         for form in list(self._formats):
             body = {"model": self._name, "input": list(texts), "encoding_format": form}
             try:
@@ -150,12 +157,12 @@ class OpenAIEmbedder:
 
 
 def _sendable(text: str) -> str:
-    # A lone surrogate is no Unicode text, and an empty input is refused by most servers.
+    # Lone surrogates cannot be encoded, and most servers reject an empty input.
     return text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8") or " "
 
 
 def _rows(document: object, count: int) -> list[NDArray[np.float64]]:
-    """Read vectors out of an answer, in the order of their index; each is finite and has a direction."""
+    """Parse the vectors of a response, in the order of their index; each is finite, not zero, and scaled to length 1."""
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list):
         raise EndpointFault(Fault.TRANSIENT, "the answer holds no vectors")
@@ -183,7 +190,7 @@ def _directed(row: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _unit(rows: Sequence[NDArray[np.float64]], dimension: int) -> Vectors:
-    """Return the rows as one matrix; one of another dimension says that the others are not to be trusted either."""
+    """Return the rows as one matrix. If one row has another dimension, the whole response is rejected."""
     for row in rows:
         if row.size != dimension:
             raise EndpointFault(Fault.TRANSIENT, f"vectors of {row.size} numbers instead of {dimension}")
@@ -191,7 +198,7 @@ def _unit(rows: Sequence[NDArray[np.float64]], dimension: int) -> Vectors:
 
 
 def _numbers(raw: object) -> NDArray[np.float64] | None:
-    """Read a vector in either form; None when it is neither."""
+    """Parse a vector that is a list of numbers or base64; return None if it is neither."""
     if isinstance(raw, str):
         return _unpacked(raw)
     if not isinstance(raw, list) or not 0 < len(raw) <= _MAX_DIMENSION:
@@ -205,7 +212,7 @@ def _numbers(raw: object) -> NDArray[np.float64] | None:
 
 
 def _unpacked(raw: str) -> NDArray[np.float64] | None:
-    """Read base64 of little-endian 32-bit floats."""
+    """Parse base64 of little-endian 32-bit floats; return None if it is invalid."""
     try:
         data = base64.b64decode(raw, validate=True)
     except (binascii.Error, ValueError):

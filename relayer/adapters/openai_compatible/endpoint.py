@@ -1,7 +1,8 @@
-"""One HTTP endpoint that is asked for JSON: connections, time, retries, and how much at once.
+"""A client for one HTTP endpoint with JSON responses: connections, timeouts, retries and limits on concurrency.
 
-Everything that a server may get wrong on the way to one JSON document is dealt with here; what the document says is
-for `embedder` and `chat`.
+`Endpoint.post` handles everything that can go wrong before a JSON document has arrived, and raises `EndpointFault`, which says
+whether a retry, another request or an operator can help. Retries are limited by a `RetryBudget` and a circuit breaker. The
+content of the document is the concern of `embedder` and `chat`.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from relayer.lib.work import uneven
 from relayer.ports import Clock, Randomness
 from relayer.wire.retries import Breaker, doubled
 
-# Longer waits are a matter for whoever asked, not for a request that is kept open.
+# Maximum seconds that are taken from a ``Retry-After`` header.
 _LONGEST_RETRY_AFTER = 24 * 3600.0
 
 
 class Fault(Enum):
-    """What is to be done about a failure."""
+    """The kind of a failure, by what can be done about it."""
 
-    TRANSIENT = auto()  # the same request may work a moment later
-    REJECTED = auto()  # this request never works; another one may
-    REFUSED = auto()  # no request works until an operator acts
+    TRANSIENT = auto()  # the same request may succeed later
+    REJECTED = auto()  # this request never succeeds; another one may
+    REFUSED = auto()  # no request succeeds until an operator acts
 
 
 class EndpointFault(Exception):
-    """Raised when a request got no usable answer.
+    """Raised if a request got no usable response.
 
     Attributes:
         fault: see `Fault`.
-        what: the failure in a few words, which quote nothing of request or answer.
-        retry_after: seconds that the server asked for; None when it did not.
+        what: a short description of the failure, which quotes neither the request nor the response.
+        retry_after: seconds to wait as the server says; None if it does not say.
     """
 
     def __init__(self, fault: Fault, what: str, retry_after: float | None = None) -> None:
@@ -52,7 +53,7 @@ class EndpointFault(Exception):
 
 
 def fault_of_status(status: int, retry_after: float | None) -> EndpointFault:
-    """Return what an HTTP status other than 200 means; the body of such an answer is never looked at."""
+    """Return the fault for an HTTP status other than 200. The body of such a response is never read."""
     if status in {401, 403}:
         return EndpointFault(Fault.REFUSED, f"the key is missing or not accepted (HTTP {status})")
     if status in {404, 405}:
@@ -65,13 +66,13 @@ def fault_of_status(status: int, retry_after: float | None) -> EndpointFault:
 
 
 def advice(fault: EndpointFault, *, setting: str, url: str, path: str, model: str) -> str:
-    """Return what an operator is to look at.
+    """Return a message that tells an operator which setting to check.
 
     Args:
-        fault: what no request will get past.
-        setting: what the settings of this endpoint begin with.
+        fault: the failure.
+        setting: the prefix of this endpoint's settings.
         url: its base URL.
-        path: what is asked below it.
+        path: the route below it.
         model: the option that names the model, and its value.
     """
     if "key" in fault.what:
@@ -86,7 +87,7 @@ def advice(fault: EndpointFault, *, setting: str, url: str, path: str, model: st
 
 
 def retry_after_seconds(value: str | None, now_ms: int) -> float | None:
-    """Parse ``Retry-After`` (RFC 9110, 10.2.3): seconds or a date; None when it is absent or neither."""
+    """Parse ``Retry-After`` (RFC 9110, 10.2.3), seconds or a date; return None if it is missing or neither."""
     if value is None:
         return None
     try:
@@ -103,7 +104,7 @@ def retry_after_seconds(value: str | None, now_ms: int) -> float | None:
 
 
 class RetryBudget:
-    """Tokens for retries: each costs one, each success gives back a tenth."""
+    """A budget of tokens for retries: each retry costs one token, and each success adds a tenth, up to the capacity."""
 
     def __init__(self, capacity: float = 10.0, per_success: float = 0.1) -> None:
         self._capacity = capacity
@@ -111,15 +112,15 @@ class RetryBudget:
         self._tokens = capacity
 
     def take(self) -> bool:
-        """Pay for one retry, if it can be paid."""
-        # Ten tenths are a little less than one.
+        """Take one token for a retry; return whether there was one."""
+        # Adding a tenth ten times gives a little less than one in floating point.
         if self._tokens < 1.0 - 1e-6:
             return False
         self._tokens = max(0.0, self._tokens - 1.0)
         return True
 
     def succeeded(self) -> None:
-        """Note a request that worked."""
+        """Add a tenth of a token, after a request that succeeded."""
         self._tokens = min(self._capacity, self._tokens + self._per_success)
 
 
@@ -129,20 +130,20 @@ _ATTEMPTS = 3
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 0.4
 _CHUNK = 64 * 1024
-# What aiohttp and the sockets below it raise when a connection fails; its messages may name hosts and are not used.
+# The errors of aiohttp and sockets when a connection fails. Their messages may contain host names, so they are not used.
 _BROKEN = (aiohttp.ClientError, ConnectionError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointLimits:
-    """Bounds of one endpoint; times in seconds.
+    """Limits of one endpoint; times in seconds.
 
     Attributes:
-        connect: to make a connection.
-        total: one call, retries and waiting included.
-        at_once: requests under way.
-        waiting: calls under way and waiting; beyond them `QueueFull`.
-        answer_bytes: of one answer.
+        connect: maximum time to open a connection.
+        total: maximum time of one call, including retries and waiting.
+        at_once: maximum number of concurrent requests.
+        waiting: maximum number of calls that run or wait; beyond that `QueueFull` is raised.
+        answer_bytes: maximum size of one response.
     """
 
     connect: float = 5.0
@@ -154,7 +155,7 @@ class EndpointLimits:
 
 @dataclass(slots=True)
 class Endpoint:
-    """A base URL such as ``https://api.example.org/v1`` and how it is asked. The key is in no representation.
+    """A client for a base URL such as ``https://api.example.org/v1``. Its repr does not contain the key.
 
     Args:
         url: without a slash at its end.
@@ -182,7 +183,7 @@ class Endpoint:
 
     @property
     def trouble(self) -> str:
-        """Why the last request failed; empty when it did not, or none was made."""
+        """The error of the last request; empty if it succeeded or there was none."""
         return self._trouble
 
     async def post(
@@ -193,19 +194,19 @@ class Endpoint:
         *,
         seconds: float | None = None,
     ) -> T:
-        """Send JSON and return what ``read`` makes of the JSON document of the answer.
+        """Send a JSON document, and return the result of ``read`` for the JSON document of the response.
 
-        Tried again after transient faults while time and the retry budget last. Cancelling the caller closes the
-        connection, so that the server can stop its work.
+        Transient faults are retried while the time and the retry budget last. Cancelling the caller closes the connection, so
+        that the server can stop its work.
 
         Args:
-            path: below the base URL.
-            body: to be encoded.
-            read: called with the document; a fault that it raises is a fault of the endpoint.
-            seconds: for everything; the endpoint's own bound if that is sooner.
+            path: of the route, below the base URL.
+            body: the document to send.
+            read: called with the document of the response; an `EndpointFault` that it raises is handled as one of the endpoint.
+            seconds: for the whole call; the endpoint's own limit applies too.
 
         Raises:
-            EndpointFault: see there.
+            EndpointFault: there was no usable response.
             QueueFull: too many calls wait.
         """
         if self._calls >= self.limits.waiting:
@@ -268,7 +269,7 @@ class Endpoint:
         self._breaker.failed(fault.retry_after or 0.0)
 
     def _pause(self, attempt: int, fault: EndpointFault) -> float | None:
-        """Return how long to wait before the next attempt; None when there is none."""
+        """Return the seconds to wait before the next attempt; None if there is none."""
         if fault.fault is not Fault.TRANSIENT or attempt + 1 >= _ATTEMPTS or not self._budget.take():
             return None
         pause = doubled(_FIRST_PAUSE, attempt, _LONGEST_PAUSE)
@@ -279,7 +280,7 @@ class Endpoint:
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         try:
-            # A redirect would carry texts and the key to somewhere nobody chose.
+            # A redirect would send texts and the key to a server that the operator did not configure.
             async with self._connected().post(
                 self.url + path, data=body, headers=headers, allow_redirects=False
             ) as answer:
@@ -288,7 +289,7 @@ class Endpoint:
                     raise fault_of_status(answer.status, asked)
                 raw = await self._read(answer)
         except _BROKEN as error:
-            # The chain would carry the URL's host into logs, and nothing that helps.
+            # A chained exception would put the host of the URL into logs and explain nothing.
             raise EndpointFault(Fault.TRANSIENT, f"the connection failed ({type(error).__name__})") from None
         return _parsed(raw)
 

@@ -1,7 +1,8 @@
-"""A boto3 client that sends each request once and reads answers of bounded size.
+"""A boto3 client that sends each request once and reads responses of limited size.
 
-By itself boto3 would repeat a conditional write whose answer was lost, and report the loss of a race that it had won; it
-would also follow a bucket to another region. Both are off: each call is one request, or none.
+By default, boto3 would repeat a conditional write whose response was lost, and then report that it lost a race that it had won.
+It would also follow a bucket to another region. `Client` disables both, so each call is one request or none. The classes below
+it replace those of botocore that read a response, because botocore limits neither its size nor its total time.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from urllib3.exceptions import HTTPError
 from relayer.adapters.s3_store.failures import AnswerTooLong, Failure, NoSuccess, of_answer, of_silence
 from relayer.errors import StoreMisconfigured
 
-# Servers other than Amazon's mostly take any region, but a signature needs one.
+# Most servers other than Amazon's accept any region, but a signature needs one.
 _ANY_REGION = "us-east-1"
 _CHUNK = 256 * 1024
 # The largest object that is read whole is a segment: 16 MiB, and one entry of 8 MiB more.
 LONGEST_ANSWER = 64 * 1024 * 1024
 _MOST_INTERIM_ANSWERS = 16
-# An answer may take this many times as long as the longest silence in it.
+# A response may take this many times the longest allowed silence within it.
 _SILENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Limits in seconds: to connect, between two bytes of an answer, and for a whole call of the port."""
+    """Limits in seconds: to connect, between two bytes of a response, and for a whole call of the port."""
 
     connect: float = 5.0
     silence: float = 10.0
@@ -49,7 +50,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswer:
-    """A success: the HTTP status, headers by lower-case name, boto3's fields, and the body of a read."""
+    """A successful response: the HTTP status, headers by lower-case name, boto3's fields, and the body of a read."""
 
     status: int
     headers: Mapping[str, str]
@@ -58,7 +59,7 @@ class StoreAnswer:
 
 
 class Client:
-    """Makes the requests for one bucket; may be used by any number of threads at once."""
+    """A client for one bucket, which any number of threads may use concurrently."""
 
     def __init__(
         self, bucket: str, endpoint_url: str | None, region: str | None, connections: int, patience: Timeouts
@@ -68,7 +69,7 @@ class Client:
             read_timeout=patience.silence,
             max_pool_connections=connections,
             retries={"total_max_attempts": 1, "mode": "standard"},
-            # Checksums beyond the signature are an extension that not every server understands.
+            # Checksums in addition to the signature are an extension that not every server supports.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -81,32 +82,32 @@ class Client:
                 config=config,
             )
         except (BotoCoreError, ValueError) as error:
-            # Their texts name settings and files, not what stands in them.
+            # The messages of these errors name settings and files, but not their contents.
             raise StoreMisconfigured(
                 f"the S3 client cannot be set up: {error}. Look at --endpoint-url, --region and the AWS_* variables"
             ) from error
         self._bucket = bucket
         self._s3.meta.events.register_last("before-parameter-build.s3", _stay_where_told)
         self._s3.meta.events.register_first("before-send.s3", _send_at_once)
-        # botocore has no setting for the class that reads an answer, and its own limits neither size nor time.
+        # botocore has no setting for the class that reads a response, and its own class limits neither size nor time.
         pools = self._s3._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - see above
         pools.update(http=_Pool, https=_TlsPool)
 
     @property
     def endpoint_url(self) -> str:
-        """The URL that is asked, without credentials."""
+        """The URL of the server, without credentials."""
         return str(self._s3.meta.endpoint_url)
 
     def ask(self, operation: str, *, most: int | None = None, **parameters: Any) -> StoreAnswer:
-        """Make one request, named as boto3 names it.
+        """Make one request.
 
         Args:
-            operation: of boto3's client.
-            most: bytes of the body that are needed; a much longer one is dropped, with the connection.
+            operation: the name of a method of boto3's client.
+            most: number of bytes of the body that are needed; the rest of a much longer body is not read.
             parameters: of the operation, without the bucket.
 
         Raises:
-            NoSuccess: the answer is an error, none came, or it exceeds the limits of size and time.
+            NoSuccess: the response is an error, there was none, or it exceeds the limits of size and time.
         """
         try:
             answer: dict[str, Any] = getattr(self._s3, operation)(Bucket=self._bucket, **parameters)
@@ -115,7 +116,7 @@ class Client:
         except ClientError as error:
             raise NoSuccess(of_answer(error.response)) from error
         except (BotoCoreError, HTTPError, OSError) as error:
-            # botocore lets urllib3's errors through while it reads the body of an error.
+            # botocore does not convert errors of urllib3 while it reads the body of an error response.
             raise NoSuccess(of_silence(error)) from error
         except ResponseParserError as error:
             raise NoSuccess(Failure(status=OK, code="NotS3", sent=True)) from error
@@ -128,7 +129,7 @@ class Client:
 
 
 def _read(stream: Any, most: int | None) -> bytes:
-    """Read a body; boto3 compares its length with the one that was announced if it is read to its end."""
+    """Read a body. If it is read to its end, boto3 compares its length with ``Content-Length``."""
     chunks: list[bytes] = []
     size = 0
     try:
@@ -141,18 +142,21 @@ def _read(stream: Any, most: int | None) -> bytes:
 
 
 def _stay_where_told(context: dict[str, Any], **_: Any) -> None:
-    """Make boto3 believe that it has followed a redirection already, which it does once per request at most."""
+    """Mark a request as redirected already, because boto3 follows at most one redirection per request."""
     context.setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _send_at_once(request: Any, **_: Any) -> None:
-    """Send a body with its header: waiting for ``100 Continue`` costs a round trip, and botocore reads it without a bound."""
+    """Send a body together with its header.
+
+    Waiting for ``100 Continue`` would cost a round trip, and botocore would read that response without a limit.
+    """
     if "Expect" in request.headers:
         del request.headers["Expect"]
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reads an answer from a socket, as many bytes and as long as is reasonable."""
+    """A reader of a response from a socket, with limits of size and time."""
 
     def __init__(self, sock: Any) -> None:
         self._raw = sock.makefile("rb", buffering=0)
@@ -178,7 +182,7 @@ class _BoundedReader(io.RawIOBase):
 
 
 class _Socket:
-    """Hands a bounded reader to `HTTPResponse`, which asks a socket for nothing else."""
+    """A wrapper of a socket that gives `HTTPResponse` a bounded reader. `HTTPResponse` calls no other method of a socket."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -188,7 +192,7 @@ class _Socket:
 
 
 class _Response(HTTPResponse):
-    """An answer of bounded size, time and number of interim answers."""
+    """A response with limits of size, time and the number of interim responses (1xx)."""
 
     def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(_Socket(sock), *args, **kwargs)  # type: ignore[arg-type]
@@ -201,7 +205,7 @@ class _Response(HTTPResponse):
         self._interim += 1
         if self._interim > _MOST_INTERIM_ANSWERS:
             raise AnswerTooLong(f"more than {_MOST_INTERIM_ANSWERS} interim answers")
-        # The standard library skips this one, and takes 102 and 103 for the answer.
+        # The standard library skips responses of status 100, but takes 102 and 103 for the final response.
         return version, CONTINUE, reason
 
 

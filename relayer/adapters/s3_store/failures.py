@@ -1,7 +1,8 @@
-"""What it means when an S3 server does not say yes.
+"""Classification of responses of an S3 server that are no success, and of missing responses.
 
-Every failure is first reduced to a `Failure`, then judged twice over: for a read, where trying again is always safe,
-and for a write, where the question is whether it may have happened.
+`of_answer` and `of_silence` reduce every failure to a `Failure`. `judge_read` turns it into an error for reads, which can always
+be retried safely, and `judge_write` into an outcome or error for writes, depending on whether the write may have happened.
+`advice_on` knows what an operator can do about it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from botocore import exceptions as boto
 from relayer.errors import StoreError, StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable
 from relayer.ports import Throttled, Unknown
 
-# What each request needs, as the permissions are called in policies.
+# The permissions that each operation needs, by their names in policies.
 PERMISSIONS = {
     "get_object": "s3:GetObject, and s3:ListBucket on the bucket (without it an absent object looks forbidden)",
     "put_object": "s3:PutObject, and s3:GetObject for conditions",
@@ -28,7 +29,7 @@ PERMISSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A word for what is wrong, for machines and tables, and the fix; neither names anything of the deployment."""
+    """A stable code for a problem, for programs, and what to do about it. Neither contains details of the deployment."""
 
     code: str
     fix: str
@@ -94,7 +95,7 @@ _PLAIN = Advice(
     "the server does not speak TLS: give --endpoint-url with http://, or the server's TLS port",
 )
 _DENIED = frozenset({"AccessDenied", "403", "401", "Forbidden", "Unauthorized"})
-# What a stranger's page is answered with: a server of S3 would have said more.
+# Statuses of servers that are not S3. An S3 server would also have sent an error code.
 _STRANGE = frozenset({200, 404, 405})
 
 
@@ -106,13 +107,13 @@ def advice_on(
     certificate: bool = False,
     plain: bool = False,
 ) -> Advice | None:
-    """Return the fix for a refusal, None when none is known and no server answered.
+    """Return what to do about a failure; None if nothing is known and no server responded.
 
     Args:
-        code: the server's error code, or boto3's exception.
-        operation: as boto3 calls it.
-        status: of the answer, 0 without one.
-        certificate: whether the server's certificate was refused.
+        code: the server's error code, or the name of boto3's exception.
+        operation: the name of the method of boto3's client.
+        status: of the response; 0 without one.
+        certificate: whether the server's certificate was rejected.
         plain: whether the server does not speak TLS.
     """
     if certificate or plain:
@@ -140,15 +141,15 @@ _THROTTLING = frozenset(
     }
 )
 _QUOTA = frozenset({"QuotaExceeded", "QuotaExceededException"})
-# The server waited in vain for the rest of a request: somebody between us may have cut it, so it says nothing certain.
+# The server did not receive a whole request. A proxy in between may have cut it, so it is not certain what happened.
 _CUT = frozenset({"RequestTimeout", "IncompleteBody", "BadDigest"})
 
 
 class AnswerTooLong(OSError):
-    """Raised while an answer is read that exceeds the limits of this adapter."""
+    """Raised if a response exceeds the limits of this adapter while it is read."""
 
 
-# Raised by boto3 before the first byte of a request has left.
+# Exceptions that boto3 raises before the first byte of a request is sent.
 _NEVER_SENT = (
     boto.ConnectTimeoutError,
     boto.EndpointConnectionError,
@@ -160,7 +161,7 @@ _NEVER_SENT = (
     boto.SSOError,
     boto.ParamValidationError,
 )
-# What OpenSSL says when the first bytes that it gets are no TLS.
+# Reasons that OpenSSL gives if the first bytes that it receives are not TLS.
 _SPEAKS_PLAINLY = frozenset(
     {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
 )
@@ -174,15 +175,15 @@ SILENT = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An answer that is no success, or none at all.
+    """A response that is no success, or a missing response.
 
     Attributes:
-        status: HTTP status, 0 without an answer.
-        code: the server's, or boto3's word for what went wrong.
+        status: the HTTP status; 0 without a response.
+        code: the server's error code, or the name of an exception.
         sent: whether the server may have received the request.
-        headers: of the answer, by lower-case name.
-        certificate: whether the server's certificate was refused.
-        plain: whether the server seems not to speak TLS at all.
+        headers: of the response, by lower-case name.
+        certificate: whether the server's certificate was rejected.
+        plain: whether the server seems not to speak TLS.
     """
 
     status: int
@@ -194,13 +195,13 @@ class Failure:
 
     @property
     def retry_after(self) -> float:
-        """Seconds to wait as the server says, within reason."""
+        """Return the seconds to wait, as the server says, limited to `_MOST_RETRY_AFTER`."""
         said = self.headers.get("retry-after", "")
         return min(float(said), _MOST_RETRY_AFTER) if said.isdecimal() and said.isascii() else _RETRY_AFTER
 
 
 class NoSuccess(Exception):
-    """Raised inside this adapter; what it means depends on what was asked."""
+    """Raised inside this adapter for a failure, whose meaning depends on the request."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.code)
@@ -208,7 +209,7 @@ class NoSuccess(Exception):
 
 
 def of_answer(response: Mapping[str, Any]) -> Failure:
-    """Reduce what boto3 keeps of an answer."""
+    """Return the failure for an error response, as boto3 represents it."""
     about = response.get("ResponseMetadata", {})
     return Failure(
         status=int(about.get("HTTPStatusCode", 0)),
@@ -219,7 +220,7 @@ def of_answer(response: Mapping[str, Any]) -> Failure:
 
 
 def of_silence(error: BaseException) -> Failure:
-    """Reduce an exception that came instead of an answer."""
+    """Return the failure for an exception that was raised instead of a response."""
     causes = _causes(error)
     certificate = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)
     return Failure(
@@ -229,7 +230,7 @@ def of_silence(error: BaseException) -> Failure:
         else type(error).__name__,
         sent=not (isinstance(error, _NEVER_SENT) or certificate),
         certificate=certificate,
-        # A broken record of a connection in use looks the same, so this does not prove that nothing was sent.
+        # A damaged TLS record of an open connection raises the same error, so this does not prove that nothing was sent.
         plain=any(isinstance(cause, ssl.SSLError) and cause.reason in _SPEAKS_PLAINLY for cause in causes),
     )
 
@@ -264,10 +265,10 @@ def judge_read(failure: Failure, operation: str, where: str) -> StoreError:
 
 
 def judge_write(failure: Failure, operation: str, where: str) -> Unknown | Throttled:
-    """Return the outcome of a conditional write, or raise what says that nothing was written.
+    """Return the outcome of a failed conditional write, or raise an error if nothing was written.
 
     Raises:
-        StoreFull, StoreMisconfigured, StoreUnavailable: the request was refused, or never left.
+        StoreFull, StoreMisconfigured, StoreUnavailable: the request was rejected, or was never sent.
     """
     if failure.status == 0 and failure.sent:
         return Unknown(f"no answer ({failure.code})")

@@ -1,4 +1,8 @@
-"""The `ObjectStore` over a bucket: threads, time limits, and second tries of what may be tried again."""
+"""The `ObjectStore` in a bucket: threads, time limits, and retries of requests that are safe to repeat.
+
+`Bucket` makes the blocking requests and turns responses into outcomes of the port. `S3Store` runs them in threads, does not use
+the time of a call that took too long, and retries reads and listings.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ _NOT_OFFERED = frozenset({"NotImplemented", "MethodNotAllowed", "XNotImplemented
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a listing, and the token of the next one; None at the end."""
+    """A page of a listing, and the token of the next page; None on the last page."""
 
     rows: tuple[ObjectInfo, ...]
     token: str | None
@@ -48,26 +52,26 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version or delete marker of a name; without an id, the server keeps no versions."""
+    """A version or delete marker of a key; its id is None if the server has no versions."""
 
     id: str | None
 
 
 class Bucket:
-    """A bucket's requests, which block; methods raise the port's errors."""
+    """The requests to a bucket. Methods block, and raise the port's errors."""
 
     def __init__(self, client: Client, where: str) -> None:
         self._ask = client.ask
         self._where = where
 
     def read(self, key: str, byte_range: tuple[int, int] | None, if_none_match: str | None) -> GetOutcome:
-        """Read an object or a part of it. Raises `StoreUnavailable` also for an answer that was cut short."""
+        """Read an object or a part of it. Raises `StoreUnavailable` also for a response that was cut short."""
         wanted: dict[str, Any] = {"Key": key}
         if if_none_match is not None:
             wanted["IfNoneMatch"] = if_none_match
         if byte_range is not None:
             wanted["Range"] = f"bytes={byte_range[0]}-{byte_range[1] - 1}"
-            # A server may answer with the whole object.
+            # A server may respond with the whole object.
             wanted["most"] = byte_range[1]
         try:
             answer = self._ask("get_object", **wanted)
@@ -86,7 +90,7 @@ class Bucket:
         return self._checked(found, answer, byte_range) if answer.status == 206 else _cut(found, byte_range)
 
     def create(self, key: str, data: bytes) -> CreateOutcome:
-        """Write the object if the name is free, with one request."""
+        """Write the object with one request, if no object has this key."""
         try:
             answer = self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfNoneMatch="*")
         except NoSuccess as refusal:
@@ -98,7 +102,7 @@ class Bucket:
         return _timeless() if told is None or not etag else Created(etag, told)
 
     def swap(self, key: str, data: bytes, etag: str) -> SwapOutcome:
-        """Replace the object if it has ``etag``, with one request."""
+        """Replace the object with one request, if it has ``etag``."""
         try:
             answer = self._ask("put_object", Key=key, Body=data, ContentMD5=_md5(data), IfMatch=etag)
         except NoSuccess as refusal:
@@ -111,7 +115,7 @@ class Bucket:
         return _timeless() if told is None or not new_etag else Swapped(new_etag, told)
 
     def delete(self, key: str, version: str | None = None) -> None:
-        """Remove the object, or one version of it; absent is fine."""
+        """Remove the object or one version of it, if it exists."""
         chosen: dict[str, Any] = {} if version is None else {"VersionId": version}
         try:
             self._ask("delete_object", Key=key, **chosen)
@@ -121,7 +125,7 @@ class Bucket:
             raise judge_read(refusal.failure, "delete_object", self._where) from refusal
 
     def page(self, prefix: str, token: str | None) -> Page:
-        """Read one page of a listing; what cannot be a key of ours is left out."""
+        """Read one page of a listing; names that are not valid keys are left out."""
         after: dict[str, Any] = {} if token is None else {"ContinuationToken": token}
         try:
             answer = self._ask("list_objects_v2", Prefix=prefix, **after)
@@ -137,12 +141,12 @@ class Bucket:
         return Page(rows, next_token)
 
     def versions(self, key: str) -> list[Version]:
-        """Return what is still kept of a name; at most one where the server keeps no versions."""
+        """Return the stored versions and delete markers of a key; at most one if the server has no versions."""
         found: list[Version] = []
         marker: dict[str, Any] = {}
         while True:
             try:
-                # The delimiter folds away whatever lies below the name.
+                # The delimiter groups all keys below this one, so that they are not listed.
                 answer = self._ask("list_object_versions", Prefix=key, Delimiter="/", **marker)
             except NoSuccess as refusal:
                 if refusal.failure.code in _NOT_OFFERED:
@@ -162,14 +166,14 @@ class Bucket:
                 marker["VersionIdMarker"] = fields["NextVersionIdMarker"]
 
     def _keeps_versions(self, key: str) -> bool:
-        """Whether an object, or the mark that it was deleted, has a version's id: only buckets with versions give one."""
+        """Return whether an object or its delete marker has a version id, which only buckets with versions assign."""
         try:
             return "x-amz-version-id" in self._ask("get_object", Key=key, most=0).headers
         except NoSuccess as refusal:
             return "x-amz-version-id" in refusal.failure.headers
 
     def _refuse_other_than_listing(self, answer: StoreAnswer, operation: str) -> None:
-        """Any XML without rows would read like an empty listing; a listing says whether it is the whole."""
+        """Reject a response that is not a listing: without ``IsTruncated``, any XML would look like an empty listing."""
         if "IsTruncated" not in answer.fields:
             raise judge_read(Failure(status=200, code="NotS3", sent=True), operation, self._where)
 
@@ -209,7 +213,7 @@ def _cut_bytes(found: Found, start: int, end: int) -> Found:
 
 
 def _time(answer: StoreAnswer | Failure) -> int | None:
-    """Return the ``Date`` header in ms since the epoch; None if there is none that can be read."""
+    """Return the ``Date`` header in ms since the epoch; None if it is missing or invalid."""
     try:
         return _ms(parsedate_to_datetime(answer.headers.get("date", "")))
     except ValueError:
@@ -221,7 +225,7 @@ def _ms(moment: datetime) -> int:
 
 
 def _md5(data: bytes) -> str:
-    """Return what makes a server refuse a body that did not arrive whole, whoever died on the way (ADR 8)."""
+    """Return the ``Content-MD5`` header, by which a server rejects a body that did not arrive completely (ADR 8)."""
     return b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
@@ -249,7 +253,7 @@ _LONGEST_PAUSE = 5.0
 
 
 class _Overdue(Exception):
-    """Raised inside this module when a call took too long; ``begun`` says whether a thread had taken it up."""
+    """Raised inside this module if a call took too long; ``begun`` says whether a thread had started it."""
 
     def __init__(self, *, begun: bool) -> None:
         super().__init__()
@@ -259,10 +263,10 @@ class _Overdue(Exception):
 class S3Store:
     """An `ObjectStore` in a bucket.
 
-    ``store_time`` is the server's ``Date`` header in ms. The log compares such times (I11), and a fact may be older than
-    the header that tells it by as much as the call took; therefore a call that took longer than ``patience.call`` does
-    not count, whatever its answer. Reads and listings are tried up to three times within that limit, writes and
-    deletions once. A cancelled call that has not begun never happens; one that has runs to its end in its thread.
+    ``store_time`` is the server's ``Date`` header in ms. The log compares such times (I11), and the state that a response
+    describes may be older than its header by the duration of the call. Therefore the response to a call that took longer than
+    ``patience.call`` is not used. Reads and listings are tried up to three times within that limit, writes and deletions once. A
+    cancelled call that has not begun never happens; one that has begun runs to its end in its thread.
     """
 
     def __init__(
@@ -286,9 +290,10 @@ class S3Store:
         region: str | None = None,
         patience: Timeouts | None = None,
     ) -> Self:
-        """Set up a client with the credentials of the usual AWS chain; asks the server nothing yet.
+        """Return a store with the credentials of the usual AWS chain. No request is sent yet.
 
-        Raises `StoreMisconfigured` when the settings make no client.
+        Raises:
+            StoreMisconfigured: no client can be created from the settings.
         """
         chosen = patience or Timeouts()
         client = await asyncio.to_thread(Client, bucket, endpoint_url, region, THREADS, chosen)
@@ -302,13 +307,13 @@ class S3Store:
     async def get(
         self, key: str, *, byte_range: tuple[int, int] | None = None, if_none_match: str | None = None
     ) -> GetOutcome:
-        """Read an object, or bytes ``[start, end)`` of it cut at its end; `Unchanged` if it has the given etag."""
+        """Return an object, or its bytes ``[start, end)`` as far as they exist; `Unchanged` if its etag is ``if_none_match``."""
         check_key(key)
         check_range(byte_range)
         return await self._patiently(lambda of: of.read(key, byte_range, if_none_match))
 
     async def create(self, key: str, data: bytes) -> CreateOutcome:
-        """Write the object if, and only if, the name is free."""
+        """Write the object if, and only if, no object has this key."""
         check_key(key)
         return await self._write(lambda of: of.create(key, data))
 
@@ -318,7 +323,7 @@ class S3Store:
         return await self._write(lambda of: of.swap(key, data, etag))
 
     async def delete(self, key: str) -> None:
-        """Remove the object; absent is fine. A bucket with versions keeps them and gets a delete marker."""
+        """Remove the object if it exists. A bucket with versions keeps them and adds a delete marker."""
         check_key(key)
         await self._once(lambda of: of.delete(key))
 
@@ -335,12 +340,12 @@ class S3Store:
                 return
 
     async def versions(self, key: str) -> int:
-        """Count the versions and delete markers; where the server has none, 1 if the object exists."""
+        """Return the number of versions and delete markers; without versions, 1 if the object exists, otherwise 0."""
         check_key(key)
         return len(await self._patiently(lambda of: of.versions(key)))
 
     async def purge(self, key: str) -> int:
-        """Destroy every version and delete marker; returns how many there were."""
+        """Delete every version and delete marker permanently, and return their number."""
         check_key(key)
         kept = await self._patiently(lambda of: of.versions(key))
         for version in kept:
@@ -348,7 +353,7 @@ class S3Store:
         return len(kept)
 
     async def close(self) -> None:
-        """Wait for the calls that run, then release threads and connections; idempotent."""
+        """Wait for running calls, then release threads and connections. This is idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -370,7 +375,7 @@ class S3Store:
             raise self._overdue(error) from None
 
     async def _patiently(self, request: _Request[T]) -> T:
-        """Ask up to three times, within the time of one call."""
+        """Make a request up to three times, within the time limit of one call."""
         end = self._clock.monotonic() + self._patience.call
         pause = _PAUSE
         for _ in range(_ATTEMPTS - 1):
@@ -389,7 +394,7 @@ class S3Store:
         """Make a request in a thread of the store's own.
 
         Raises:
-            _Overdue: its answer takes longer than ``within`` seconds.
+            _Overdue: the response takes longer than ``within`` seconds.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
