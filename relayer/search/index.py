@@ -182,7 +182,7 @@ class Candidates(NamedTuple):
 
     @property
     def bonus(self) -> Numbers:
-        """Return what is added for a named speaker, for stating something, and for lasting content; neighbours get no share of it."""
+        """Return what is added for a named speaker, for statements and for lasting content; neighbours get no share of it."""
         bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told + WORTH_WEIGHT * self.worth
         return bonus
 
@@ -454,7 +454,7 @@ class MemoryIndex:
             context: the indexed text of the turn before it.
             speaker: the speaker's name.
             before: the key of the turn before it, whether or not that is in the index.
-            passages: of a long text, where each further passage begins and its vector; see `put_passage` for its words.
+            passages: of a long text, where each further passage begins, and its vector; see `put_passage` for words.
 
         Raises:
             ValueError: the row is invalid; nothing was changed.
