@@ -142,8 +142,8 @@ class DenseQuery:
             if share > GATHERED_SHARE:
                 self._scan_tail()
         elif share > SCANNED_SHARE:
-            # With this many rows allowed, the best of all rows should contain enough allowed ones: of n rows, n * share are allowed, give
-            # or take a few times the square root of n * share * (1 - share). If they do not, the allowed rows are scanned.
+            # With this many rows allowed, the best of all rows should contain enough allowed ones: of n rows, n * share are
+            # allowed, give or take a few times the square root of n * share * (1 - share). If they do not, the allowed rows are scanned.
             few = ceil((k + _SPREAD * sqrt(k * (1 - share))) / share)
             for most in (few, 4 * few):
                 keys, scores = self._best(most)
@@ -204,8 +204,8 @@ class DenseQuery:
         block, asked = self._block, k
         while True:
             found = graph.search(self._vector, asked)
-            # Positions that are being added to the graph still belong to the tail. The rows are scored here in the same way as the
-            # tail's, so that equal vectors tie, whichever of the two finds them.
+            # Positions that are being added to the graph still belong to the tail. The rows are scored here in the same way as
+            # the tail's, so that equal vectors tie, whichever of the two finds them.
             inside = found[found < block.covered]
             alive = inside[block.keys_at(inside) != DEAD]
             if len(alive) >= k or asked >= len(block.keys):
@@ -270,7 +270,7 @@ class PinnedDense:
     async def parts(self) -> DenseParts:
         """Return what `DenseIndex.of_parts` takes; yields to the event loop in between."""
         graphs = [] if self._graph is None else await asyncio.to_thread(self._graph.dump)
-        # A cancelled `maintain` may have added more rows to the graph than the index counts as covered; these do not move, either.
+        # A cancelled `maintain` may have added more rows to the graph than the index counts as covered; they do not move.
         covered = sum(len(rows_of(graph, self._rows.dimension)) for graph in graphs)
         kept = np.flatnonzero((self._keys != DEAD) | (np.arange(len(self._keys)) < covered))
         tail, rows, turns = kept[kept >= covered], bytearray(), Turns()
@@ -343,7 +343,7 @@ class DenseIndex:
         return DenseQuery(self._block, checked(query, self._dimension))
 
     def search(self, query: Vector, k: int, allowed: KeyMask | None = None) -> list[Match]:
-        """Return the best ``k`` of the allowed keys (None: all), best first, ties by key; raises as `ask` and `DenseQuery.best`."""
+        """Return the best ``k`` of the allowed keys (None: all), best first, ties by key; raises as `ask` and `best`."""
         keys, scores = self.ask(query).best(k, allowed)
         return list(map(Match, keys.tolist(), scores.tolist()))
 

@@ -243,7 +243,7 @@ class VectorIndex:
 
 
 class PassageWords:
-    """The index of terms of long texts' passages. Removed passages are no longer found; `tidy` deletes their terms in small steps."""
+    """The index of terms of long texts' passages. Removed passages are not found; `tidy` deletes their terms in small steps."""
 
     def __init__(self) -> None:
         self._lexical = LexicalIndex()

@@ -66,8 +66,8 @@ def products(block: Block, query: Vector) -> Vector:
     return scores
 
 
-# Constants for the conversion of float16 bits, sign-extended to 32, to those of float32 (IEEE 754): the mantissa is 13 bits longer;
-# the mask selects the sign and the number; and the exponent's bias is larger by 112 (127 - 15).
+# Constants for the conversion of float16 bits, sign-extended to 32, to those of float32 (IEEE 754): the mantissa is 13 bits
+# longer; the mask selects the sign and the number; and the exponent's bias is larger by 112 (127 - 15).
 _LONGER_MANTISSA = 13
 _SIGN_AND_NUMBER = np.int32(-0x7000_2000)
 _EXPONENTS_APART = np.float32(2.0**112)

@@ -67,7 +67,7 @@ Along = Callable[[Vector, Sequence[int]], NDArray[np.float64]]
 
 
 class Worths:
-    """The cached importance of the memories of one namespace, by key; 4 bytes a key. A vector never changes, so it is read once."""
+    """The cached importance of the memories of one namespace, by key; 4 bytes a key. Each vector is read once."""
 
     def __init__(self) -> None:
         # Each memory's component in the direction; NaN where it was not computed yet, or the memory has no row.
