@@ -83,7 +83,7 @@ STATEMENTS: tuple[tuple[str | None, str], ...] = tuple(
     (speaker or None, text)
     for speaker, _, text in (line.partition("\t") for line in _lines("statements.txt"))
 )
-"""Statements worth remembering, in the form in which memories are indexed: some with a name, some with a role, some with neither."""
+"""Statements worth remembering, in the form in which memories are indexed: some with a name, some with a role, others bare."""
 UNRELATED_PROMPTS = tuple(_lines("unrelated_prompts.txt"))
 """Prompts that ask for nothing that a memory could hold (code, trivia, chores for a machine).
 
@@ -145,7 +145,7 @@ def shipped_priors(model: str) -> Mapping[str, Prior]:
 
 
 async def first_calibration(embedder: Embedder) -> Calibration:
-    """Return the calibration to start with: the shipped prior without measuring, or the result of `calibrate` for an unknown model.
+    """Return the calibration to start with: the shipped prior, or the result of `calibrate` for an unknown model.
 
     Raises:
         EmbedderUnavailable, QueueFull: as `calibrate`.
@@ -189,7 +189,7 @@ def fit_prior(
 ) -> Prior:
     """Return the prior of a model, or of terms alone, for one language.
 
-    It consists of quantiles of the best scores over sample namespaces of each size. Takes about a second, so call it in a worker thread.
+    It consists of quantiles of the best scores over sample namespaces of each size. Takes about a second: use a worker thread.
 
     Args:
         rows: vectors of the statements; None for terms alone.
@@ -225,7 +225,7 @@ def quantiles(best: Sequence[float]) -> Baseline:
 def _samples(
     size: int, texts: tuple[str, ...], unrelated: tuple[str, ...]
 ) -> list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]]:
-    """Return sample namespaces: their statements, the coverage of each prompt by each (prompts by statements), and its penalty."""
+    """Return sample namespaces: their statements, the coverage of each prompt by each (prompts by statements), and penalties."""
     samples: list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]] = []
     for sample in range(SAMPLES if size < len(texts) else 1):
         members = [((sample * 7 + at) * STRIDE) % len(texts) for at in range(size)]

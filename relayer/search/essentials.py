@@ -1,8 +1,8 @@
 """Which memories are always relevant: what could harm the person, how they want to be answered, who they are.
 
 A memory is essential if two methods agree: a linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from
-statements in fifteen languages, and a list of words that mark each class. Both are required because an essential memory is in
-every prompt of a session. ``python -m bench.standing`` learns the weights from ``bench/sets/standing`` and reports their accuracy.
+statements in fifteen languages, and a list of words that mark each class. Both are required because an essential memory is
+in every prompt of a session. ``python -m bench.standing`` learns the weights from ``bench/sets/standing`` and reports their accuracy.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def marked(text: str) -> frozenset[Essential]:
 
 
 def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essential | None:
-    """Return the class with the highest logit of `CLASSES`, if its margin is large enough and the text has a word that marks it."""
+    """Return the class with the highest logit of `CLASSES`, if its margin is large enough and a word marks it."""
     place = 1 + int(logits[1:].argmax())
     kind = _ESSENTIALS[place - 1]
     margin = logits[place] - np.logaddexp.reduce(np.delete(logits, place))

@@ -26,8 +26,8 @@ ADD_AT_ONCE = 16
 
 CONNECTIVITY = 16
 EXPANSION_ADD = 128
-# The search expansion of all shards together. Of the best 112 among 6,000 a graph finds 99 % with 768, and 88 % of those that are far
-# from most others; with 96 it found 84 % and 58 % in a third of the time.
+# The search expansion of all shards together. Of the best 112 among 6,000 a graph finds 99 % with 768, and 88 % of those that are
+# far from most others; with 96 it found 84 % and 58 % in a third of the time.
 EXPANSION_SEARCH = 768
 # The minimum expansion in one shard: a search with less finds too little.
 _FEWEST_STEPS = 64

@@ -68,7 +68,7 @@ class Stems(dict[str, str | None]):
 
 
 def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list[str]:
-    """Return the terms of a text's beginning, in order and with repetitions; at most ``most``, from twelve characters for each."""
+    """Return the terms of a text's beginning, in order, with repetitions; at most ``most``, from twelve characters each."""
     folded = _folded(text, most * CHARACTERS)
     stems = Stems() if stems is None else stems
     if folded.isascii():  # most are: no word of theirs is without spaces
@@ -182,9 +182,10 @@ _QUESTION_WORD = re.compile(
 )
 _MANY_QUESTION_WORDS = 5
 _MANY_QUESTIONS = 4
-# The share of question marks and the like among the characters: a long story may contain many of them as well.
+# The least share of question words among the characters: a story contains many of them, too, among other words.
 _QUESTION_SHARE = 0.1
 # A text of at least this many terms counts as repetitive if fewer than this share of them are distinct; ordinary texts have half.
+_REPETITIVE_TERMS = 256
 _LEAST_DISTINCT = 0.15
 # A turn with this many terms states as much as any: a higher number would rank short facts below long turns (docs/adr/0025).
 # The next two are how many terms are read, and in how many characters questions are looked for.
@@ -194,7 +195,7 @@ _TOLD_CHARACTERS = 1_000
 
 
 def told(indexed: str, stems: Stems | None = None) -> int:
-    """Return the number of terms of an indexed text without header and questions, up to `TOLD_TERMS`; -1 for a list of questions."""
+    """Return the number of terms of an indexed text without header and questions, at most `TOLD_TERMS`; -1 if it only lists them."""
     header = _HEADER.match(indexed)
     start = header.end() if header else 0
     statements = indexed[start : start + _TOLD_CHARACTERS]
