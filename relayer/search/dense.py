@@ -314,7 +314,7 @@ class DenseIndex:
         """Add a vector, or replace the one that ``key`` has.
 
         Raises:
-                ValueError: the row is invalid or not of this dimension, see `relayer.search.rows.checked`; or a negative key.
+            ValueError: the row is invalid or not of this dimension, see `relayer.search.rows.checked`; or a negative key.
         """
         if key < 0:
             raise ValueError("keys are not negative")

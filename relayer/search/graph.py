@@ -77,7 +77,7 @@ class _Shard:
         """Return a shard from `dump`: a view of the bytes if it has ``full`` rows, so that nothing is copied.
 
         Raises:
-                ValueError: the bytes are not a graph, or not of this kind.
+            ValueError: the bytes are not a graph, or not of this kind.
         """
         shard = cls(dimension, first)
         index = shard.index

@@ -16,7 +16,7 @@ class KeyMask:
 
     Args:
         flags: whether each key 0, 1, ... is in the set; every other key is not.
-            bits: the number of low bits of a key that are ignored, see `followed_by`.
+        bits: the number of low bits of a key that are ignored, see `followed_by`.
     """
 
     def __init__(self, flags: Flags, *, bits: int = 0) -> None:
