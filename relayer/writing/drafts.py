@@ -301,7 +301,7 @@ _AT_ONCE = 10
 _RESULTS_SECONDS = 60.0
 # Embedders read this many characters of a text and ignore the rest.
 _EMBEDDED = 16_384
-# The least cosine of a given vector and that of its text: two runtimes of one model differ by less than 0.01, paraphrases by 0.07.
+# Least cosine of a given vector and that of its text: two runtimes of one model differ by less than 0.01, paraphrases by 0.07.
 _AGREEMENT = 0.95
 
 # The vector of the text, the vector with its context, and the model that computed them.
