@@ -370,7 +370,7 @@ def _reason(
 
 
 def _pieces(text: str) -> frozenset[str]:
-    """Return the pieces that are compared to find an echo: beginnings of words, or pairs of characters in scripts without spaces."""
+    """Return the pieces that are compared to find an echo: beginnings of words, or pairs of characters without spaces."""
     found: set[str] = set()
     for word in words_of(text):
         if UNSPACED.search(word.lower):

@@ -291,7 +291,7 @@ def doubt_of(text: str, ground: Ground, day: datetime | None = None) -> Doubt | 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message: its language, the forms of its words, those that are no names, its characters without spaces, and what it denies."""
+    """One message: its language, all forms of its words, forms that are not names, unspaced characters, and its negations."""
 
     language: str
     forms: frozenset[str]
