@@ -1,4 +1,4 @@
-"""Which memories are always relevant: what could harm the person, how they want to be answered, who they are.
+"""Essential memories, which are always relevant: dangers to the person, how they want to be answered, who they are.
 
 A memory is essential if two methods agree: a linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from
 statements in fifteen languages, and a list of words that mark each class. Both are required because an essential memory is

@@ -167,7 +167,7 @@ def read_answer(text: str, tokens: int = 0) -> FactsRead:
 
 
 def is_nothing(text: str) -> bool:
-    """Whether an answer says, outside of its form, that there is nothing to write down."""
+    """Return whether a response says, outside of the required form, that there is nothing to write down."""
     return text.strip().strip(".\"'`").lower() in _NONE
 
 

@@ -142,7 +142,7 @@ def _stated(stated: str) -> Span | None:
 
 
 def _spells_out(stated: str, passage: str, day: datetime | None) -> bool:
-    """Whether every part of the date stands in the passage, the year perhaps only in the message's own date."""
+    """Return whether the passage contains every part of the date; the year may be that of the message's own date."""
     numbers = {int(digits) for digits in _NUMERALS.findall(passage)}
     parts = [int(part) for part in stated.strip().split("-")]
     year_known = parts[0] in numbers or (len(parts) > 1 and day is not None and abs(parts[0] - day.year) <= 1)
@@ -350,7 +350,7 @@ def doubt_of_fact(
 
 
 def _stands(form: str, said: Said) -> bool:
-    """Whether a message has a form: or one that differs in its ending alone, of a word that is no name."""
+    """Return whether a message has a form, or one of a word that is not a name and differs only in its ending."""
     if form in said.forms or (form and all(map(unspaced, form))):
         return True
     shortest = _STEM if said.language == "en" else _SHORT_STEM
