@@ -1,1 +1,1 @@
-"""From turns to memories worth keeping."""
+"""The extraction of memories worth keeping from the messages of a conversation."""

@@ -1,10 +1,10 @@
-"""Whether a newer statement tells a new state of what an older one says, in any of fifteen languages.
+"""The relation of two statements: whether a newer one tells a new state of what an older one says, in any of fifteen languages.
 
-A small linear classifier over what two short texts have in common: the cosine of their vectors, words, what sort of thing
-they are about (where somebody lives, when something takes place), and whether the newer one says that something has
-changed: by words of ``data/changes.toml``, and in its vector, where it is of a model that this was learnt for. The weights
-are those of ``data/change_weights.toml``, and for vectors of ``data/change_reader.npz``, learnt from ``bench/sets/changes``
-by ``python -m bench.changes``.
+`statement_of` reads a text, and a small linear classifier weighs the `features` of two of them: the cosine of their vectors,
+shared words, shared topics (such as a home or a date), and whether the newer one says that something has changed. The latter is
+recognised by the words of ``data/changes.toml``, and by its vector if it is of a model that a `Reader` was learnt for. The
+weights are in ``data/change_weights.toml``, and for vectors in ``data/change_reader.npz``; ``python -m bench.changes`` learns
+them from ``bench/sets/changes``.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from relayer.extraction.words import read_data, split_sentences
 from relayer.wire.fields import stream_safe
 
 LONGEST = 600
-"""Characters of a text that are read."""
+"""The number of characters of a text that are read."""
 
-# Devanagari writes vowels as marks, which no class of letters has.
+# Devanagari writes vowels as combining marks, which are in no class of letters.
 _WORD = re.compile(r"(?:[^\W_]|[\u0900-\u0963])+(?:['.:/-](?:[^\W_]|[\u0900-\u0963])+)*")
 _MARKS = re.compile(r"[\u0300-\u036f\u0640\u064b-\u0652]")
-# The typographic apostrophe, letters that no marks part from their plain ones, and Arabic ones that are written for each other.
+# The typographic apostrophe, letters that do not decompose into a plain one and a mark, and interchangeable Arabic letters.
 _SPELLINGS = str.maketrans("\u2019\u0131\u0142\u0649\u0629\u0451", "'il\u064a\u0647\u0435")
-# Where a word of the lists may stand inside of a longer one, or only begin it.
+# Scripts in which a listed word may be inside of a longer one, and one in which it may only begin it.
 _INSIDE = re.compile(r"[\u0600-\u06ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
 _BEGINS = re.compile(r"[\u0900-\u097f]")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _ARTICLE = re.compile(r"^(?:[وبفل]?ال|لل)")
-# What has more words than this says too much to be one statement.
+# A text with more words is more than one statement.
 _MOST_WORDS = 30
 _LONGEST_PHRASE = 4
 _LONGEST_PART = 10
@@ -48,15 +48,15 @@ _SHORTEST_BEGINNING = 2
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What the classifier sees of one text.
+    """The features that the classifier reads of one text.
 
     Attributes:
-        cues: which kinds of words of change it has.
-        about: the attributes that it speaks of.
-        kin: the words for relatives and such in it.
-        words: stems of what it says.
+        cues: the kinds of words of change in it.
+        about: the topics in it.
+        kin: the words for relatives and the like in it.
+        words: the stems of its other words.
         numbers: its numbers.
-        labels: its words of letters and digits, ``db-01`` and ``4c``.
+        labels: its words of letters and digits, such as ``db-01`` and ``4c``.
     """
 
     cues: frozenset[str]
@@ -68,7 +68,7 @@ class Statement:
 
 
 def statement_of(text: str) -> Statement:
-    """Read a text; never fails, whatever the text is."""
+    """Return the features of a text; never fails, whatever the text is."""
     folded = _folded(text[:LONGEST])
     words = _WORD.findall(folded)
     meanings = {*_of_words(words), *_of_parts(folded)}
@@ -113,7 +113,7 @@ def _of_parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _stems(word: str) -> Iterator[str]:
-    """What of a word is compared: its beginning, since endings bend; pairs of characters where there are no words."""
+    """Yield the parts of a word that are compared: its beginning, since endings vary; without spaces, pairs of characters."""
     common = _lists()["common"]
     for run in _UNSPACED.findall(word):
         pairs = (run[at : at + 2] for at in range(len(run) - 1))
@@ -129,7 +129,7 @@ def _stems(word: str) -> Iterator[str]:
 
 @cache
 def _lists() -> dict[str, Any]:
-    """The words of the lists: whole words and phrases, beginnings, parts of words, and those that are common."""
+    """Return the words of the lists: whole words and phrases, beginnings, parts of words, and common words."""
     data = read_data("changes.toml")
     whole: dict[str, list[tuple[str, str]]] = {}
     beginnings: dict[str, list[tuple[str, str]]] = {}
@@ -172,13 +172,13 @@ CUES = ("now", "ended", "changed", "fixed", "other")
 
 @cache
 def _of_cues_and_topics() -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
-    """What the features of each cue and of each topic are called: a recall asks for them thirty times."""
+    """Return the names of the features of each cue and each topic; they are cached because a recall needs them thirty times."""
     topics = _lists()["topics"]
     return tuple((f"cue {cue}", cue) for cue in CUES), tuple((f"cued {topic}", topic) for topic in topics)
 
 
 def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
-    """What of a pair the classifier weighs, by name; all between -1 and 1."""
+    """Return the features of a pair that the classifier weighs, by name; all between -1 and 1."""
     shared = old.words & new.words
     topics = old.about & new.about
     cued = not new.cues.isdisjoint(CUES[:-1])
@@ -216,13 +216,13 @@ def features(old: Statement, new: Statement, cosine: float) -> dict[str, float]:
 
 
 def tells_a_change(old: Statement, new: Statement) -> bool:
-    """Whether the newer statement has a cue of change, and none that it is about something else, and names what it changes."""
+    """Return whether the newer statement has a cue of change and none for another subject, and names what it changes."""
     cued = not new.cues.isdisjoint(CUES[:-1]) and "other" not in new.cues
     return cued and not (old.words.isdisjoint(new.words) and old.about.isdisjoint(new.about))
 
 
 def _says_otherwise(old: Statement, new: Statement) -> bool:
-    """Whether the newer statement is more than the older one repeated, or repeated in more detail.
+    """Return whether the newer statement is more than a repetition of the older one, or a more detailed one.
 
     A change may name the old value and so repeat all of the older statement: "Lisbon now instead of Porto". Then it must be
     about the same people.
@@ -236,7 +236,7 @@ def _says_otherwise(old: Statement, new: Statement) -> bool:
 
 
 def _of_another(old: Statement, new: Statement) -> bool:
-    """Whether two statements without a word of change are about things told apart by their numbers: rack 7 and rack 49."""
+    """Return whether two statements without a word of change are about differently numbered things: rack 7 and rack 49."""
     if not new.cues.isdisjoint(CUES[:-1]) or not old.about.isdisjoint(new.about):
         return False
     numbers = bool(old.numbers and new.numbers and old.numbers != new.numbers)
@@ -250,12 +250,12 @@ def _weights() -> dict[str, float]:
 
 
 class Reader(NamedTuple):
-    """What was learnt for the vectors of one model.
+    """The classifier for the vectors of one model.
 
     Attributes:
         weights: of each of the `features`, in their order.
         bias: in logits.
-        direction: in which a newer statement's vector tells a change.
+        direction: the component of a newer statement's vector that tells a change.
     """
 
     weights: tuple[float, ...]
@@ -265,7 +265,7 @@ class Reader(NamedTuple):
 
 @cache
 def _readers() -> dict[str, Reader]:
-    """The readers by the SHA-256 of a model."""
+    """Return the classifiers by the SHA-256 of a model."""
     data = (files("relayer.extraction") / "data" / "change_reader.npz").read_bytes()
     with np.load(BytesIO(data), allow_pickle=False) as stored:
         models = {name.split("_")[1] for name in stored.files}
@@ -276,20 +276,20 @@ def _readers() -> dict[str, Reader]:
 
 
 def _reader(weights: NDArray[np.float32], direction: NDArray[np.float32]) -> Reader:
-    """Return the reader of a model's weights, the bias last."""
+    """Return the classifier with a model's weights, the bias last."""
     *of_features, bias = weights.tolist()
     return Reader(tuple(of_features), bias, direction)
 
 
 class Told(NamedTuple):
-    """What the vector of a newer statement tells, by the reader that read it."""
+    """The evidence of change in the vector of a newer statement, and the classifier that read it."""
 
     logit: float
     reader: Reader
 
 
 def told_by(vector: NDArray[np.float32] | None, model: str) -> Told | None:
-    """Read the vector of a newer statement, or of one among its context; None for a model that nothing was learnt for.
+    """Return the evidence in the vector of a newer statement, with or without context; None for a model without a classifier.
 
     Args:
         vector: of any length but 0.
@@ -302,7 +302,7 @@ def told_by(vector: NDArray[np.float32] | None, model: str) -> Told | None:
 
 
 def likelihood(old: Statement, new: Statement, cosine: float) -> float:
-    """How likely it is, 0..1, that the newer statement tells a new state of what the older one says; 0 for long texts."""
+    """Return how likely the newer statement tells a new state of what the older one says, 0..1; 0 for long texts."""
     if not is_comparable(old, new):
         return 0.0
     weights = _weights()
@@ -311,7 +311,7 @@ def likelihood(old: Statement, new: Statement, cosine: float) -> float:
 
 
 def is_comparable(old: Statement, new: Statement) -> bool:
-    """Whether two statements may be of the same thing at all: neither is long, they say otherwise, and no number tells them apart."""
+    """Return whether two statements may be about the same thing: both are short, they differ, and no number tells them apart."""
     is_short = max(len(old.words), len(new.words)) <= _MOST_WORDS
     return is_short and _says_otherwise(old, new) and not _of_another(old, new)
 
@@ -322,14 +322,14 @@ def _chance(logit: float) -> float:
 
 _POSSIBLE = 0.15
 _TOLD = 0.5
-# In logits: of ten statements without a change eight tell less, of changes one in three.
+# In logits: eight of ten statements without a change are below it, and one in three changes.
 _TELLS = -1.0
 
 
 def may_follow(old: Statement, new: Statement, cosine: float, told: Told | None = None) -> bool:
-    """Whether the newer statement may tell a later state of what the older one says: enough to tell it first where both are told.
+    """Return whether the newer statement may tell a later state of the older one, so that it is ranked before it in results.
 
-    Words and the vector are asked apart, and either is believed: lists of words do not know all that people say.
+    Words and vector are tested separately, and either is enough, because the lists of words are never complete.
     """
     if not is_comparable(old, new):
         return False
@@ -342,9 +342,9 @@ def may_follow(old: Statement, new: Statement, cosine: float, told: Told | None 
 
 
 LINKED = 0.35
-"""From here on the newer one is told before the older one."""
+"""The likelihood from which the newer statement is ranked before the older one."""
 SURE = 0.8
-"""From here on it takes the older one's place."""
+"""The likelihood from which the newer statement replaces the older one."""
 
 
 class Relation(StrEnum):
@@ -356,13 +356,13 @@ class Relation(StrEnum):
 
 
 def relation_of(old: str, new: Statement, cosine: float) -> tuple[Relation, float]:
-    """Return what a newer statement does to an older text, and how likely it is that it tells a change.
+    """Return the relation of a newer statement to an older text, and how likely it tells a change.
 
-    Only an old text of one sentence can be replaced: of a longer one, more would go than was taken back.
+    Only an old text of one sentence can be replaced: of a longer text, more would be lost than the change is about.
 
     Args:
         old: the older text.
-        new: the newer one.
+        new: the newer statement.
         cosine: of their vectors.
     """
     if len(old) > LONGEST:

@@ -1,4 +1,4 @@
-"""The English words and phrases that the rules of `relayer.extraction.rules` look for: what stands in ``data/english.toml``."""
+"""The English words and phrases that `relayer.extraction.rules` looks for, loaded from ``data/english.toml``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a short English text comes down to: its words that carry meaning, alike where wording does not matter.
+"""The normalised meaning of a short English text, in which wording that does not matter makes no difference.
 
-Articles, fillers, auxiliaries, contractions and spelling variants make no difference; names, numbers, negations, and the
-words that turn a statement round ("before", "without", "only") do. Of other languages nothing is left out, because
-without rules nobody knows what can be.
+`gist_of` reduces a text to tokens. Articles, fillers, auxiliaries, contractions and spelling variants make no difference; names,
+numbers, negations, and words that reverse a statement ("before", "without", "only") do. In other languages no word is left out,
+because there are no rules for which words can be.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from relayer.extraction.words import (
 )
 
 LONGEST = 1000
-"""Characters of a text that is compared at all: what is longer says too many things."""
+"""The maximum length of a text that is compared, in characters; a longer one says too many things."""
 
 
 class Slot(Enum):
-    """What sort of value a token is; two values of one sort can stand in each other's place."""
+    """The kind of value of a token; two values of one kind can replace each other."""
 
     NONE = "none"
     NUMBER = "number"
@@ -38,7 +38,7 @@ class Slot(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word that carries meaning: its form for comparison, its sort, and its last letters' tense."""
+    """A word with meaning: its normalised form, and the kind of value it is."""
 
     form: str
     slot: Slot = Slot.NONE
@@ -46,7 +46,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Gist:
-    """A text for comparison: tokens in order, whether it asks, and whether it tells of the past."""
+    """A text for comparison: its tokens in order, whether it is a question, and whether it is about the past."""
 
     tokens: tuple[Token, ...]
     asks: bool
@@ -55,7 +55,7 @@ class Gist:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The tokens' forms, in order."""
+        """Return the tokens' forms, in order."""
         return tuple(token.form for token in self.tokens)
 
 
@@ -127,7 +127,7 @@ _CHANNEL = re.compile(r"#(?=\w)")
 
 
 def gist_of(text: str) -> Gist:
-    """Return what a text comes down to; reads the first `LONGEST` characters."""
+    """Return the gist of a text; reads the first `LONGEST` characters."""
     text = text[:LONGEST]
     words = words_of(text)
     english = guess_language(text, words) in {"en", UNDETERMINED} and (text.isascii() or _mostly_ascii(text))
@@ -158,7 +158,7 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def forms_in(text: str) -> set[str]:
-    """Return the forms of every word of a text, and of what apostrophes part: fillers too, and names also as if they were none."""
+    """Return the forms of all words of a text and of their parts at apostrophes, with fillers; names also as ordinary words."""
     plain = joined(text).replace("’", "'")  # noqa: RUF001 - typographic
     whole = [part for word in words_of(plain) for part in _parts(word)]
     words = [*whole, *(words_of(plain.replace("'", " ")) if "'" in plain else ())]
@@ -166,12 +166,12 @@ def forms_in(text: str) -> set[str]:
 
 
 def joined(text: str) -> str:
-    """Return the text with times, versions, addresses and channels as one word each, so that no sign parts them."""
+    """Return the text with times, versions, addresses and channels as one word each, so that no punctuation splits them."""
     return _TITLE.sub(r"\1", _INSIDE.sub("_", _CHANNEL.sub("channel_", _GROUPED.sub("", text))))
 
 
 def _parts(word: Word) -> list[Word]:
-    """Part what hyphens join, unless it is an identifier; undo contractions."""
+    """Split a word at hyphens, unless it is an identifier, and expand contractions."""
     if word.lower in _SPELLINGS:
         return [word]
     if word.lower in _NEGATIVE:
@@ -204,7 +204,7 @@ def _is_past(word: str) -> bool:
 
 
 def _stem(word: str) -> str:
-    """Make plural, past and progressive endings, and British and American ones, alike."""
+    """Return a stem that is the same for plural, past and progressive forms, and for British and American spelling."""
     if "_" in word or not word.isascii() or not word.isalpha():
         return word
     if len(word) > 5 and word.endswith("our"):

@@ -1,11 +1,11 @@
 """The normal form that decides whether two texts are the same memory.
 
-Exact duplicates are found by a MAC over this form, and the MACs are stored: changing a rule here makes every text that
-it touches a stranger to its own earlier record. The tests therefore freeze the form by example.
+Exact duplicates are found by a MAC over this form, and the MACs are stored: if a rule here changes, a text that it affects no
+longer matches its own earlier record. The tests therefore freeze the form by example.
 
-The form is NFKC_Casefold in spirit (Unicode 3.13, D147): compatibility forms and letter case are folded, characters
-that show nothing are removed. Characters that are unassigned in an interpreter's Unicode tables may normalise
-differently in a newer one; the price is one record more, never a lost one.
+The form follows NFKC_Casefold (Unicode 3.13, D147): compatibility forms and letter case are normalised, and invisible characters
+are removed. Characters that are unassigned in an interpreter's Unicode tables may normalise differently in a newer one; this
+can cost an additional record, never a lost one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import accumulate
 
 from relayer.wire.fields import stream_safe
 
-# A normal form has at most as many characters as a text of the largest size that the API takes. Only what grows beyond
-# all use can break it: NFKC makes up to eighteen characters of one.
+# A normal form has at most as many characters as a text of the maximum size in the API. Only texts of unusual characters can
+# exceed it: NFKC makes up to eighteen characters of one.
 _LONGEST_FORM = 65_536
 _MOST_GROWTH = 18
 _PIECE = 512
@@ -49,7 +49,7 @@ def _visible(text: str) -> str:
 
 
 def _outgrows(text: str) -> bool:
-    """Whether the compatibility form is longer than a normal form may be; looked at in pieces, up to that length."""
+    """Return whether the compatibility form is longer than a normal form may be; read in pieces, up to that length."""
     if text.isascii() or len(text) * _MOST_GROWTH <= _LONGEST_FORM:
         return False
     pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))

@@ -1,8 +1,8 @@
-"""Rules that judge one English sentence: is it worth remembering, and what kind of thing does it say.
+"""Rules that judge one English sentence: whether it is worth remembering, and what kind of statement it is.
 
-A score is a sum of cues; 1.0 is a plain personal statement with something definite in it. The weights were set on
-labelled transcripts and on the development half of LoCoMo for recall: a kept triviality costs a little ranking, a
-dropped fact is gone. ``bench/extraction.py`` prints what they achieve.
+A score is a sum of cues; 1.0 is a plain personal statement with something definite in it. The weights were set on labelled
+transcripts and on the development half of LoCoMo, in favour of recall: a trivial memory costs a little ranking, a dropped fact
+is lost. ``bench/extraction.py`` prints the accuracy.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PASSES = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rules say of a sentence: it passes from `PASSES` on; ``kind`` means something only then."""
+    """The judgement of a sentence: it passes from `PASSES` on; ``kind`` has a meaning only then."""
 
     score: float
     kind: Kind
 
     @property
     def passes(self) -> bool:
-        """Whether the sentence makes its turn worth keeping."""
+        """Return whether the sentence makes its turn worth keeping."""
         return self.score >= PASSES
 
 
@@ -39,7 +39,7 @@ def judge_user_sentence(sentence: str, addressees: frozenset[str], *, answering:
     Args:
         sentence: the sentence, without markup.
         addressees: the lower-case names of the people present.
-        answering: whether the turn before asked something; a bare answer ("Two, Max and Daisy") means much then.
+        answering: whether the turn before asked something; then a bare answer ("Two, Max and Daisy") is informative.
     """
     full = words_of(sentence)
     words = _without_interjections(full, addressees)
@@ -94,14 +94,14 @@ def judge_assistant_sentence(sentence: str, addressees: frozenset[str]) -> Verdi
 
 
 def asks_to_recall(sentence: str) -> bool:
-    """Whether the sentence asks for what is remembered: "Remind me where I parked, please." holds nothing to remember."""
+    """Return whether the sentence asks for a memory: "Remind me where I parked, please." contains nothing to remember."""
     words = _without_interjections(words_of(sentence), frozenset())
     opened = en.REQUEST_OPENERS.covers(words)
     return ":" not in sentence and en.RECALL_REQUESTS.at(words, opened) > 0
 
 
 def _without_interjections(words: Sequence[Word], addressees: frozenset[str]) -> list[Word]:
-    """Drop leading interjections and names of people being addressed: "Oh wow, Sam, I moved" says "I moved"."""
+    """Drop leading interjections and names of addressees: "Oh wow, Sam, I moved" becomes "I moved"."""
     position = 0
     while position < len(words):
         taken = en.INTERJECTIONS.at(words, position)
@@ -114,14 +114,14 @@ def _without_interjections(words: Sequence[Word], addressees: frozenset[str]) ->
 
 
 def _is_small_talk(words: Sequence[Word]) -> bool:
-    """Greetings, partings, and agreement that carries nothing after it."""
+    """Return whether the words are a greeting, a parting, or an agreement without further content."""
     if en.GREETINGS.at(words, 0) or en.PARTINGS.at(words, 0):
         return len(words) <= 12
     return en.AGREEMENT.at(words, 0) > 0 and len(words) <= 14 and not en.DATES.found_in(words)
 
 
 def _judge_question(words: Sequence[Word]) -> Verdict:
-    """A question tells something only when it opens with a statement: "I moved to Ulm in May, know a good baker?"."""
+    """Judge a question, which is informative only if it opens with a statement: "I moved to Ulm in May, know a good baker?"."""
     opener = words[0].lower
     tells = opener in en.FIRST_PERSON_SUBJECT or (
         opener in en.ELIDED_FIRST_PERSON and en.DATES.found_in(words)
@@ -132,7 +132,7 @@ def _judge_question(words: Sequence[Word]) -> Verdict:
 
 
 def _personal(words: Sequence[Word]) -> float:
-    """Cues that the sentence is about the speaker, less those that it is about the listener."""
+    """Return the score of cues that the sentence is about the speaker, less those that it is about the listener."""
     lowered = [word.lower for word in words]
     score = 0.0
     if any(word in en.FIRST_PERSON for word in lowered) and not _only_hedged(words):
@@ -153,14 +153,14 @@ def _personal(words: Sequence[Word]) -> float:
 
 
 def _only_hedged(words: Sequence[Word]) -> bool:
-    """Whether the first person occurs only in formulas such as "let me know"."""
+    """Return whether the first person occurs only in formulas such as "let me know"."""
     uses = sum(word.lower in en.FIRST_PERSON for word in words)
     formulas = sum(en.HEDGED_FIRST_PERSON.at(words, position) > 0 for position in range(len(words)))
     return formulas >= uses
 
 
 def _definiteness(words: Sequence[Word], addressees: frozenset[str]) -> float:
-    """Dates, numbers and names: what makes a sentence checkable."""
+    """Return the score of dates, numbers and names, which make a sentence checkable."""
     score = 0.0
     if en.DATES.found_in(words):
         score += 0.2
@@ -181,7 +181,7 @@ def _is_name(word: Word, addressees: frozenset[str]) -> bool:
 
 
 def _substance(words: Sequence[Word], addressees: frozenset[str]) -> float:
-    """How much is left when function words and praise are taken away."""
+    """Return the score of what is left without function words and praise."""
     content = sum(word.lower not in en.EMPTY_WORDS and word.lower not in addressees for word in words)
     if content >= 5:
         return 0.25
@@ -195,7 +195,7 @@ def _instructs(words: Sequence[Word]) -> bool:
 
 
 def _kind(words: Sequence[Word], sentence: str) -> Kind:
-    """The first kind whose cue occurs, the most specific first."""
+    """Return the first kind whose cue occurs, the most specific first."""
     if en.DECISIONS.found_in(words):
         return Kind.DECISION
     if en.PREFERENCES.found_in(words) or (bool(words) and _instructs(words)):

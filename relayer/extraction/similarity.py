@@ -1,4 +1,4 @@
-"""Whether two texts say the same, so that one of them can be dropped."""
+"""The comparison of two texts that may say the same, so that one of them can be dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANYWHERE = frozenset({"only", "alway", "normally"})
 
 
 def says_the_same(first: Gist, second: Gist) -> bool:
-    """Whether nothing is lost when the second text is dropped because the first is known."""
+    """Return whether the second text adds nothing to the first, so that it can be dropped."""
     if first.asks or second.asks or first.past != second.past or first.english != second.english:
         return False
     if not first.tokens or not second.tokens:
@@ -22,7 +22,7 @@ def says_the_same(first: Gist, second: Gist) -> bool:
     if not first.english:
         return first.forms == second.forms
     ours, theirs = list(first.tokens), list(second.tokens)
-    # Locker 2 of row 5 is not locker 5 of row 2.
+    # The order of numbers counts: locker 2 of row 5 is not locker 5 of row 2.
     if _numbers(ours) != _numbers(theirs):
         return False
     if Counter(first.forms) != Counter(second.forms):
@@ -35,13 +35,13 @@ def _numbers(tokens: list[Token]) -> list[str]:
 
 
 def _ordered(tokens: list[Token]) -> list[str]:
-    """Return the forms in order, the words that may stand anywhere at the end."""
+    """Return the forms in order; words whose position does not matter come last."""
     forms = [token.form for token in tokens]
     return sorted(forms, key=_ANYWHERE.__contains__)
 
 
 def _respelt(ours: list[Token], theirs: list[Token]) -> list[Token]:
-    """Return ours with the one word that seems to be misspelt in either text spelt as theirs, if there is one."""
+    """Return our tokens with one word, which seems to be misspelt in either text, spelt as in theirs, if there is one."""
     extra, other = _left(ours, theirs), _left(theirs, ours)
     if len(extra) == len(other) == 1 and _is_misspelt(extra[0], other[0]):
         return [other[0] if token.form == extra[0].form else token for token in ours]
@@ -59,7 +59,7 @@ def _left(ours: list[Token], theirs: list[Token]) -> list[Token]:
 
 
 def _is_misspelt(one: Token, other: Token) -> bool:
-    """Whether two words differ by two letters exchanged, or by one letter in a long word; names never are."""
+    """Return whether two words differ by two letters exchanged, or by one letter in a long word; never for names."""
     if Slot.NONE not in {one.slot} & {other.slot}:
         return False
     if len(one.form) != len(other.form):
@@ -72,16 +72,16 @@ def _is_misspelt(one: Token, other: Token) -> bool:
 
 
 def _lacks_a_letter(short: str, long: str) -> bool:
-    """Whether a long word was written with one letter too few; never its first, which may negate ("typical")."""
+    """Return whether a long word lacks one letter; never its first, which may be a negation ("typical")."""
     if len(short) + 1 != len(long) or len(short) < _SHORTEST_MISSPELT or not long.isalpha():
         return False
     return any(long[:at] + long[at + 1 :] == short for at in range(1, len(long) - 1))
 
 
 def _one_part_moved(ours: list[str], theirs: list[str]) -> bool:
-    """Whether the two orders are the same, or differ in that two neighbouring parts have changed places.
+    """Return whether the two orders are the same, or differ in that two neighbouring parts are exchanged.
 
-    That is what moving a clause does; exchanging what stands on the two sides of a word ("tabs over spaces") is not.
+    Moving a clause has this effect; exchanging the two sides of a word ("tabs over spaces") does not.
     """
     if len(ours) != len(theirs):
         return False

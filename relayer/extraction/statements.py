@@ -1,12 +1,11 @@
-"""The ``statements`` extractor: keeps turns that say something that lasts, without a language model.
+"""The ``statements`` extractor: keeps turns that state something that lasts, without a language model.
 
-A sentence that passes keeps its whole turn, because a memory read months later needs the words around it, and because
-facts cut out of their turns lose a quarter of what questions ask for; a long turn is cut to such sentences and what
-stands beside them. It leans towards recall: ranking can push a triviality down, nothing can bring back what was dropped.
+A sentence that passes keeps its whole turn, because a memory read months later needs the words around it, and because facts cut
+out of their turns lose a quarter of what questions ask for; a long turn is cut to such sentences and their neighbours. The
+extractor favours recall: ranking can lower a trivial memory, but nothing restores a dropped one.
 
-Fifteen languages are judged by `relayer.lib.n_grams.read_message`, English by rules, too. Any other language is kept
-unless it only asks or only exchanges courtesies. What tools and the system say is never kept, nor what an assistant
-repeats.
+Fifteen languages are judged by `relayer.lib.n_grams.read_message`, English by rules as well. Turns in other languages are kept
+unless they only ask or only exchange courtesies. Messages of tools and the system are never kept, nor an assistant's repetitions.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _LONGEST_COURTESY = 200
 
 
 def is_courtesy(sentence: str) -> bool:
-    """Whether the sentence is made of known courtesies alone, in any of the listed languages."""
+    """Return whether the sentence consists of known courtesies alone, in any of the listed languages."""
     if len(sentence) > _LONGEST_COURTESY:
         return False
     words = words_of(normal_text(sentence))
@@ -62,7 +61,7 @@ def judge_unruled_sentence(sentence: str) -> Verdict:
     """Judge a sentence of a language without rules: it passes unless it asks, greets, or says next to nothing."""
     if is_question(sentence) or is_courtesy(sentence):
         return NOTHING
-    # Scripts without spaces between words are counted by character; a Thai sentence is one long "word" too.
+    # Scripts without spaces between words are counted by character; a Thai sentence is one long "word", too.
     dense = sum(ord(char) >= _DENSE_FROM and char.isalpha() for char in sentence)
     words = words_of(sentence)
     long_word = any(len(word.shape) >= 12 for word in words)
@@ -124,7 +123,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A turn that is not worth remembering.
+    """A turn that is not worth remembering, and the reason.
 
     Attributes:
         turn: its index in the sequence given to the extractor.
@@ -138,20 +137,20 @@ class Left:
 
 
 class Extractor(Protocol):
-    """Chooses what of a conversation is worth remembering."""
+    """The interface of extractors, which choose what of a conversation is worth remembering."""
 
     @property
     def name(self) -> str:
-        """Stable name, recorded with every memory it proposes."""
+        """Return the stable name, recorded with every memory that the extractor proposes."""
         ...
 
     @property
     def version(self) -> str:
-        """Changes whenever the same turns may give other candidates."""
+        """Return the version, which changes whenever the same turns may give other candidates."""
         ...
 
     def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | Left | None]:
-        """Look at one of ``turns`` after the other, in their order; None where nothing is decided yet."""
+        """Process ``turns`` one after the other, in their order; yield None where nothing is decided yet."""
         ...
 
 
@@ -163,25 +162,25 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.EVENT: 0.5,
     Kind.STATEMENT: 0.35,
 }
-# How likely a message, or a sentence of several, must be worth keeping, in logits; `bench.message_reader` measures it.
+# The logits from which a message, or a sentence of several, is worth keeping; `bench.message_reader` measures them.
 _WORTH = {Role.USER: -0.5, Role.ASSISTANT: -0.5}
-# From where on what the English rules let pass stays out all the same.
+# Below these logits a sentence is dropped even if the English rules let it pass.
 _WORTHLESS = {Role.USER: -2.5, Role.ASSISTANT: -3.5}
-# How much more likely a question must be, that may hold a fact, and what the English rules did not let pass.
+# Added to that threshold for a question, which may contain a fact, and for what the English rules did not let pass.
 _ASKING = 1.0
 _RULED = 1.0
-# A sentence stands for a message only when it is sure; so does one of a long text, much of which is no news.
+# A sentence is enough to keep its message only when it is this certain; so is one of a long text, much of which is no news.
 _SURE = 0.7
-# Longer turns are cut to their statements: memories of about so many characters, and at most so many of them.
+# Longer turns are cut to their statements: memories of about this many characters, and at most this many of them.
 _LONG = 2_000
 _PIECE = 1_200
 _MOST_PIECES = 20
-# What of a turn is judged: all that the protocol lets through, in sentences of so many characters and in so many of them.
+# The limits of what is judged of a turn, in characters of a sentence and in sentences: all that the protocol lets through.
 _LONGEST_SENTENCE = 1_000
 _MOST_SENTENCES = 2_000
-# Between two looks at the clock of who waits, of as many characters as may be.
+# The number of sentences between two steps, after each of which the caller checks its time.
 _SENTENCES_A_STEP = 2
-# An assistant that repeats so much of what was said shortly before says nothing of its own.
+# An assistant's sentence that repeats this share of what was said shortly before is an echo.
 _ECHOED = 0.6
 _REMEMBERED_TURNS = 4
 _STEM = 5
@@ -196,7 +195,7 @@ class _Hit:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What is known when a turn is judged: who is there, whether it answers, and the pieces of words said before."""
+    """The context in which a turn is judged: participants, whether it answers a question, and pieces of earlier words."""
 
     present: frozenset[str]
     answering: bool
@@ -204,16 +203,16 @@ class _Before:
 
 
 class StatementExtractor:
-    """Keeps what states something worth remembering; see the module for the intent."""
+    """The extractor that keeps statements worth remembering; see the module for the intent."""
 
     @property
     def name(self) -> str:
-        """``statements``."""
+        """Return ``statements``."""
         return "statements"
 
     @property
     def version(self) -> str:
-        """Version of the rules and weights."""
+        """Return the version of the rules and weights."""
         return "4"
 
     def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
@@ -221,7 +220,7 @@ class StatementExtractor:
         return [found for found in self.steps(turns) if isinstance(found, Candidate)]
 
     def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | Left | None]:
-        """Look at one turn after the other; linear in the length of the texts, and bounded for each."""
+        """Process one turn after the other; linear in the length of the texts, and bounded for each."""
         present = frozenset(
             part.lower() for turn in turns if turn.speaker for part in turn.speaker.split() if len(part) > 1
         )
@@ -285,9 +284,9 @@ def _candidate(turn: Turn, index: int, text: str, lang: str, part: tuple[tuple[i
 
 
 def _cut(spans: Sequence[tuple[int, int]], hits: Sequence[_Hit]) -> list[tuple[tuple[int, int], _Hit]]:
-    """Return the parts of a long text that say something, each with its best sentence: the best parts, in their order.
+    """Return the best parts of a long text, in their order, each with its best sentence.
 
-    A part is sentences that pass, each with the one before and the one after it.
+    A part consists of sentences that pass, each with the one before and the one after it.
     """
     parts: list[tuple[int, int, _Hit]] = []
     for number, hit in enumerate(hits):
@@ -309,7 +308,7 @@ def _cut(spans: Sequence[tuple[int, int]], hits: Sequence[_Hit]) -> list[tuple[t
 
 
 def _sentences(prose: str) -> Iterator[tuple[int, int]]:
-    """Yield sentences; one that does not end in time in pieces, at spaces where it has any."""
+    """Yield the sentences; one that is too long is split, at spaces where it has any."""
     for start, end in split_sentences(prose):
         at = start
         while end - at > _LONGEST_SENTENCE:
@@ -330,7 +329,7 @@ def _judge(
     whole: MessageReading,
     alone: bool,
 ) -> _Hit:
-    """Judge a sentence by how its message and itself read, and what may be English by rules as well."""
+    """Judge a sentence by the classifier, applied to its message and to itself, and by the rules if it may be English."""
     sentence = prose[slice(*span)]
     asks = is_question(sentence)
     if is_courtesy(sentence) or (turn.role is Role.ASSISTANT and (asks or _echoes(sentence, before.said))):
@@ -359,7 +358,7 @@ def _judge(
 def _reason(
     turn: Turn, prose: str, spans: Sequence[tuple[int, int]], whole: MessageReading, before: _Before
 ) -> str:
-    """Say in a word why nothing of a turn is kept."""
+    """Return the reason, in one word, why nothing of a turn is kept."""
     said = [prose[slice(*span)] for span in spans[:_SENTENCES_A_STEP]]
     if all(map(is_courtesy, said)):
         return "courtesy"
@@ -371,7 +370,7 @@ def _reason(
 
 
 def _pieces(text: str) -> frozenset[str]:
-    """What is compared to tell an echo: beginnings of words, and pairs of characters where words have no spaces."""
+    """Return the pieces that are compared to find an echo: beginnings of words, or pairs of characters without spaces."""
     found: set[str] = set()
     for word in words_of(text):
         if UNSPACED.search(word.lower):
@@ -387,13 +386,13 @@ def _echoes(sentence: str, said: frozenset[str]) -> bool:
 
 
 def _importance(verdict: Verdict) -> float:
-    """Between the kind's base and 0.3 above it, by how far the sentence is over the threshold."""
+    """Return an importance between the kind's base and 0.3 above it, by how far the score is over the threshold."""
     surplus = min(max(verdict.score - PASSES, 0.0), 0.6)
     return round(_BASE_IMPORTANCE[verdict.kind] + surplus / 2, 3)
 
 
 def _asks(text: str) -> bool:
-    """Whether the last thing a turn says is a question; only its end is looked at."""
+    """Return whether the end of a turn is a question; only the last characters are read."""
     tail = text[-400:]
     spans = split_sentences(tail)
     return bool(spans) and is_question(tail[slice(*spans[-1])])

@@ -1,7 +1,7 @@
-"""From text to sentences and words, what is prose among them, sets of phrases to find, and the language that they are in.
+"""Texts as sentences and words, the prose among them, sets of phrases, and a guess of the language.
 
-Rules look words up in sets instead of running regular expressions over the text: the work is one dictionary lookup per
-word, so no text can make it slow.
+Rules look words up in sets instead of running regular expressions over the text: this takes one dictionary lookup per word, so
+that no text can make it slow.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def words_of(sentence: str) -> list[Word]:
 
 
 def read_text(name: str) -> str:
-    """Return a list that stands beside the code, in ``data``."""
+    """Return a list from a file in ``data``."""
     return (files("relayer.extraction") / "data" / name).read_text("utf-8")
 
 
 def read_data(name: str) -> dict[str, Any]:
-    """Return lists by their names, from a file of TOML in ``data``."""
+    """Return lists by their names, from a TOML file in ``data``."""
     return tomllib.loads(read_text(name))
 
 
@@ -84,7 +84,7 @@ class Phrases:
         return 1 if first in self._words else 0
 
     def found_in(self, words: Sequence[Word]) -> bool:
-        """Whether any phrase occurs in ``words``."""
+        """Return whether any phrase occurs in ``words``."""
         return any(self.at(words, position) for position in range(len(words)))
 
     def covers(self, words: Sequence[Word]) -> int:
@@ -127,12 +127,12 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
 
 
 def is_question(sentence: str) -> bool:
-    """Whether the sentence ends by asking."""
+    """Return whether the sentence ends as a question."""
     return sentence.rstrip(_CLOSERS + "!").endswith(_ASKING)
 
 
 def _goes_on(text: str, start: int, dot: int) -> bool:
-    """Whether the dot belongs to an abbreviation or to the number of a list item."""
+    """Return whether the dot belongs to an abbreviation or to the number of a list item."""
     if dot - start <= 12 and text[start:dot].strip().isdecimal():
         return True
     word = text[max(start, dot - 8) : dot].rsplit(maxsplit=1)[-1:] or [""]
@@ -192,7 +192,7 @@ def mask_non_prose(text: str) -> str:
 
 
 def has_words(text: str) -> bool:
-    """Whether anything in ``text`` is a letter."""
+    """Return whether ``text`` contains a letter."""
     return any(map(str.isalpha, text))
 
 
@@ -220,7 +220,7 @@ def _mask_fences(text: str) -> str:
 
 
 def _is_code(line: str) -> bool:
-    """Whether a line reads as code, a log, or bare markup rather than as speech."""
+    """Return whether a line looks like code, a log, or bare markup rather than prose."""
     if not line.strip():
         return False
     if _MARKUP_LINE.match(line) or _PROMPT.match(line) or _LOG_LINE.match(line):
@@ -237,9 +237,9 @@ def _is_code(line: str) -> bool:
 # by function words among the languages in Latin script. A wrong guess costs little by design: whatever is not clearly English
 # is kept rather than judged.
 UNDETERMINED = "und"
-"""The language of a text of which none is clear."""
+"""The language code of a text whose language is not clear."""
 
-# In this order: of two languages with as many words of a text, the first is taken.
+# In this order: if two languages have as many words in a text, the first is taken.
 _FUNCTION_WORDS = {name: word_set(listing) for name, listing in read_data("function_words.toml").items()}
 
 _SCRIPTS: tuple[tuple[int, int, str], ...] = (
@@ -277,7 +277,7 @@ def guess_language(text: str, words: list[Word] | None = None) -> str:
 
 
 def function_words(lang: str) -> frozenset[str]:
-    """Return the words that hold sentences of a language together; of most languages, nothing."""
+    """Return the function words of a language; empty for most languages."""
     return _FUNCTION_WORDS.get(lang, frozenset())
 
 

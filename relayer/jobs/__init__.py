@@ -1,1 +1,1 @@
-"""What a language model does later: facts of captures and notes of sessions, promised in the log."""
+"""Background jobs of a language model: facts of captures and summaries of sessions; pending jobs are in the log."""

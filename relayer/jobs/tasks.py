@@ -1,8 +1,9 @@
-"""What is promised of the model, facts of what was said and the summary of a session: its input, its asking, its end in the log.
+"""The jobs of the language model, which extract facts from messages and summarise sessions: input, request and result.
 
-The input, messages and the memories that hold them, is sealed in the log beside the promise. When the job runs, only what
-is still live of it counts, and the model is asked once. What was said stays as it was kept, whatever becomes of a summary. The
-summary is derived from all that it was made of: it goes when one of these is erased, and is made again of the rest.
+The input of a job (messages, and the memories that hold them) is sealed in the log together with the pending job. When the job
+runs, `begin` leaves out what is no longer live, `facts_of` or `summary_of` asks the model once, and `end` appends the result.
+The messages stay stored in any case. A summary is derived from all its sources: it is deleted when one of them is erased, and
+made again from the others.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _MOST_SHOWN = 48_000  # characters of one capture: about 12,000 tokens of Englis
 
 
 class JobLine(msgspec.Struct, frozen=True, array_like=True):
-    """One message of a job's input; ``record`` is the memory that holds it verbatim, empty when none was asked for."""
+    """One message of a job's input; ``record`` is the memory that holds it verbatim, empty if it was not to be stored."""
 
     role: Role
     text: str
@@ -63,7 +64,7 @@ class JobLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobInput(msgspec.Struct, frozen=True, array_like=True):
-    """What a job needs to know, sealed in the log beside its promise."""
+    """The input of a job, sealed in the log together with the pending job."""
 
     lines: tuple[JobLine, ...]
     audience: Audience
@@ -75,12 +76,12 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def heard_by(self) -> str:
-        """The audience's filter, see `relayer.wire.fields.AudienceFilter`: a model reads what was said in one place, and no other."""
+        """Return the audience's filter, see `relayer.wire.fields.AudienceFilter`; a model reads only messages of one place."""
         return self.audience if self.audience is Audience.AGENT else f"{self.audience}:{self.place}"
 
     @property
     def sender(self) -> str:
-        """Return who said all of it in a group, or to whom; of several people nobody."""
+        """Return the sender if all messages have the same one; otherwise empty, and in a group `NOBODY_KNOWN`."""
         senders = {line.sender for line in self.lines}
         nobody = NOBODY_KNOWN if self.audience is Audience.GROUP else ""
         return senders.pop() or nobody if len(senders) == 1 else nobody
@@ -91,7 +92,7 @@ _DECODER = msgspec.msgpack.Decoder(JobInput)
 
 
 def input_of(records: Sequence[Record]) -> JobInput:
-    """Return the input of a job about memories of one session, one at least."""
+    """Return the input of a job about memories of one session; at least one memory."""
     lines = tuple(
         JobLine(
             record.source.role,
@@ -112,20 +113,20 @@ def input_of(records: Sequence[Record]) -> JobInput:
 
 
 def seal_input(ctx: Context, opened: OpenNamespace, job: bytes, given: JobInput) -> bytes:
-    """Seal a job's input under its id."""
+    """Return a job's input, sealed under its id."""
     return opened.keys.seal_record(job, _ENCODER.encode(given), salt=ctx.randomness.bytes(SALT_SIZE))
 
 
-# A session of fewer messages is its own summary.
+# A session of fewer messages needs no summary.
 _FEWEST = 3
-# Of the newest memories so many are looked at; what a session left is among them when it ends.
+# The number of newest memories that are scanned; those of a session are among them when it ends.
 _LOOKED_BACK = 1000
 _AT_ONCE = 50
-_LLM = "llm"  # who made what a language model wrote
+_LLM = "llm"  # the extractor's name in records that a language model wrote
 
 
 async def said_in(opened: OpenNamespace, session: str, audience: Audience) -> list[Record]:
-    """Return what is live of a session among these people, oldest first; nothing that is doubted, and no summary."""
+    """Return the live memories of a session with this audience, oldest first; without unverified memories and summaries."""
     found: list[Record] = []
     newest = [one for one in opened.ids() if opened.is_memory(one)][-_LOOKED_BACK:]
     for place, one in enumerate(reversed(newest)):
@@ -142,7 +143,7 @@ def _belongs(record: Record, session: str, audience: Audience) -> bool:
         record.source.session == session
         and record.audience is audience
         and not record.suspect
-        # What was made by a model of the same session is no source beside it.
+        # Memories that a model made of the same session are derived from its turns and no sources of their own.
         and record.source.role in SPOKEN_ROLES
         and record.kind is not Kind.SUMMARY
         and record.extractor.name != _LLM
@@ -152,7 +153,7 @@ def _belongs(record: Record, session: str, audience: Audience) -> bool:
 def promise_summary(
     ctx: Context, opened: OpenNamespace, origin: Origin, job: bytes, said: Sequence[Record]
 ) -> JobAccepted | None:
-    """Return the promise of a summary of these memories of one session; None when they are too few for one."""
+    """Return the pending job of a summary of these memories of one session; None when they are too few for one."""
     if len(said) < _FEWEST:
         return None
     sealed = seal_input(ctx, opened, job, input_of(said))
@@ -164,13 +165,13 @@ Shown = tuple[JobLine, tuple[bytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class JobTask:
-    """A job whose turn has come.
+    """A job that is being run.
 
     Attributes:
-        opened: where.
-        job: as the log knows it now.
+        opened: the namespace.
+        job: its current state in the log.
         given: its input.
-        shown: the newest lines that fit one question, of what is still live, each with the memories that hold it.
+        shown: the newest lines that fit one request and are still live, each with the memories that hold it.
     """
 
     opened: OpenNamespace
@@ -180,16 +181,16 @@ class JobTask:
 
     @property
     def lines(self) -> list[Line]:
-        """What the model reads."""
+        """Return the lines for the model."""
         return [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in self.shown]
 
     @property
     def sources(self) -> tuple[bytes, ...]:
-        """The memories that hold any of the lines, each once."""
+        """Return the memories that hold any of the lines, each once."""
         return tuple(dict.fromkeys(record for _, records in self.shown for record in records))
 
     def record(self, text: str, made_by: Model, trust: Trust, occurred_at: int | None) -> Record:
-        """Return what a model made of the lines, as a memory without an id, among those to whom they were said."""
+        """Return a text that a model made of the lines as a memory without an id, with the audience of the lines."""
         given = self.given
         return Record(
             id=b"",
@@ -212,7 +213,7 @@ class JobTask:
         )
 
     def summary(self, text: str, made_by: Model) -> Draft:
-        """Return a summary of all that was shown."""
+        """Return a summary of all lines as a draft."""
         times = [line.occurred_at for line, _ in self.shown if line.occurred_at is not None]
         record = self.record(text, made_by, Trust.ASSISTANT, max(times, default=None))
         return Draft(replace(record, kind=Kind.SUMMARY), captured=True, sources=self.sources)
@@ -220,14 +221,14 @@ class JobTask:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a model made of a task: drafts, each with the memory whose place it takes, empty for none."""
+    """The result of a task: drafts, each with the memory that it replaces, empty for none."""
 
     found: Extraction
     drafts: Sequence[tuple[Draft, bytes]]
 
 
 async def begin(opened: OpenNamespace, job: JobState) -> JobTask | None:
-    """Return what there is to do; None when the job has ended meanwhile.
+    """Return the task of a job; None when the job has ended meanwhile.
 
     Raises:
         UnsealError, msgspec.MsgspecError: the input cannot be read.
@@ -242,7 +243,7 @@ async def begin(opened: OpenNamespace, job: JobState) -> JobTask | None:
 
 
 def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
-    """Return the lines that are still live, with the memories that hold each verbatim: its own, or those it repeated."""
+    """Return the lines that are still live, each with the memories that hold it verbatim: its own, or those that it repeated."""
     repeated = {
         line.record: opened.keys.content_mac(normal_text(line.text))
         for line in lines
@@ -265,7 +266,7 @@ def _live(opened: OpenNamespace, lines: Sequence[JobLine]) -> list[Shown]:
 
 
 def _fitting(shown: Sequence[Shown]) -> list[Shown]:
-    """Keep the newest lines that fit one question."""
+    """Return the newest lines that fit one request."""
     kept: list[Shown] = []
     room = _MOST_SHOWN
     for line, records in reversed(shown):
@@ -283,7 +284,7 @@ _KNOWN_FLOOR = 0.1
 
 
 async def facts_of(ctx: Context, work: FactWork, task: JobTask) -> Made | None:
-    """Ask the model once; None when nothing is left to ask about.
+    """Ask the model for facts, once; return None when no line is left.
 
     Raises:
         ModelUnavailable, ModelAnswerUnusable, QueueFull: as `LlmExtractor.extract`.
@@ -300,7 +301,7 @@ async def facts_of(ctx: Context, work: FactWork, task: JobTask) -> Made | None:
 
 
 async def _known(ctx: Context, task: JobTask) -> list[Record]:
-    """Return memories that the facts may repeat, replace or contradict: none that is itself a verbatim turn."""
+    """Return memories that the facts may repeat, replace or contradict, without verbatim turns."""
     opened = task.opened
     query = "\n".join(line.text for line, _ in task.shown if line.role is Role.USER)[:_QUERY_CHARACTERS]
     if not query:
@@ -321,13 +322,13 @@ async def _known(ctx: Context, task: JobTask) -> list[Record]:
 
 
 def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
-    """Whether a model's word is enough: for what a model noted, among the same people, and nobody pinned."""
+    """Return whether a fact may replace a memory: only one that a model made, with the same audience, and that is not pinned."""
     among_the_same = old.audience is given.audience and old.source.place == given.place
     return old.extractor.name == work.extractor.name and among_the_same and not old.pinned
 
 
 def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact) -> tuple[Draft, bytes]:
-    """Return the memory of a fact, and the one whose place it takes."""
+    """Return the draft of a fact, and the memory that it replaces."""
     line, records = task.shown[fact.line]
     replaced = contradicted = b""
     if fact.known is not None and fact.relation != "new":
@@ -351,7 +352,7 @@ def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact
     record = replace(
         record, kind=fact.kind, importance=fact.importance, contradicts=contradicts, source=source
     )
-    # A message that is no memory itself was read beside the others, and goes with any of them.
+    # A message that is no memory itself was read together with the others, so its fact depends on all of them.
     return Draft(record, captured=True, sources=records or task.sources), replaced
 
 
@@ -360,7 +361,7 @@ def _made_by(work: FactWork) -> Model:
 
 
 async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> Made | None:
-    """Ask the model once; None when too little is left for a summary.
+    """Ask the model for a summary, once; return None when too little is left for one.
 
     Raises:
         ModelUnavailable, ModelAnswerUnusable, QueueFull: as `Summariser.summarise`.
@@ -374,7 +375,7 @@ async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> M
 
 
 def _earlier(task: JobTask) -> bytes:
-    """Return the live summary of the same session that an earlier job made, because the session went on after it."""
+    """Return the live summary of the same session that an earlier job made before the session continued."""
     for one in _results(task.opened.jobs(), task.job):
         memory = task.opened.memory(one)
         if memory is None or not memory.is_live or memory.record.pinned:
@@ -392,10 +393,10 @@ def _results(jobs: Sequence[JobState], but: JobState) -> Iterable[bytes]:
 
 
 async def end(ctx: Context, task: JobTask, made: Made | None) -> None:
-    """End a job with what was made, if anything was; vectors that are missing come later, by its second operation.
+    """End a job with its result, if there is one; the second operation is a job that computes missing vectors.
 
     Raises:
-        RelayerError: the log does not take it.
+        RelayerError: the log does not accept it.
     """
     drafts = made.drafts if made is not None else ()
     sealed = await seal_results(ctx, task.opened, [draft for draft, _ in drafts]) if drafts else []

@@ -1,7 +1,8 @@
-"""Runs promised extractions and summaries beside the requests: as many at once as the queue allows, and none without a live key.
+"""The worker that runs extractions and summaries in the background, next to the requests.
 
-Everything can be interrupted at any instant: a job is pending in the log until the one operation that ends it, and
-whichever replica has a live key for its namespace next takes it up.
+`working` starts as many pending jobs at once as the queue allows, each only while its namespace has a live key. Everything can be
+interrupted at any moment: a job is pending in the log until the one operation that ends it, and the next replica that has a
+live key for its namespace runs it.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ class _Run:
 
 
 def pending_jobs(opened: OpenNamespace) -> list[JobState]:
-    """Return the promises of a namespace that are the model's to keep, and have no end yet."""
+    """Return the pending jobs of a namespace that need the language model."""
     return [job for job in opened.jobs() if job.work in _WORKS and job.outcome is None]
 
 
 def check_room(ctx: Context, queue: JobQueue, opened: OpenNamespace) -> None:
-    """Refuse another job of this namespace when too many wait; raises `QueueFull`."""
+    """Check that another job of this namespace may be queued; raises `QueueFull` when too many are waiting."""
     account = opened.account
     others = [one for one in ctx.namespaces.all() if one.account == account]
     queue.check_room(len(pending_jobs(opened)), sum(len(pending_jobs(one)) for one in others))
 
 
 def working(ctx: Context, work: FactWork, scheduler: Scheduler) -> Periodic:
-    """Return the task that runs jobs; what is unexpected is reported, and the job is tried again later."""
+    """Return the periodic task that runs jobs; unexpected errors are reported, and the job is retried later."""
     runs: list[_Run] = []
 
     async def round_(on_error: OnError) -> None:
@@ -67,7 +68,7 @@ def working(ctx: Context, work: FactWork, scheduler: Scheduler) -> Periodic:
 
 
 def _stop_without_key(ctx: Context, runs: Sequence[_Run]) -> None:
-    """Cancel what runs in a namespace whose last key has ended, or that was let go of."""
+    """Cancel the runs in namespaces whose last key has expired, or that were evicted."""
     now = ctx.clock.now_ms()
     live = set(map(id, ctx.namespaces.all()))
     for run in runs:
@@ -101,7 +102,7 @@ async def _run(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobStat
     except RelayerError as error:
         on_error(error)
         work.queue.put_off(job.job, "store_unavailable", getattr(error, "retry_after", 0.0))
-    except Exception as error:  # noqa: BLE001 - whatever it was, the other jobs go on
+    except Exception as error:  # noqa: BLE001 - whatever it was, the other jobs continue
         on_error(error)
         work.queue.put_off(job.job, "internal_error")
     finally:
@@ -110,7 +111,7 @@ async def _run(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobStat
 
 
 async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> None:
-    """Try once, and decide what a failure means."""
+    """Run a job once, and decide whether a failure ends it or it is retried."""
     queue, account = work.queue, opened.account
     wait = work.budget.wait_ms(account, ctx.clock.now_ms())
     if wait:
@@ -144,7 +145,7 @@ async def _attempt(ctx: Context, work: FactWork, opened: OpenNamespace, job: Job
 
 
 async def finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobState) -> Extraction | None:
-    """Run a job to its end, unless it has one: one call of the model, one entry in the log; None when it was not asked."""
+    """Run a job to its end, unless it has ended: one call of the model, one log entry; return None if the model was not asked."""
     task = await begin(opened, job)
     if task is None:
         return None
@@ -154,12 +155,12 @@ async def finish(ctx: Context, work: FactWork, opened: OpenNamespace, job: JobSt
         made = await facts_of(ctx, work, task)
     if made is not None:
         work.budget.spend(opened.account, made.found.tokens, ctx.clock.now_ms())
-    # Where too little was left to ask about, what was said is forgotten or erased by now.
+    # If too little is left to ask about, the messages were forgotten or erased since.
     await end(ctx, task, made)
     return made.found if made is not None else None
 
 
 async def fail(work: FactWork, opened: OpenNamespace, job: JobState, reason: str) -> None:
-    """End a job for good, with a reason that is one word."""
+    """End a job permanently, with a reason that is one word."""
     await opened.append([JobFinished(job.job, failed=True, reason=reason)])
     work.queue.ended(job.job, "failed")

@@ -1,1 +1,1 @@
-"""Finding memories: dense search, relevance, and when to stay silent."""
+"""Search for memories: by vectors and terms, with a decision whether any memory is relevant."""

@@ -1,6 +1,8 @@
-"""What irrelevance looks like: null distributions, of the model over fixed sentences and of a namespace over its own.
+"""The best scores that unrelated prompts reach: the baseline against which the best score of a search is judged.
 
-``python bench/relevance_prior.py`` measures the priors anew.
+A `Prior` was measured over fixed sentences for each embedding model, and `NamespaceBaseline` measures the baseline of a namespace
+over its own memories. `Calibration.baseline` combines them by the size of the namespace. ``python bench/relevance_prior.py``
+measures the priors again.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from relayer.search.ranking import (
 from relayer.search.rows import Vector
 from relayer.search.terms import indexed_text, names
 
-# By sha256 of the model's weights: vectors of two models do not compare.
+# By SHA-256 of the model's weights: the vectors of different models cannot be compared.
 PRIORS: dict[str, Prior] = {
     # all-MiniLM-L6-v2
     "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6": Prior(
@@ -60,7 +62,7 @@ PRIORS: dict[str, Prior] = {
     ),
 }
 
-# Of the covered share of terms alone, when no vector can be had.
+# For the coverage of terms alone, when there are no vectors.
 LEXICAL_PRIOR = Prior(
     (
         (1, Baseline(0.000, 0.000)),
@@ -81,18 +83,18 @@ STATEMENTS: tuple[tuple[str | None, str], ...] = tuple(
     (speaker or None, text)
     for speaker, _, text in (line.partition("\t") for line in _lines("statements.txt"))
 )
-"""Statements worth remembering, as memories are indexed: some with a name, some with a role, some bare."""
+"""Statements worth remembering, in the form in which memories are indexed: some with a name, some with a role, others bare."""
 UNRELATED_PROMPTS = tuple(_lines("unrelated_prompts.txt"))
 """Prompts that ask for nothing that a memory could hold (code, trivia, chores for a machine).
 
-Whatever they score against a memory is what *unrelated* looks like to a model. All of it was written for this purpose.
+Their scores against a memory are what a model gives to unrelated texts. All of them were written for this purpose.
 """
 
 ENGLISH = "en"
-# Sizes of the sample namespaces, and all statements; how many of each are looked at.
+# The sizes of the sample namespaces, the last with all statements; and the number of samples of each size.
 SIZES = (1, 3, 10, 30, 100)
 SAMPLES = 40
-# Steps through the statements so that neighbours, often by one speaker, end up in different samples.
+# The stride through the statements, so that neighbours, often by one speaker, are in different samples.
 STRIDE = 61
 # (q99 - q95) / (q95 - q50) of a Gumbel distribution, whose quantile q is -ln(-ln q) in units of its scale.
 GUMBEL_TAIL = (log(log(0.95) / log(0.99))) / (log(log(0.5) / log(0.95)))
@@ -102,7 +104,7 @@ THREE_DAYS = 3 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An unrelated prompt with its vector: what it finds in a namespace is that namespace's null."""
+    """An unrelated prompt with its vector; its best score in a namespace is part of that namespace's baseline."""
 
     text: str
     vector: Vector
@@ -110,11 +112,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What turns evidence into relevance for one embedding model.
+    """The data that turns scores into relevance for one embedding model.
 
     Attributes:
-        prior: the null by namespace size, of prompts in English.
-        probes: for measuring a namespace's own null, in English; empty means that the prior is all there is.
+        prior: the baseline by namespace size, of prompts in English.
+        probes: for measuring a namespace's own baseline, in English; without any, only the prior is used.
         by_language: the prior of prompts in other languages, as far as it was measured.
         model: the SHA-256 of the model.
     """
@@ -125,7 +127,7 @@ class Calibration:
     model: str = ""
 
     def baseline(self, language: str, memories: int, own: NamespaceBaseline, passages: int = 0) -> Baseline:
-        """The null among so many memories, and further passages of long ones, for a prompt of this language."""
+        """Return the baseline among this number of memories and of further passages, for a prompt of this language."""
         size = memories + passages
         if language == ENGLISH or language not in self.by_language:
             return baseline_for(size, self.prior, own.null, own.size + passages)
@@ -134,7 +136,7 @@ class Calibration:
 
 @cache
 def shipped_priors(model: str) -> Mapping[str, Prior]:
-    """The measured priors of a model by language, without English; none for a model that nobody measured."""
+    """Return the measured priors of a model by language, without English; empty for a model that was not measured."""
     stored = json.loads((files("relayer.search") / "data" / "priors.json").read_text("utf-8"))
     return {
         language: Prior(tuple((size, Baseline(median, high)) for size, median, high in points))
@@ -143,7 +145,7 @@ def shipped_priors(model: str) -> Mapping[str, Prior]:
 
 
 async def first_calibration(embedder: Embedder) -> Calibration:
-    """What a relayer starts with: the shipped prior at once, or what `calibrate` measures for an unknown model.
+    """Return the calibration to start with: the shipped prior, or the result of `calibrate` for an unknown model.
 
     Raises:
         EmbedderUnavailable, QueueFull: as `calibrate`.
@@ -156,7 +158,7 @@ async def first_calibration(embedder: Embedder) -> Calibration:
 
 
 async def calibrate(embedder: Embedder) -> Calibration:
-    """The calibration of an embedder's model: about 160 short texts to embed, twice that for an unknown model.
+    """Return the calibration of an embedder's model, which embeds about 160 short texts, twice that for an unknown model.
 
     Raises:
         EmbedderUnavailable, QueueFull: as `Embedder.embed` does; try again later.
@@ -172,7 +174,7 @@ async def calibrate(embedder: Embedder) -> Calibration:
 
 
 def statement_texts() -> list[str]:
-    """The statements as they are indexed, three days apart."""
+    """Return the statements as they are indexed, three days apart."""
     return [
         indexed_text(speaker, FIRST_DAY + at * THREE_DAYS, text)
         for at, (speaker, text) in enumerate(STATEMENTS)
@@ -185,14 +187,14 @@ def fit_prior(
     statements: tuple[str, ...] | None = None,
     unrelated: tuple[str, ...] = UNRELATED_PROMPTS,
 ) -> Prior:
-    """The prior of a model, or of terms alone, for one language.
+    """Return the prior of a model, or of terms alone, for one language.
 
-    Quantiles of the best evidence over sample namespaces of each size. Takes about a second: for a worker thread.
+    It consists of quantiles of the best scores over sample namespaces of each size. Takes about a second: use a worker thread.
 
     Args:
-        rows: vectors of the statements; None: of terms alone.
-        prompts: vectors of the unrelated prompts, likewise.
-        statements: as they are indexed; None: those that are shipped.
+        rows: vectors of the statements; None for terms alone.
+        prompts: vectors of the unrelated prompts; None for terms alone.
+        statements: as they are indexed; None for the shipped ones.
         unrelated: the prompts.
     """
     texts = tuple(statement_texts()) if statements is None else statements
@@ -204,16 +206,16 @@ def fit_prior(
             found = covered if cosines is None else abstention_score(cosines[:, members], covered)
             best += (found.max(axis=1) - doubts).tolist()
         null, before = quantiles(best), points[-1][1] if points else Baseline(0.0, 0.0)
-        # Samples vary; that more memories ask for less evidence is never true.
+        # Samples vary, but a larger namespace never has a lower baseline.
         points.append((size, Baseline(max(null.median, before.median), max(null.high, before.high))))
     return Prior(tuple(points))
 
 
 def quantiles(best: Sequence[float]) -> Baseline:
-    """The null from the best evidence that each unrelated prompt found.
+    """Return the baseline by the best score of each unrelated prompt.
 
-    Few prompts do not show their own 99 % quantile: where it is larger, the one counts that the Gumbel distribution
-    has with the same 50 % and 95 %. Where terms alone are looked at, most find nothing, and the one that was seen is.
+    A few prompts do not show their own 99 % quantile, so the 99 % quantile of the Gumbel distribution with the same 50 % and 95 %
+    quantiles is used if it is larger. With terms alone most prompts score nothing, and the observed quantile is the larger one.
     """
     median, high, seen = np.quantile(np.asarray(best), [0.5, 0.95, 0.99])
     return Baseline(float(median), float(max(seen, high + GUMBEL_TAIL * (high - median))))
@@ -223,7 +225,7 @@ def quantiles(best: Sequence[float]) -> Baseline:
 def _samples(
     size: int, texts: tuple[str, ...], unrelated: tuple[str, ...]
 ) -> list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]]:
-    """Sample namespaces: their statements, what every prompt covers of each (prompts by statements), and its doubt."""
+    """Return sample namespaces: their statements, the coverage of each prompt by each (prompts by statements), and penalties."""
     samples: list[tuple[list[int], NDArray[np.float64], NDArray[np.float64]]] = []
     for sample in range(SAMPLES if size < len(texts) else 1):
         members = [((sample * 7 + at) * STRIDE) % len(texts) for at in range(size)]
@@ -239,19 +241,19 @@ def _samples(
     return samples
 
 
-# Keys below the largest step that was reached are the sample. From the last step on the own null counts alone.
+# Keys below the largest of these sizes that was reached are the sample. From the last one on the own baseline counts alone.
 STEPS = (250, 300, 350, 2 * ENOUGH_MEMORIES)
 _AT_ONCE = 8
-# In place of the calibration that a stored null was measured with: no `id` is negative.
+# In place of the `id` of the calibration that a stored baseline was measured with: no `id` is negative.
 _ELSEWHERE = -1
-# A text of the sample with the one before it, both short.
+# The approximate size of a text of the sample with the one before it, both short.
 _TEXT_BYTES = 500
 
 Ask = Callable[[Vector], DenseQuery | VectorQuery]
 
 
 class NullParts(NamedTuple):
-    """What an `NamespaceBaseline` is stored as; ``known`` says whether ``null`` and ``size`` are what a measuring would find."""
+    """The stored form of a `NamespaceBaseline`; ``known`` says whether ``null`` and ``size`` are up to date."""
 
     reached: int
     texts: list[tuple[int, str, str | None]]
@@ -261,11 +263,11 @@ class NullParts(NamedTuple):
 
 
 class NamespaceBaseline:
-    """The sample's texts, and the null measured over it.
+    """The texts of a namespace's sample, and the baseline measured over it.
 
     Attributes:
-        null: as last measured; None while the sample is too small to say anything.
-        size: memories in the sample then.
+        null: the baseline as last measured; None while the sample is too small.
+        size: the number of memories in the sample at that time.
     """
 
     def __init__(self) -> None:
@@ -277,39 +279,39 @@ class NamespaceBaseline:
         self._measured: tuple[int, int, int] | None = None
 
     def put(self, key: int, text: str, context: str | None) -> None:
-        """Note a memory that was added or changed."""
+        """Record a memory that was added or changed."""
         self._reached = max(self._reached, key + 1)
         if key < STEPS[-1]:
             self._texts[key] = (text, context)
             self._changes += key < self._bound()
 
     def changed(self, key: int) -> None:
-        """Note a memory that has other vectors."""
+        """Record that a memory's vectors were replaced."""
         self._changes += key in self._texts and key < self._bound()
 
     def remove(self, key: int) -> None:
-        """Note a memory that is gone."""
+        """Record that a memory was removed."""
         if self._texts.pop(key, None) is not None:
             self._changes += key < self._bound()
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         return len(self._texts) * _TEXT_BYTES
 
     def is_due(self, calibration: Calibration) -> bool:
-        """Whether `measure` has something to do before a search can be judged as every replica would judge it."""
+        """Return whether `measure` must run before a search gives the same decision on every replica."""
         return self._bound() > 0 and self._measured not in (self._basis(calibration), self._restored())
 
     def parts(self, calibration: Calibration) -> NullParts:
-        """What `of_parts` takes; without the null, if that would have to be measured anew."""
+        """Return what `of_parts` takes; without the baseline, if it is out of date."""
         known = bool(calibration.probes) and not self.is_due(calibration)
         texts = [(key, text, context) for key, (text, context) in self._texts.items()]
         return NullParts(self._reached, texts, known, self.null if known else None, self.size)
 
     @classmethod
     def of_parts(cls, parts: NullParts) -> NamespaceBaseline:
-        """The null as it was stored by a relayer with the same embedding model."""
+        """Return the baseline as it was stored by a relayer with the same embedding model."""
         own = cls()
         own._reached = parts.reached
         own._texts = {key: (text, context) for key, text, context in parts.texts}
@@ -318,15 +320,15 @@ class NamespaceBaseline:
         return own
 
     def forget(self) -> None:
-        """Drop what was measured: the memories have vectors of another model now."""
+        """Drop the measured baseline, because the memories have vectors of another model now."""
         self.null, self.size, self._measured = None, 0, None
 
     async def measure(self, calibration: Calibration, ask: Ask) -> None:
-        """Measure until nothing changed meanwhile; gives others their turn every millisecond or so.
+        """Measure until nothing changes during a measurement; yields to the event loop every millisecond or so.
 
         Args:
-            calibration: whose probes are asked.
-            ask: what knows the vectors of the memories.
+            calibration: its probes are used as queries.
+            ask: makes a query over the vectors of the memories.
         """
         while self.is_due(calibration):
             basis = self._basis(calibration)
@@ -338,7 +340,7 @@ class NamespaceBaseline:
                 self._measured = basis
 
     async def _best(self, calibration: Calibration, ask: Ask, sample: Sequence[int]) -> list[float]:
-        """Return, for each probe, the best evidence that it finds in the sample alone."""
+        """Return the best score of each probe in the sample alone."""
         lexical = LexicalIndex()
         for number, key in enumerate(sample):
             if key in self._texts:
@@ -362,7 +364,7 @@ class NamespaceBaseline:
         return STEPS[reached - 1] if reached else 0
 
     def _restored(self) -> tuple[int, int, int]:
-        """The basis of a null that another process measured, as long as the sample has not changed here."""
+        """Return the basis of a baseline that another process measured, valid while the sample has not changed in this one."""
         return self._bound(), self._changes, _ELSEWHERE
 
     def _basis(self, calibration: Calibration) -> tuple[int, int, int]:

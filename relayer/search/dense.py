@@ -1,8 +1,9 @@
-"""Nearest memories by vector: exact while they are few, a graph plus an exact tail when they are many.
+"""Nearest memories by vector: an exact scan while they are few; a graph and an exact scan of the newest when they are many.
 
-Rows sit at positions of one block. Positions below ``covered`` are in the graph and never move; those after it are
-the tail, which every search scans exactly, so a memory is found from the moment it is added. Removing a covered row
-blanks it and leaves a dead position; too many of them, and the graph is built anew beside the old one.
+Rows are at positions of one block. Positions below ``covered`` are in the graph and never move; those after it are the tail,
+which every search scans exactly, so a memory is found as soon as it is added. Removing a covered row overwrites it with zeros
+and leaves a dead position. When there are too many of those, `DenseIndex.maintain` builds a new graph while the old one is
+still searched.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from relayer.search.rows import (
     widened_pieces,
 )
 
-# In place of the key of a position whose row was removed.
+# The key of a position whose row was removed.
 DEAD = -1
 
 
@@ -52,26 +53,26 @@ class DenseBlock:
 
     @property
     def tail(self) -> int:
-        """How many positions the graph does not cover."""
+        """Return how many positions the graph does not cover."""
         return len(self.keys) - self.covered
 
     def keys_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The keys at these positions, `DEAD` where a row was removed."""
-        # The view must not outlive this line: an array that is looked into cannot grow.
+        """Return the keys at these positions, `DEAD` where a row was removed."""
+        # The view must not outlive this line: an array that exports a buffer cannot grow.
         keys: NDArray[np.int64] = np.frombuffer(self.keys, np.int64)[positions]
         return keys
 
     def positions_in(self, allowed: KeyMask) -> NDArray[np.int64]:
-        """The positions of the allowed keys, in rising order."""
+        """Return the positions of the allowed keys, in rising order."""
         return np.flatnonzero(allowed.at(np.frombuffer(self.keys, np.int64)))
 
     def append(self, key: int, row: NDArray[np.floating]) -> None:
-        """Add a row behind the others; the key must not have one."""
+        """Append a row; the key must not have one."""
         self.positions[key] = self.rows.append(row)
         self.keys.append(key)
 
     def remove(self, key: int) -> bool:
-        """Blank the row of a key, or let the last row take its place; says whether there was one."""
+        """Remove the row of a key, by zeros or by moving the last row there; return whether there was one."""
         position = self.positions.pop(key, None)
         if position is None:
             return False
@@ -89,29 +90,29 @@ class DenseBlock:
         return True
 
     def freeze(self, count: int) -> tuple[int, Block]:
-        """Promise not to move the next ``count`` tail positions; their start and a copy of their rows."""
+        """Keep the next ``count`` tail positions from moving; return the first of them and a copy of their rows."""
         start = self.covered
         stop = min(len(self.keys), start + count)
         self.frozen = max(self.frozen, stop)
         return start, self.rows.view(start, stop).copy()
 
 
-# Rows of a filter are gathered for the product where it allows a smaller share of the rows than this: to copy a row costs as much as
-# the products of three.
+# With a filter that allows a smaller share of the rows than this, its rows are copied together for the product: copying a row
+# costs as much as the products of three.
 GATHERED_SHARE = 0.25
-# In a graph a filter that allows a smaller share than this is answered by scanning what it allows.
+# With a graph, a filter that allows a smaller share than this is answered by an exact scan of its rows.
 SCANNED_SHARE = 0.05
-# A graph is asked for more by so many standard deviations of how many of its rows are allowed.
+# The graph is asked for more hits, by this number of standard deviations of how many of its hits are allowed.
 _SPREAD = 3
-# In place of the position of a key without a row.
+# The position of a key without a row.
 ABSENT = -1
 
 
 class DenseQuery:
-    """A query, good until the index changes: to be used at once. What was scored to find the best is not scored again.
+    """A query, valid until the index changes, so use it immediately. Scores computed by `best` are reused.
 
     Args:
-        block: what is asked.
+        block: the rows to search.
         vector: see `relayer.search.rows.checked`.
     """
 
@@ -121,11 +122,11 @@ class DenseQuery:
         self._tail: Vector | None = None
 
     def best(self, k: int, allowed: KeyMask | None = None, count: int | None = None) -> Found:
-        """The best ``k`` of the allowed keys (None: all), ties by key.
+        """Return the best ``k`` of the allowed keys (None: all), ties by key.
 
         Args:
             k: at least 1.
-            allowed: the keys that count.
+            allowed: the keys that may be returned.
             count: about how many rows they have, if that is not the number of keys.
 
         Raises:
@@ -141,8 +142,8 @@ class DenseQuery:
             if share > GATHERED_SHARE:
                 self._scan_tail()
         elif share > SCANNED_SHARE:
-            # So many are allowed that the best of all hold enough of them, or else more are asked for, and then the subset is scanned:
-            # of n rows n * share are allowed, give or take a few times the square root of n * share * (1 - share).
+            # With this many rows allowed, the best of all rows should contain enough allowed ones: of n rows, n * share are
+            # allowed, give or take a few times the square root of n * share * (1 - share). If they do not, the allowed rows are scanned.
             few = ceil((k + _SPREAD * sqrt(k * (1 - share))) / share)
             for most in (few, 4 * few):
                 keys, scores = self._best(most)
@@ -152,11 +153,11 @@ class DenseQuery:
         return self._among(self._block.positions_in(allowed), k)
 
     def count(self, allowed: KeyMask) -> int:
-        """How many rows the allowed keys have."""
+        """Return how many rows the allowed keys have."""
         return len(self._block.positions_in(allowed))
 
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """The inner products of these keys' rows with the query, NaN for keys without a row."""
+        """Return the inner products of these keys' rows with the query, NaN for keys without a row."""
         positions = self._block.positions
         where = np.array([positions.get(key, ABSENT) for key in keys], dtype=np.int64)
         present = where != ABSENT
@@ -172,7 +173,7 @@ class DenseQuery:
 
     def _best(self, k: int) -> Found:
         block, scores = self._block, self._scan_tail()
-        # Rows that were removed on their way into the graph are blank, which may be better than what scores below zero.
+        # Rows that were removed while they were being added to the graph are zeros, which beat scores below zero.
         removed = block.keys[block.covered : block.frozen].count(DEAD)
         at = best_of(scores, k + removed)
         positions, scores = at + block.covered, scores[at]
@@ -187,7 +188,7 @@ class DenseQuery:
         return self._ranked(positions[at], scores[at], k)
 
     def _products(self, positions: NDArray[np.int64]) -> Vector:
-        """The scores of the rows at these positions, from the scan of the tail if there was one."""
+        """Return the scores of the rows at these positions, from the scan of the tail if there was one."""
         covered, tail = self._block.covered, self._tail
         if tail is None:
             return products(self._block.rows.gather(positions), self._vector)
@@ -203,8 +204,8 @@ class DenseQuery:
         block, asked = self._block, k
         while True:
             found = graph.search(self._vector, asked)
-            # Positions on their way into the graph still belong to the tail. The rows are scored here, as the tail's
-            # are, so that equal vectors tie whichever half finds them.
+            # Positions that are being added to the graph still belong to the tail. The rows are scored here in the same way as
+            # the tail's, so that equal vectors tie, whichever of the two finds them.
             inside = found[found < block.covered]
             alive = inside[block.keys_at(inside) != DEAD]
             if len(alive) >= k or asked >= len(block.keys):
@@ -218,33 +219,33 @@ class DenseQuery:
         return keys[order], scores[order]
 
 
-# Up to here every row is compared, in at most about 2 ms: a graph misses what lies apart from most others. Of memories in other
-# languages or another tone than 6,000 turns of chats, it did not find two in five of the 50 nearest (docs/adr/0031).
+# Up to this size every row is compared, in at most about 2 ms, because a graph misses rows that are far from most others. Of
+# memories in other languages or another tone than 6,000 turns of chats, it missed two in five of the 50 nearest (docs/adr/0031).
 CROSSOVER = 20_000
-# The tail is folded into the graph when it is this long.
+# At this length the tail is added to the graph.
 LONGEST_TAIL = 512
-# Share of dead positions at which the graph is built anew.
+# The share of dead positions at which the graph is rebuilt.
 DEAD_SHARE = 0.3
 _ROWS_AT_ONCE = 256
-# A key in the array of keys and in the dictionary of positions.
+# The size of a key in the array of keys and in the dictionary of positions.
 _KEY_BYTES = 110
 
 
 class Match(NamedTuple):
-    """A memory's key and the inner product of its row with the query: raw cosine, as rows and queries go."""
+    """A memory's key and the inner product of its row with the query: the cosine, up to the length of the row."""
 
     key: int
     score: float
 
 
 class DenseParts(NamedTuple):
-    """What a `DenseIndex` is stored as.
+    """The stored form of a `DenseIndex`.
 
     Attributes:
         keys: at positions 0, 1, ..., eight little-endian bytes each; `DEAD` where a row in a graph was removed.
-        graphs: the shards of the graph over the first of them, with their rows; none when there is no graph.
-        rows: of the others, as little-endian float16, in pieces that may be cut anywhere; a row of `search_row` loses nothing
-            by that.
+        graphs: the shards of the graph over the first positions, with their rows; empty when there is no graph.
+        rows: of the other positions, as little-endian float16, in pieces that may be cut anywhere; a row of `search_row` loses
+            nothing by that.
     """
 
     keys: Buffer
@@ -253,12 +254,12 @@ class DenseParts(NamedTuple):
 
 
 class PinnedDense:
-    """The vectors of a block as they were when this was made.
+    """A snapshot of the vectors of a block.
 
     Args:
-        block: what is written down.
-        removed: whether a graph may be stored that still holds removed vectors. Without that it is left out: what was erased
-            is not stored again.
+        block: the block to store.
+        removed: whether a graph that still holds removed vectors may be stored. Otherwise it is left out, so that an erased
+            vector is not stored again.
     """
 
     def __init__(self, block: DenseBlock, *, removed: bool) -> None:
@@ -267,9 +268,9 @@ class PinnedDense:
         self._graph = block.graph if block.covered and (removed or not block.dead) else None
 
     async def parts(self) -> DenseParts:
-        """Return what `DenseIndex.of_parts` takes; others get their turn."""
+        """Return what `DenseIndex.of_parts` takes; yields to the event loop in between."""
         graphs = [] if self._graph is None else await asyncio.to_thread(self._graph.dump)
-        # A maintenance that was cancelled may have added more rows than its index knows of; none of them moves any more.
+        # A cancelled `maintain` may have added more rows to the graph than the index counts as covered; they do not move.
         covered = sum(len(rows_of(graph, self._rows.dimension)) for graph in graphs)
         kept = np.flatnonzero((self._keys != DEAD) | (np.arange(len(self._keys)) < covered))
         tail, rows, turns = kept[kept >= covered], bytearray(), Turns()
@@ -280,7 +281,7 @@ class PinnedDense:
 
 
 class DenseIndex:
-    """Vectors of one namespace by integer key; for one event loop, whose thread calls everything here.
+    """The vectors of one namespace by integer key. Not thread-safe: one event loop's thread calls everything here.
 
     Args:
         dimension: of every vector.
@@ -302,18 +303,18 @@ class DenseIndex:
         return key in self._block.positions
 
     def keys(self) -> KeysView[int]:
-        """The keys that have a vector."""
+        """Return the keys that have a vector."""
         return self._block.positions.keys()
 
     def count(self, allowed: KeyMask) -> int:
-        """How many vectors the allowed keys have."""
+        """Return how many vectors the allowed keys have."""
         return len(self._block.positions_in(allowed))
 
     def add(self, key: int, row: NDArray[np.floating]) -> None:
         """Add a vector, or replace the one that ``key`` has.
 
         Raises:
-            ValueError: not a row of this dimension, see `relayer.search.rows.checked`; or a negative key.
+            ValueError: the row is invalid or not of this dimension, see `relayer.search.rows.checked`; or a negative key.
         """
         if key < 0:
             raise ValueError("keys are not negative")
@@ -322,11 +323,11 @@ class DenseIndex:
         self._block.append(key, vector)
 
     def remove(self, key: int) -> bool:
-        """Forget a vector; says whether there was one."""
+        """Remove a vector; return whether there was one."""
         return self._block.remove(key)
 
     def row(self, key: int) -> Vector | None:
-        """The stored row; once a graph was built, as float16 left it."""
+        """Return the stored row; once a graph was built, rounded to float16."""
         position = self._block.positions.get(key)
         if position is None:
             return None
@@ -334,20 +335,20 @@ class DenseIndex:
         return row
 
     def ask(self, query: Vector) -> DenseQuery:
-        """Put a query, to be used before anything is added or removed.
+        """Return a query; use it before anything is added or removed.
 
         Raises:
-            ValueError: not a query of this dimension, see `relayer.search.rows.checked`.
+            ValueError: the vector is invalid or not of this dimension, see `relayer.search.rows.checked`.
         """
         return DenseQuery(self._block, checked(query, self._dimension))
 
     def search(self, query: Vector, k: int, allowed: KeyMask | None = None) -> list[Match]:
-        """The best ``k`` of the allowed keys (None: all), best first, ties by key; raises as `ask` and `DenseQuery.best`."""
+        """Return the best ``k`` of the allowed keys (None: all), best first, ties by key; raises as `ask` and `best`."""
         keys, scores = self.ask(query).best(k, allowed)
         return list(map(Match, keys.tolist(), scores.tolist()))
 
     async def maintain(self, *, purge: bool = False) -> None:
-        """Bring the graph up to date, in worker threads; searches go on meanwhile.
+        """Bring the graph up to date, in worker threads; searches continue meanwhile.
 
         Cheap when there is nothing to do; a second call waits for the first. Safe to cancel.
 
@@ -363,13 +364,13 @@ class DenseIndex:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         block = self._block
         graph = 0 if block.graph is None else len(block.graph) * (2 * self._dimension + LINKS_BYTES)
         return block.rows.nbytes + graph + len(block.keys) * _KEY_BYTES
 
     def pin(self, *, removed: bool = False) -> PinnedDense:
-        """Return what there is now, to be written down while vectors come and go; `maintain` must not run before `unpin`.
+        """Return a snapshot, to be stored while vectors are added and removed; `maintain` must not run before `unpin`.
 
         Args:
             removed: see `PinnedDense`.
@@ -377,17 +378,17 @@ class DenseIndex:
         return PinnedDense(self._block, removed=removed)
 
     def unpin(self) -> None:
-        """End what `pin` began."""
+        """Release the snapshot that `pin` returned."""
         self._block.rows.unpin()
 
     @classmethod
     def of_parts(
         cls, dimension: int, parts: DenseParts, *, crossover: int = CROSSOVER, shard_rows: int = SHARD_ROWS
     ) -> DenseIndex:
-        """Return an index from its parts, whose graphs it may keep and which must not change.
+        """Return an index from its parts. It may keep using the graphs, so they must not change.
 
         Raises:
-            ValueError: they do not fit each other or the dimension.
+            ValueError: the parts do not fit each other or the dimension.
         """
         index = cls(dimension, crossover=crossover, shard_rows=shard_rows)
         if not any(map(len, (parts.keys, parts.graphs, *parts.rows))):
@@ -397,7 +398,7 @@ class DenseIndex:
         if len(keys) <= crossover and not parts.graphs:
             return index._over(block, keys, widened_pieces(parts.rows, dimension))
         tail = np.frombuffer(bytearray().join(parts.rows), "<f2").reshape(-1, dimension)
-        # Into memory that may be written to.
+        # Copied into memory that can be written to.
         rows = np.concatenate([*(rows_of(graph, dimension) for graph in parts.graphs), tail])
         if len(rows) != len(keys):
             raise ValueError("keys and rows do not fit each other")
@@ -412,7 +413,7 @@ class DenseIndex:
         return index._over(block, keys, rows)
 
     def _over(self, block: DenseBlock, keys: NDArray[np.int64], rows: Block) -> DenseIndex:
-        """Return this index, over a block that has these; raises `ValueError` when they do not fit each other."""
+        """Return this index with a block of these keys and rows; raises `ValueError` when they do not fit each other."""
         block.rows = Rows.of(rows)
         block.keys.frombytes(keys.astype(np.int64, copy=False).tobytes())
         block.positions = dict(zip(block.keys, range(len(keys)), strict=True))
@@ -437,7 +438,7 @@ class DenseIndex:
 
     async def _rebuild(self) -> None:
         old = self._block
-        # Covered positions do not move, and what dies during the build is found dead at its end.
+        # Covered positions do not move; a row that is removed during the build is found dead at its end.
         keys = [key for key in old.keys[: old.frozen] if key != DEAD]
         source = np.fromiter((old.positions[key] for key in keys), dtype=np.int64, count=len(keys))
         graph = Graph(self._dimension, shard_rows=self._shard_rows) if len(self) > self._crossover else None

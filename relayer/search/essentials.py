@@ -1,8 +1,8 @@
-"""Which memories say what always matters: what could harm the person, how they want to be answered, who they are.
+"""Essential memories, which are always relevant: dangers to the person, how they want to be answered, who they are.
 
-A linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from statements in fifteen languages, and
-words that mark a class: what is chosen stands in every prompt of a session, so both must say so.
-``python -m bench.standing`` makes the weights anew from ``bench/sets/standing`` and says how right they are.
+A memory is essential if two methods agree: a linear classifier over the hashed n-grams of `relayer.lib.n_grams`, learnt from
+statements in fifteen languages, and a list of words that mark each class. Both are required because an essential memory is
+in every prompt of a session. ``python -m bench.standing`` learns the weights from ``bench/sets/standing`` and reports their accuracy.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from relayer.wire.fields import stream_safe
 Essential = Literal["harm", "style", "identity"]
 _ESSENTIALS: Final[tuple[Essential, ...]] = ("harm", "style", "identity")
 CLASSES: Final = ("none", *_ESSENTIALS)
-"""In the order of their weight after the first."""
+"""The classes in the order of their weights, none of them first."""
 LONGEST: Final = 240
-"""Characters of a statement; what is longer tells a story."""
-# Logits above all the others together, by folds: of twenty that are chosen, nineteen are right.
+"""The maximum length of a statement in characters; a longer text is more than one statement."""
+# The minimum margin in logits over all other classes together, by cross-validation: 19 of 20 chosen statements are right.
 _MARGIN: Final = {"harm": -1.5, "style": -1.5, "identity": -1.0}
 
-# Where a mark may begin: at a word, and anywhere where words are not set apart or carry what stands before them.
+# A marking word may begin at a word boundary, and anywhere in scripts without spaces or with prefixed words.
 _BEGINNING: Final = re.compile(rf"\b\w|{UNSPACED.pattern}|[\u0600-\u06ff]")
 
 
 @cache
 def _marks() -> dict[str, dict[Essential, tuple[str, ...]]]:
-    """What marks each class, by its first character."""
+    """Return the words that mark each class, by their first character."""
     lines = (files("relayer.search") / "data" / "essentials.txt").read_text("utf-8").splitlines()
     marks: dict[str, dict[Essential, tuple[str, ...]]] = defaultdict(lambda: dict.fromkeys(_ESSENTIALS, ()))
     for kind in _ESSENTIALS:
@@ -52,14 +52,14 @@ def _folded(text: str) -> str:
 
 @cache
 def _weights() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weights of the classes by bucket, stored as bytes with one scale for each class, and their biases."""
+    """Return the weights of the classes by bucket, stored as bytes with one scale for each class, and their biases."""
     data = (files("relayer.search") / "data" / "essentials.npz").read_bytes()
     stored = np.load(BytesIO(data), allow_pickle=False)
     return stored["weights"].astype(np.float32) * stored["scale"], stored["bias"]
 
 
 def marked(text: str) -> frozenset[Essential]:
-    """Return the classes of which a word stands in a text."""
+    """Return the classes of which a marking word occurs in a text."""
     folded, found = _folded(text), set[Essential]()
     for match in _BEGINNING.finditer(folded):
         for kind, marks in _marks().get(match[0][0], {}).items():
@@ -69,7 +69,7 @@ def marked(text: str) -> frozenset[Essential]:
 
 
 def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essential | None:
-    """Return the class that stands out of the logits of `CLASSES`, if one does that is marked."""
+    """Return the class with the highest logit of `CLASSES`, if its margin is large enough and a word marks it."""
     place = 1 + int(logits[1:].argmax())
     kind = _ESSENTIALS[place - 1]
     margin = logits[place] - np.logaddexp.reduce(np.delete(logits, place))
@@ -77,15 +77,15 @@ def decide(marks: frozenset[Essential], logits: NDArray[np.float32]) -> Essentia
 
 
 def load() -> None:
-    """Read words and weights now."""
+    """Load words and weights now instead of at first use."""
     _marks()
     _weights()
 
 
 def essential_of(text: str) -> Essential | None:
-    """Tell what a statement says of what always matters; None for most. Never fails, whatever the text is."""
+    """Return the class of an essential statement; None for most. Never fails, whatever the text is."""
     marks = marked(text) if len(text) <= LONGEST else frozenset()
-    # A look for words takes a twentieth of the time of a reading, and few have one.
+    # Looking for marking words takes a twentieth of the time of the classifier, and few texts have one.
     if not marks:
         return None
     weights, bias = _weights()

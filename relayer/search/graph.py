@@ -1,10 +1,10 @@
 """The approximate half of dense search: usearch HNSW graphs in float16 over row positions.
 
-Rows lie in shards, a usearch index each, in the order of their positions. usearch holds the interpreter while it writes or
-reads the rows of an index, so an index must not grow without bound; a search asks all shards and merges what they find.
+Rows are divided into shards, a usearch index each, in the order of their positions. usearch holds the interpreter lock while it
+writes or reads the rows of an index, so an index must not grow without bound; a search queries all shards and merges the results.
 
-Calls on one shard are serialised inside usearch, so a search waits behind a running `add`: additions come in small
-chunks. Adding with more than one thread loses vectors (unum-cloud/usearch#735), hence ``threads=1`` throughout.
+Calls on one shard are serialised inside usearch, so a search waits behind a running `add`: additions come in small chunks.
+Adding with more than one thread loses vectors (unum-cloud/usearch#735), hence ``threads=1`` throughout.
 """
 
 # usearch compares the annotations of a callback with the types themselves, so they are not postponed here.
@@ -21,33 +21,33 @@ from numpy.typing import NDArray
 
 from relayer.search.rows import Block, Buffer, Vector
 
-# About 3 ms of work: what a search may wait.
+# About 3 ms of work, which a search may have to wait for.
 ADD_AT_ONCE = 16
 
 CONNECTIVITY = 16
 EXPANSION_ADD = 128
-# The steps of a search in all shards together. Of the best 112 among 6,000 a graph finds 99 in a hundred with 768, and of what
-# lies apart 88; with 96 it found 84 and 58 in a third of the time.
+# The search expansion of all shards together. Of the best 112 among 6,000 a graph finds 99 % with 768, and 88 % of those that are
+# far from most others; with 96 it found 84 % and 58 % in a third of the time.
 EXPANSION_SEARCH = 768
-# The steps in one shard at least: a search in fewer loses its way.
+# The minimum expansion in one shard: a search with less finds too little.
 _FEWEST_STEPS = 64
-# Rows of a shard: usearch holds the interpreter for about 9 ms to write the rows of a full one (docs/adr/0013).
+# The rows of a shard: usearch holds the interpreter lock for about 9 ms to write the rows of a full one (docs/adr/0013).
 SHARD_ROWS = 20_000
-# usearch's file begins with the number and the size of its rows, four bytes each, and then the rows.
+# A usearch file begins with the number and the size of its rows, four bytes each; then the rows follow.
 _MATRIX_AT = 8
-# What the links of a node take beside its row, in the file and in memory.
+# The size of a node's links, in addition to its row, in the file and in memory.
 LINKS_BYTES = 150
 
 
 def _go_on(done: int, total: int) -> bool:  # noqa: ARG001 - the signature that usearch asks for
-    """Let other threads have the interpreter: usearch calls this for each node, and Python switches threads in calls."""
+    """Let other threads run: usearch calls this for each node, and Python can switch threads during the call."""
     return True
 
 
 class _Shard:
     """A usearch index of the rows from position ``first`` on.
 
-    ``stored`` are the bytes that the index is a view of; it cannot grow then, and they must not change.
+    ``stored`` are the bytes that the index is a view of; then it cannot grow, and they must not change.
     """
 
     def __init__(self, dimension: int, first: int) -> None:
@@ -77,7 +77,7 @@ class _Shard:
         """Return a shard from `dump`: a view of the bytes if it has ``full`` rows, so that nothing is copied.
 
         Raises:
-            ValueError: the bytes are another kind of graph, or none.
+            ValueError: the bytes are not a graph, or not of this kind.
         """
         shard = cls(dimension, first)
         index = shard.index
@@ -91,7 +91,7 @@ class _Shard:
         except (RuntimeError, TypeError) as error:
             raise ValueError("these bytes hold no graph") from error
         count = len(index)
-        # usearch adopts whatever a file says.
+        # usearch accepts the parameters of any file, so they are compared here.
         if (
             about is None
             or (about["dimensions"], about["count_present"], about["count_deleted"]) != (dimension, count, 0)
@@ -155,16 +155,16 @@ class Graph:
                 at = end
 
     def dump(self) -> list[Buffer]:
-        """Return each shard as usearch writes it; holds the interpreter for about 0.5 us for each row of one shard at a time."""
+        """Return each shard in usearch's format; holds the interpreter lock for about 0.5 us per row, one shard at a time."""
         with self._adding:
             return [shard.dump() for shard in self._shards]
 
     @classmethod
     def load(cls, dimension: int, dumps: Sequence[Buffer], *, shard_rows: int = SHARD_ROWS) -> "Graph":
-        """Return a graph from `dump`, whose bytes it may keep and must not change.
+        """Return a graph from `dump`. It may keep using the bytes, so they must not change.
 
         Raises:
-            ValueError: the bytes are another kind of graph, or none.
+            ValueError: the bytes are not a graph, or not of this kind.
         """
         graph = cls(dimension, shard_rows=shard_rows)
         for data in dumps:
@@ -183,7 +183,7 @@ class Graph:
         for shard in self._shards:
             if not len(shard):
                 continue
-            # Shared out by size: as much work, and no less found, as in one graph of all rows (docs/adr/0013).
+            # Divided by size: this costs as much and finds as much as one graph of all rows (docs/adr/0013).
             shard.index.expansion_search = max(_FEWEST_STEPS, EXPANSION_SEARCH * len(shard) // total)
             found = shard.index.search(half, k, threads=1)
             keys.append(np.asarray(found.keys))
@@ -195,14 +195,14 @@ class Graph:
 
 
 def _usearch() -> Any:
-    """usearch, loaded when the first graph needs it, in the one way that leaves onnxruntime usable.
+    """Return the usearch module, loaded at first use, in the one way that leaves onnxruntime usable.
 
     Its Linux wheel carries a C++ runtime of its own whose unique symbols other libraries then bind to: a process that
-    loads usearch 2.26 first and onnxruntime 1.31 second dies of a segmentation fault. With the system's C++ runtime
-    made global before, both use that one, in either order.
+    loads usearch 2.26 first and onnxruntime 1.31 second dies of a segmentation fault. If the system's C++ runtime is loaded
+    globally before, both use that one, in either order.
     """
     if sys.platform == "linux" and "usearch" not in sys.modules:
-        # Where there is none, onnxruntime cannot be loaded either: nothing to collide with.
+        # Without a system runtime onnxruntime cannot be loaded either, so there is no conflict.
         with contextlib.suppress(OSError):
             ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
     return importlib.import_module("usearch.index")

@@ -1,4 +1,9 @@
-"""What a namespace is searched with: candidates by vector, word and neighbour, and the judgement whether any is relevant."""
+"""The search index of one namespace: candidates by vector, term and neighbour, and the decision whether any is relevant.
+
+`MemoryIndex` combines an index of vectors, an index of terms and the links between successive turns. A search collects
+`Candidates` from each of them, scores all candidates by all of them, raises the scores of neighbours of the best, and
+compares the best score with the baseline of unrelated prompts. `IndexParts` is the form in which an index is stored.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +59,15 @@ Numbers = NDArray[np.float64]
 
 
 class Asked(NamedTuple):
-    """A query, as each half of the search takes it; ``topic`` is what the meaning is ranked by, ``dense`` judged by.
+    """A query, in the form that each part of the search takes.
 
-    ``passages`` are the words of long texts' passages, where there are any; ``weight`` is what its terms are worth, see
-    `relayer.search.ranking.term_weight`; ``worth`` says what memories are worth, by rising keys, where the model knows.
+    Attributes:
+        dense: the vector query by which relevance is decided.
+        topic: the vector query by which memories are ranked.
+        lexical: the query by terms.
+        passages: the query by terms of long texts' passages, where there are any.
+        weight: the weight of its terms, see `relayer.search.ranking.term_weight`.
+        worth: returns the importance of memories, given by rising keys; None if nothing was learnt for the model.
     """
 
     dense: DenseQuery | VectorQuery | None
@@ -68,7 +78,7 @@ class Asked(NamedTuple):
     worth: Callable[[Sequence[int]], Numbers] | None = None
 
     def best(self, count: int, allowed: KeyMask | None) -> set[int]:
-        """What each of them proposes."""
+        """Return the keys of the best candidates of each part."""
         proposed: set[int] = set()
         for half in (self.topic, self.lexical):
             if half is not None:
@@ -76,7 +86,7 @@ class Asked(NamedTuple):
         return proposed if self.passages is None else proposed | self.passages.best(count, allowed)
 
     def passage(self, key: int) -> int | None:
-        """Where the passage of a memory begins that has the most to say; None when its text is not in passages."""
+        """Return where the best passage of a memory begins, in characters; None when its text has no passages."""
         said: defaultdict[int, float] = defaultdict(float)
         if isinstance(self.topic, VectorQuery):
             for start, cosine in self.topic.of_passages(key).items():
@@ -90,19 +100,19 @@ class Asked(NamedTuple):
 
 
 class QueryWords(NamedTuple):
-    """What a query says in words, whatever is searched: the terms it is put by, and its names."""
+    """The words of a query, independent of the index: its terms and its names."""
 
     terms: list[str]
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, query: str) -> QueryWords:
-        """Read a query."""
+        """Return the words of a query."""
         return cls(asked_terms(query), names(query))
 
 
 class Candidates(NamedTuple):
-    """Memories by rising key; every array has one number for each of them.
+    """Candidates by rising key; every array has one element for each of them.
 
     Attributes:
         keys: of the memories.
@@ -110,10 +120,11 @@ class Candidates(NamedTuple):
         topical: of its row and the query without the names of speakers; NaN if either has no vector.
         bm25: of its text and the query; None if the query has no text.
         covered: share of the query's terms that it covers, weighted by how rare they are.
-        spoken: whether the query names who said it.
-        told: how much it tells, 0..1; -1 for a list of questions, 0 if the query has no text.
-        worth: how likely that lasts, by its row, 0..1; 0 if it has none, or the query no text, or of a model nothing is known.
-        weight: what covering terms is worth, for the order.
+        spoken: whether the query names its speaker.
+        told: how much it states, 0..1; -1 for a list of questions, 0 if the query has no text.
+        worth: likelihood by its row that its content lasts, 0..1; 0 if it has no row, the query has no text, or nothing was
+            learnt for the model.
+        weight: the weight of covered terms, for the order.
     """
 
     keys: list[int]
@@ -128,7 +139,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, keys: Iterable[int], asked: Asked) -> Candidates:
-        """The candidates with these keys, each of which has a text."""
+        """Return the candidates with these keys, each of which has a text."""
         ordered = sorted(keys)
         count = len(ordered)
         cosine = np.full(count, np.nan) if asked.dense is None else asked.dense.scores(ordered)
@@ -145,7 +156,7 @@ class Candidates(NamedTuple):
         return cls(ordered, cosine, topical, bm25, covered, spoken, told, worth, asked.weight)
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
-        """Those for which ``chosen`` is true."""
+        """Return the candidates for which ``chosen`` is true."""
         keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
         return Candidates(
             keys,
@@ -161,45 +172,45 @@ class Candidates(NamedTuple):
 
     @property
     def by_terms(self) -> NDArray[np.bool_]:
-        """Whether only terms speak for each of them, for want of a vector."""
+        """Return which candidates have no cosine and are therefore scored by terms alone."""
         return np.isnan(self.cosine)
 
     @property
     def content(self) -> Numbers:
-        """What each one's own words say, for the order."""
+        """Return the score of each candidate's own text and vector, for the order."""
         return np.where(self.by_terms, self.covered, evidence(self.topical, self.covered, self.weight))
 
     @property
     def bonus(self) -> Numbers:
-        """What it is worth that the right one said it, and that it tells something that lasts; nobody lends that to a neighbour."""
+        """Return what is added for a named speaker, for statements and for lasting content; neighbours get no share of it."""
         bonus: Numbers = SPEAKER_WEIGHT * self.spoken + TOLD_WEIGHT * self.told + WORTH_WEIGHT * self.worth
         return bonus
 
     @property
     def judged(self) -> Numbers:
-        """What each one says against silence."""
+        """Return the score of each candidate by which the search decides whether to return anything."""
         own = np.where(self.by_terms, self.covered, abstention_score(self.cosine, self.covered))
         judged: Numbers = own + JUDGED_SPEAKER_WEIGHT * self.spoken
         return judged
 
     def best(self, count: int) -> list[int]:
-        """The keys with the most `content`, best first, ties by key."""
+        """Return the keys with the highest `content`, best first, ties by key."""
         order = np.argsort(-self.content, kind="stable")[:count]
         return [self.keys[at] for at in order.tolist()]
 
 
-# Turns away, in either direction.
+# The maximum distance of a neighbour in turns, in either direction.
 REACH = 3
-# Of the memories that name one memory as the turn before them, as many are looked at.
+# Several memories may name the same memory as the turn before them; up to so many of them are followed.
 MOST_FOLLOWERS = 4
 NONE = -1
 
 
 class Links:
-    """For each key the one before it, and those after it; 12 bytes a key, so keys are numbers from 0 without gaps.
+    """The key before each key, and the keys after it; 12 bytes a key, so keys are numbers from 0 without gaps.
 
-    A link stays when a memory is hidden, since it may be shown again; whether a memory may be passed is for the
-    caller to say.
+    A link stays when a memory is hidden, since it may become visible again; the caller decides which memories may be
+    traversed.
     """
 
     def __init__(self) -> None:
@@ -208,16 +219,16 @@ class Links:
         self._sibling = array("i")
 
     def __len__(self) -> int:
-        """How many keys have a place in it; 0 where no memory follows another."""
+        """Return the number of keys that there is space for; 0 where no memory follows another."""
         return len(self._before)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Return the size of the arrays in bytes."""
         return 3 * self._before.itemsize * len(self._before)
 
     def put(self, key: int, before: int) -> None:
-        """Note that ``key`` follows ``before``; the first time counts, since a turn has one predecessor."""
+        """Record that ``key`` follows ``before``; only the first call for a key counts, since a turn has one predecessor."""
         missing = max(key, before) + 1 - len(self._before)
         if missing > 0:
             for links in (self._before, self._first_after, self._sibling):
@@ -229,15 +240,15 @@ class Links:
         self._first_after[before] = key
 
     def near(self, key: int, passable: Container[int]) -> list[tuple[int, int]]:
-        """Neighbours within `REACH` with their distance: backwards first, then those that follow.
+        """Return the neighbours within `REACH` with their distances: the preceding ones first, then those that follow.
 
         Args:
             key: where to start.
-            passable: the memories that count; one that does not hides what lies behind it.
+            passable: the memories that may be traversed; any other memory ends the traversal in its direction.
         """
         if key >= len(self._before):
             return []
-        # A recall asks this forty times: plain loops cost half of what generators do.
+        # A recall calls this forty times, and plain loops take half the time of generators.
         found: list[tuple[int, int]] = []
         at = key
         for distance in range(1, REACH + 1):
@@ -265,15 +276,15 @@ class Links:
         return followers
 
     def flat(self) -> bytes:
-        """The predecessor of each key, four little-endian bytes each; what `of_flat` takes."""
+        """Return the predecessor of each key, four little-endian bytes each, for `of_flat`."""
         return np.array(self._before, "<i4").tobytes()
 
     @classmethod
     def of_flat(cls, data: bytes | bytearray | memoryview) -> Links:
-        """Links from their flat form.
+        """Return links from the result of `flat`.
 
         Raises:
-            ValueError: not a whole number of keys, or a predecessor that is none of them.
+            ValueError: not a whole number of keys, or a predecessor that is not one of them.
         """
         links = cls()
         before = np.frombuffer(data, "<i4").tolist()
@@ -285,16 +296,16 @@ class Links:
         return links
 
 
-# Candidates that each half proposes, at least; the other half then scores them too, and neighbours lend to them.
+# The minimum number of candidates from each part; the other parts then score them too, and better neighbours raise them.
 CANDIDATES = 50
-# As many of the best have their neighbours in the conversation looked at.
+# The number of best candidates whose neighbours in the conversation are looked up.
 LENDERS = 20
-# From this on a prompt counts as a question, see `relayer.search.ranking.evenness_of`.
+# From this value on a prompt counts as a question, see `relayer.search.ranking.evenness_of`.
 EVEN = 0.5
 
 
 class IndexParts(NamedTuple):
-    """What a `MemoryIndex` is stored as."""
+    """The stored form of a `MemoryIndex`."""
 
     dense: DenseParts
     passages: DenseParts
@@ -305,7 +316,7 @@ class IndexParts(NamedTuple):
 
 
 class PinnedIndex(NamedTuple):
-    """A `MemoryIndex` as it was at one moment; the attributes are those of `IndexParts`."""
+    """A snapshot of a `MemoryIndex`; the attributes are those of `IndexParts`."""
 
     dense: PinnedDense
     passages: PinnedDense
@@ -315,7 +326,7 @@ class PinnedIndex(NamedTuple):
     null: NullParts
 
     async def parts(self) -> IndexParts:
-        """What `MemoryIndex.of_parts` takes; others get their turn."""
+        """Return what `MemoryIndex.of_parts` takes; yields to the event loop in between."""
         return IndexParts(
             await self.dense.parts(),
             await self.passages.parts(),
@@ -327,10 +338,10 @@ class PinnedIndex(NamedTuple):
 
 
 class MemoryIndex:
-    """The memories of one namespace; for one event loop, whose thread calls everything here.
+    """The index of the memories of one namespace. Not thread-safe: one event loop's thread calls everything here.
 
-    While the embedding model changes, vectors of the coming one are collected beside those that searches use (`prepare`,
-    `put_coming`), until they take their place in one step (`cut_over`).
+    During a change of the embedding model, vectors of the next model are collected next to those that searches use (`prepare`,
+    `put_coming`), and replace them in one step (`cut_over`).
 
     Args:
         dimension: of every vector.
@@ -346,7 +357,7 @@ class MemoryIndex:
         self._own = NamespaceBaseline()
         self._links = Links()
         self._worths = Worths()
-        # Whether each key has a memory here.
+        # Whether each key has a memory in this index.
         self._present = Column(np.empty(0, np.bool_))
 
     def __len__(self) -> int:
@@ -356,12 +367,12 @@ class MemoryIndex:
         return key in self._lexical
 
     def keys(self) -> KeysView[int]:
-        """The keys of all memories."""
+        """Return the keys of all memories."""
         return self._lexical.keys()
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         coming = 0 if self._coming is None else self._coming.nbytes
         return (
             self._dense.nbytes
@@ -375,19 +386,19 @@ class MemoryIndex:
         )
 
     async def tidy(self) -> None:
-        """Take out what is not found any more of passages; others get their turn, and may leave more of it."""
+        """Remove words of passages that are not found any more; yields to the event loop, so other tasks may add more of them."""
         for _ in iter(self._passages.tidy, False):
             await asyncio.sleep(0)
 
     @property
     def is_tidy(self) -> bool:
-        """Whether `tidy` has nothing to do."""
+        """Return whether `tidy` has nothing to do."""
         return self._passages.is_tidy
 
     def pin(self, *, removed: bool = False) -> PinnedIndex:
-        """Return what there is now, to be written down while memories come and go.
+        """Return a snapshot, to be stored while memories are added and removed.
 
-        `tidy` first, and no `maintain` before `unpin`.
+        Call `tidy` before, and do not call `maintain` until `unpin`.
 
         Args:
             removed: see `relayer.search.dense.PinnedDense`.
@@ -401,16 +412,16 @@ class MemoryIndex:
         )
 
     def unpin(self) -> None:
-        """End what `pin` began."""
+        """Release the snapshot that `pin` returned."""
         for part in (self._dense, self._lexical, self._passages):
             part.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, calibration: Calibration, parts: IndexParts) -> MemoryIndex:
-        """An index that answers as the one did whose parts these are, for the same embedding model.
+        """Return an index that gives the same results as the one that was stored as these parts, for the same embedding model.
 
         Raises:
-            ValueError: they do not fit each other or the dimension.
+            ValueError: the parts do not fit each other or the dimension.
         """
         index = cls(dimension, calibration)
         index._dense = VectorIndex.of_parts(dimension, parts.dense, parts.passages)
@@ -434,20 +445,19 @@ class MemoryIndex:
         before: int | None = None,
         passages: Sequence[tuple[int, Vector]] = (),
     ) -> None:
-        """Add a memory, or replace what ``key`` has.
+        """Add a memory, or replace the one that ``key`` has.
 
         Args:
             key: not negative; counted from 0 without large gaps.
-            row: see `relayer.search.rows.search_row`; None when no vector can be had, and then the memory is
-                found by its terms alone.
+            row: see `relayer.search.rows.search_row`; None when there is no vector, and then the memory is found by its terms alone.
             text: see `relayer.search.terms.indexed_text`.
             context: the indexed text of the turn before it.
-            speaker: who said it.
+            speaker: the speaker's name.
             before: the key of the turn before it, whether or not that is in the index.
-            passages: of a long text, where each further passage begins and its vector; see `put_passage` for its words.
+            passages: of a long text, where each further passage begins, and its vector; see `put_passage` for words.
 
         Raises:
-            ValueError: the row is not one; nothing was changed.
+            ValueError: the row is invalid; nothing was changed.
         """
         weighed = self._lexical.weigh(text, context, speaker=speaker)
         if row is None:
@@ -465,24 +475,24 @@ class MemoryIndex:
     def put_vectors(
         self, key: int, row: NDArray[np.floating], passages: Sequence[tuple[int, Vector]]
     ) -> None:
-        """Add or replace the vectors of a memory that is here, see `put`; raises as that does."""
+        """Add or replace the vectors of a memory that is in the index; arguments and errors as of `put`."""
         self._dense.add(key, row, passages)
         self._worths.forget(key)
         self._own.changed(key)
 
     def put_passage(self, key: int, start: int, text: str) -> None:
-        """Add the words of a passage of a memory that is here, which begins ``start`` characters into its text.
+        """Add the words of a passage of an indexed memory; the passage begins ``start`` characters into the memory's text.
 
-        They stay until the memory is removed, whatever is put in its place.
+        The words stay until the memory is removed, even if `put` replaces it.
         """
         self._passages.put(key, start, text)
 
     def has_passages(self, key: int) -> bool:
-        """Whether a memory has words of passages."""
+        """Return whether a memory has words of passages."""
         return key in self._passages
 
     def remove(self, key: int) -> bool:
-        """Forget a memory; says whether there was one. See `maintain` for the last trace of its vector and of its passages."""
+        """Remove a memory and return whether there was one. `maintain` removes the last traces of its vector and its passages."""
         self._dense.remove(key)
         self._worths.forget(key)
         self._passages.remove(key)
@@ -494,13 +504,13 @@ class MemoryIndex:
         return self._lexical.remove(key)
 
     def prepare(self, dimension: int) -> None:
-        """Begin to collect the vectors of another model, of this dimension."""
+        """Start to collect the vectors of another model, of this dimension."""
         self._coming = VectorIndex(dimension)
 
     def put_coming(
         self, key: int, row: NDArray[np.floating], passages: Sequence[tuple[int, Vector]] = ()
     ) -> None:
-        """Add or replace the vectors of the coming model; `prepare` first.
+        """Add or replace the vectors of the next model; call `prepare` first.
 
         Raises:
             ValueError: the row is not one of that model; nothing was changed.
@@ -510,14 +520,14 @@ class MemoryIndex:
         self._coming.add(key, row, passages)
 
     def coming_meaning(self, key: int) -> Meaning | None:
-        """The vectors of the coming model, if there are any."""
+        """Return the vectors of the next model, if there are any."""
         return None if self._coming is None else self._coming.meaning(key)
 
     def cut_over(self, calibration: Calibration) -> None:
-        """Search by the vectors of the coming model from now on, and drop the former ones.
+        """Search by the vectors of the next model from now on, and drop the previous ones.
 
         Args:
-            calibration: of the coming model.
+            calibration: of the next model.
         """
         if self._coming is not None:
             self._dense, self._coming = self._coming, None
@@ -536,16 +546,16 @@ class MemoryIndex:
         topic: NDArray[np.float32] | None = None,
         reading: PromptReading | None = None,
     ) -> SearchResult:
-        """The best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
+        """Return the best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
 
         Args:
-            query_vector: of the query; what is judged by, and ranked by without a ``topic``.
-            query: the query, or what was read of its words already.
+            query_vector: of the query; relevance is decided by it, and memories are ranked by it if there is no ``topic``.
+            query: the query, or its words if they were read before.
             k: at least 1.
-            allowed: keys that count.
+            allowed: keys that may be returned.
             floor: 0..1, see `relayer.search.ranking.gate`.
             topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
-            reading: what was read of the prompt; it has a say in the judgement.
+            reading: the classification of the prompt, which counts in the decision.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -567,7 +577,7 @@ class MemoryIndex:
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
         strange = words is not None and self._lacks(words.names)
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
-        # Chance has as many tries as there are rows, or texts to have a word in common with.
+        # Each row, and each text that may share a word with the query, is one more chance of an accidental match.
         passages = max(self._dense.passages(keys), self._passages.passages(keys))
         null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
@@ -593,7 +603,7 @@ class MemoryIndex:
     def _by_meaning(
         self, dense: DenseQuery, k: int, keys: KeyMask | None, considered: int, floor: float
     ) -> SearchResult:
-        """Search by a vector alone where no memory has passages or neighbours: what stands nearest is the answer already."""
+        """Search by a vector alone where no memory has passages or neighbours: the nearest memories are the result then."""
         null = self.calibration.baseline(ENGLISH, considered, self._own)
         nearest, cosines = dense.best(max(CANDIDATES, 4 * k), keys)
         if not len(nearest):
@@ -607,11 +617,11 @@ class MemoryIndex:
         return SearchResult(hits, self._lacks_vectors(keys), considered, Judgement(scores[0], null, 0.0))
 
     def row(self, key: int) -> Vector | None:
-        """The vector that a memory as a whole is found by, if it has one."""
+        """Return the row of a memory as a whole, if it has one."""
         return self._dense.row(key)
 
     def meaning(self, key: int) -> Meaning | None:
-        """All vectors that a memory is found by, if it has any."""
+        """Return all vectors of a memory, if it has any."""
         return self._dense.meaning(key)
 
     async def maintain(self, *, purge: bool = False) -> None:
@@ -627,19 +637,19 @@ class MemoryIndex:
 
     @property
     def null_is_due(self) -> bool:
-        """Whether a search now could be judged otherwise than after `measure_null`."""
+        """Return whether the decision of a search now could differ from one after `measure_null`."""
         return self._own.is_due(self.calibration)
 
     async def measure_null(self) -> None:
-        """Measure what unrelated prompts find here, if that is due; see `relayer.search.baseline`."""
+        """Measure the scores of unrelated prompts in this namespace, if that is due; see `relayer.search.baseline`."""
         await self._own.measure(self.calibration, self._dense.ask)
 
     def speakers(self, query: str) -> list[str]:
-        """The names of speakers in a query, as they stand there."""
+        """Return the names of speakers in a query, as written there."""
         return self._lexical.speakers(query)
 
     def _lacks(self, known: Sequence[str]) -> bool:
-        """Whether one of the names occurs neither in a text's beginning nor in a passage."""
+        """Return whether one of the names occurs neither in the beginning of a text nor in a passage."""
         return any(self._lexical.lacks([name]) and self._passages.lacks([name]) for name in known)
 
     def _asked(self, vector: Vector | None, topic: Vector | None, words: QueryWords | None) -> Asked:
@@ -653,11 +663,11 @@ class MemoryIndex:
         return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)
 
     def _along(self, direction: Vector, keys: Sequence[int]) -> Numbers:
-        """How far the rows of memories lie in a direction; NaN without a row."""
+        """Return the inner product of each memory's row with a direction; NaN without a row."""
         return self._dense.ask(direction).scores(keys)
 
     def _candidates(self, asked: Asked, count: int, allowed: KeyMask | None) -> Candidates:
-        """What is proposed, and the neighbours of the best of that, with all scores."""
+        """Return the candidates of all parts and the neighbours of the best of them, with all scores."""
         proposed = asked.best(count, allowed)
         found = Candidates.of(proposed, asked)
         if not self._links:
@@ -676,11 +686,11 @@ class MemoryIndex:
         *,
         reading: PromptReading | None,
     ) -> tuple[list[Hit], Judgement]:
-        """Rank candidates of one kind and decide whether they leave; ties by key."""
+        """Rank candidates, either those with vectors or those without, and decide which are returned; ties by key."""
         if not candidates.keys:
             return [], Judgement(None, null, doubt)
         ranked = self._raised(candidates) + candidates.bonus
-        # What neighbours lend orders the memories; whether anything is known here is for the best one itself to say.
+        # Scores raised by neighbours only order the memories; the best memory's own score decides whether anything is returned.
         best = float(candidates.judged.max()) - doubt
         steps = in_steps(best, null)
         evenness = 0.0
@@ -689,7 +699,7 @@ class MemoryIndex:
             evenness = evenness_of(reading.asks)
         passed = gate(ranked, prompt_relevance(steps), floor, evenness, most=k)
         if reading is not None:
-            # Only for a prompt: other searches, such as for memories that a new fact may replace, set a floor of their own.
+            # Only for a prompt: other searches, such as for memories that a new fact may replace, set their own threshold.
             gap = ranked.max() - ranked + ASKING_PENALTY * (candidates.told < 0) * (evenness > EVEN)
             near = ((at, each * nearness(float(gap[at]))) for at, each in passed)
             passed = [(at, each) for at, each in near if each >= floor]
@@ -697,7 +707,7 @@ class MemoryIndex:
         return hits, Judgement(best, null, doubt)
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
-        """What each one's own words say, and what better neighbours in the conversation lend."""
+        """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""
         content = candidates.content
         if not self._links:
             return content

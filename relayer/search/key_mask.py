@@ -16,18 +16,18 @@ class KeyMask:
 
     Args:
         flags: whether each key 0, 1, ... is in the set; every other key is not.
-        bits: so many last bits of a key are not looked at, see `followed_by`.
+        bits: the number of low bits of a key that are ignored, see `followed_by`.
     """
 
     def __init__(self, flags: Flags, *, bits: int = 0) -> None:
         self._shift = bits
-        # The False at the end is at index -1 as well, which searches use in place of a removed key.
+        # The False at the end is also at index -1, which searches use as the key of a removed row.
         self._flags: Flags = np.zeros(len(flags) + 1, np.bool_)
         self._flags[:-1] = flags
 
     @classmethod
     def of(cls, keys: Iterable[int], size: int = 0) -> KeyMask:
-        """Return the set of these keys; `at` takes keys below ``size``, if that is more."""
+        """Return the set of these keys; `at` accepts keys below ``size``, if that is more."""
         chosen = np.fromiter(keys, np.int64)
         flags = np.zeros(max(size, int(chosen.max()) + 1 if len(chosen) else 0), np.bool_)
         flags[chosen] = True
@@ -40,7 +40,7 @@ class KeyMask:
         return isinstance(key, int) and 0 <= key < len(self._flags) and self._flags.item(key)
 
     def within(self, flags: Flags) -> KeyMask:
-        """Return what is in this set and in that of ``flags``; `at` takes the keys of the latter."""
+        """Return the intersection of this set and that of ``flags``; `at` accepts the keys of the latter."""
         both = KeyMask(flags)
         shared = min(len(flags), len(self._flags) - 1)
         both._flags[:shared] &= self._flags[:shared]
@@ -61,7 +61,7 @@ class KeyMask:
 
     @property
     def flags(self) -> Flags:
-        """Whether each key 0, 1, ... is in the set."""
+        """Return whether each key 0, 1, ... is in the set."""
         return self._flags[:-1]
 
     @cached_property

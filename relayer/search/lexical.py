@@ -1,7 +1,8 @@
-"""BM25 over the indexed texts of one namespace, in memory, changed in place.
+"""BM25 over the indexed texts of one namespace, in memory and updated in place.
 
-Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), k1 = 1.2, b = 0.75, with the idf that never
-goes below zero. Postings are flat arrays, about 8 bytes each: a namespace of 10,000 memories has some 150,000.
+`LexicalIndex` keeps a posting for each term; `ask` scores every text for a query at once and returns a `LexicalQuery`. The
+formula is that of Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), k1 = 1.2, with an idf that is never
+negative. Postings are flat arrays, about 8 bytes for each entry: a namespace of 10,000 memories has some 150,000 entries.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from relayer.search.terms import TOLD_TERMS, WORD, Stems, terms, told, variety
 
 
 class LexicalQuery:
-    """A query and what every text scores for it, good until the index changes: to be used at once.
+    """A query with the scores of every text. It is valid until the index changes, so use it immediately.
 
     Attributes:
-        ceiling: the score of a text of average length that has every term of the query once: what a full match is
-            worth. Terms that no text has count like the rarest ones: asking for something unknown is no match. One
-            and a half such terms are imagined in every query that has any.
+        ceiling: the score of a text of average length that has every term of the query once, which counts as a full match.
+            Terms that occur in no text count like the rarest ones, so a query for something unknown is not a full match.
+            Every query that has terms counts as if it had one and a half more terms of that kind.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class LexicalQuery:
         self._told = told
 
     def best(self, k: int, allowed: KeyMask | None = None) -> Found:
-        """Keys and BM25 scores of the best ``k`` allowed texts that share a term with the query, ties by key."""
+        """Return keys and BM25 scores of the best ``k`` allowed texts that share a term with the query, ties by key."""
         scores = self._scores
         found = np.flatnonzero(scores)
         if allowed is not None:
@@ -62,7 +63,7 @@ class LexicalQuery:
         return keys[order], scores[found[order]]
 
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """The BM25 scores of these texts, 0 where no term is shared.
+        """Return the BM25 scores of these texts, 0 where no term is shared.
 
         Raises:
             KeyError: one of the keys has no text.
@@ -70,7 +71,7 @@ class LexicalQuery:
         return self._scores[self._at(keys)].astype(np.float64)
 
     def spoken(self, keys: Sequence[int]) -> NDArray[np.bool_]:
-        """Whether the query names who said each of these texts.
+        """Return whether the query names the speaker, for each of these texts.
 
         Raises:
             KeyError: one of the keys has no text.
@@ -78,7 +79,7 @@ class LexicalQuery:
         return self._spoken[self._at(keys)]
 
     def told(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """How much each of these texts tells, 0..1: nothing if it only asks, and little if it is short; -1 for a list of questions.
+        """Return how much each text states, 0..1: 0 if it only asks, little if it is short; -1 for a list of questions.
 
         Raises:
             KeyError: one of the keys has no text.
@@ -90,24 +91,24 @@ class LexicalQuery:
 
 
 K1 = 1.2
-# Below the 0.75 of long documents: what a turn gains by being short is chance, and the header evens lengths out.
+# Below the 0.75 that is usual for long documents: among turns a small length is chance, and the header evens lengths out.
 B = 0.4
-# Texts imagined beside the real ones: without them, a term that the only text of a namespace has would count as
-# common, and weigh a fifth of one that is missing.
+# The number of texts that are assumed in addition to the real ones. Without them, a term that the only text of a namespace has
+# would count as common, and weigh a fifth of a term that occurs nowhere.
 BACKGROUND = 100
-# Terms imagined in every query that no text has: a prompt of one word, found, must not count as a perfect match.
+# The number of unmatched terms that are added to every query: a prompt of one word that matches must not count as a full match.
 IMAGINED_TERMS = 1.5
-# Before the terms of a speaker's name, which no term of a text can begin with.
+# The prefix of terms of a speaker's name; no term of a text can begin with it.
 SPEAKER = "\x1f"
-# The posting of all texts that tell anything, with how much; no term of a text can be this, either.
+# The posting of all texts that state anything, with how much they state; no term of a text can be equal to it, either.
 TOLD = "\x02"
-# Speakers that are parts and not people: a prompt about a user is not about who wrote it.
+# Speakers that are roles and not people: a prompt about a user is not about the author of a message.
 ROLES = frozenset(["user", "assistant", "system", "tool", "agent", "human", "ai", "bot", "model"])
-# Of the text before, which is no more than a hint; and of a prompt, which is compared with every text.
+# The most terms read of the text before, which is only a hint; and of a prompt, which is compared with every text.
 CONTEXT_TERMS = 128
 ASKED_TERMS = 192
 FREE = -1
-# Measured with the texts of the benchmarks: a term with its place in the dictionary; a posting that can change; a term of
+# Measured with the texts of the benchmarks: a term with its entry in the dictionary; a posting that can change; a term of
 # a document, in its posting and in the document; a document.
 _TERM_BYTES = 170
 _POSTING_BYTES = 260
@@ -117,38 +118,38 @@ _STEM_BYTES = 150
 
 
 class Weighed(NamedTuple):
-    """Terms of a text and how much each counts, and the length that the text counts as."""
+    """The terms of a text with their weights, and the length of the text for BM25."""
 
     weights: dict[str, float]
     length: float
 
 
 def asked_terms(query: str) -> list[str]:
-    """The terms that a query is put by, each once, in a fixed order: float addition is not associative, and replicas must agree."""
+    """Return a query's terms, each once and sorted: float addition is not associative, and replicas must agree."""
     return sorted(set(terms(query, ASKED_TERMS)))
 
 
 class LexicalIndex:
-    """Texts by integer key; for one event loop, whose thread calls everything here."""
+    """A BM25 index of texts by integer key. Not thread-safe: one event loop's thread calls everything here."""
 
     def __init__(self) -> None:
-        # A number stands for a posting of the stored parts that nothing has changed since.
+        # An integer is the number of a posting in the stored parts that has not changed since.
         self._postings: dict[str, _Posting | int] = {}
         self._stems = Stems()
         self._stored = StoredTerms.empty()
         self._slots: dict[int, int] = {}
         self._keys = Column(np.empty(0, np.int64))
         self._lengths = Column(np.empty(0, np.float32))
-        # None stands for a document of the stored parts.
+        # None means that the document is in the stored parts.
         self._documents: list[tuple[str, ...] | None] = []
-        # Terms of documents, in all and in the stored parts; postings that can change.
+        # Number of terms of all documents; of those in the stored parts; and of postings that can change.
         self._entries = 0
         self._untouched = 0
         self._opened = 0
         self._free: list[int] = []
         self._total = 0.0
         self._pinned: Pinned | None = None
-        # What each text's length takes from its scores, until a text comes or goes.
+        # The length normalisation of each text; None after a text was added or removed.
         self._norms: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
@@ -158,11 +159,11 @@ class LexicalIndex:
         return key in self._slots
 
     def keys(self) -> KeysView[int]:
-        """The keys that have a text."""
+        """Return the keys that have a text."""
         return self._slots.keys()
 
     def count(self, allowed: KeyMask) -> int:
-        """How many of the allowed keys have a text."""
+        """Return how many of the allowed keys have a text."""
         return int(np.count_nonzero(allowed.at(self._keys.values)))
 
     def put(
@@ -174,14 +175,14 @@ class LexicalIndex:
         speaker: str | None = None,
         context_weight: float = 0.5,
     ) -> None:
-        """Index a text, in place of the one that ``key`` has.
+        """Index a text, or replace the one that ``key`` has.
 
         Args:
             key: not negative.
             text: the memory's indexed text.
             context: the indexed text of the turn before it, whose terms count for less.
-            speaker: who said it, see `spoken`.
-            context_weight: how much less, as a share of a term's count.
+            speaker: the speaker's name, see `spoken`.
+            context_weight: the weight of a context term relative to a term of the text.
         """
         self.place(key, self.weigh(text, context, speaker=speaker, context_weight=context_weight))
 
@@ -193,8 +194,8 @@ class LexicalIndex:
         speaker: str | None = None,
         context_weight: float = 0.5,
     ) -> Weighed:
-        """Return what `place` takes of a text, see `put`; all that can fail of that is done here."""
-        # Counted by hand: texts are short, and a `Counter` of ten words takes longer to make than to fill.
+        """Return what `place` takes for a text, see `put`; everything that can fail happens here."""
+        # A plain dictionary: for a short text, creating a `Counter` takes longer than filling it.
         weights: dict[str, float] = {}
         for term in terms(text, stems=self._stems):
             weights[term] = weights.get(term, 0) + 1
@@ -204,7 +205,7 @@ class LexicalIndex:
                 weights[term] = weights.get(term, 0.0) + context_weight * count
         length = sum(weights.values())
         if share < 1:
-            # What a text says over and over would match whatever has these words, however long it is.
+            # A text that repeats a few words many times would match every query with these words, however long it is.
             weights = dict.fromkeys(weights, share)
         weights |= dict.fromkeys(_speaker_terms(speaker), 1.0)
         if tells := told(text.removeprefix(f"{speaker}: "), self._stems):
@@ -212,12 +213,12 @@ class LexicalIndex:
         return Weighed(weights, length)
 
     def place(self, key: int, weighed: Weighed) -> None:
-        """Index what was weighed, in place of the text that ``key`` has."""
+        """Index a weighed text, or replace the one that ``key`` has."""
         self.remove(key)
         slot = self._take_slot(key)
         self._norms = None
         self._lengths[slot] = weighed.length
-        # As it is kept, so that what is added here and taken away later is the same number.
+        # As float32, as it is stored, so that the same number is added here and subtracted later.
         self._total += float(self._lengths.values[slot])
         document, pinned = [], self._pinned
         for term, weight in weighed.weights.items():
@@ -227,13 +228,13 @@ class LexicalIndex:
                 pinned.keep(posting)
             posting.slots.append(slot)
             posting.weights.append(weight)
-            # The posting's own term, so that one string object serves every memory that has it.
+            # The posting's own string, so that one object serves every memory that has the term.
             document.append(posting.term)
         self._documents[slot] = tuple(document)
         self._entries += len(document)
 
     def remove(self, key: int) -> bool:
-        """Forget a text and every term that only it had; says whether there was one."""
+        """Remove a text and every term that only it had; return whether there was one."""
         slot = self._slots.pop(key, None)
         if slot is None:
             return False
@@ -248,7 +249,7 @@ class LexicalIndex:
                 self._opened -= 1
                 if posting.number is not None:
                     self._stored.forget(posting.number)
-        # Words of the text may be among them, and of what else nobody knows.
+        # The cache may hold words of the removed text, and does not record which text a word came from.
         self._stems.clear()
         self._norms = None
         self._entries -= len(document)
@@ -260,7 +261,7 @@ class LexicalIndex:
         return True
 
     def ask(self, asked: Sequence[str]) -> LexicalQuery:
-        """Put a query's `asked_terms`, to be used before anything is put or removed."""
+        """Return a query with the scores of all texts; use it before anything is added or removed."""
         imagined = IMAGINED_TERMS * self._idf(0) if asked else 0.0
         ceiling = imagined + sum(self._idf(self._frequency(term)) for term in asked)
         return LexicalQuery(
@@ -273,16 +274,16 @@ class LexicalIndex:
         )
 
     def search(self, query: str, k: int, allowed: KeyMask | None = None) -> list[tuple[int, float]]:
-        """Key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
+        """Return key and BM25 score of the best ``k`` allowed texts that share a term with the query, ties by key."""
         keys, scores = self.ask(asked_terms(query)).best(k, allowed)
         return list(zip(keys.tolist(), scores.tolist(), strict=True))
 
     def lacks(self, names: Iterable[str]) -> bool:
-        """Whether one of the names occurs in no text."""
+        """Return whether one of the names occurs in no text."""
         return any(term not in self._postings for name in names for term in terms(name))
 
     def speakers(self, query: str) -> list[str]:
-        """The runs of words in a query that name speakers, as they stand there, each once."""
+        """Return the runs of words in a query that name speakers, as written there, each once."""
         runs: list[list[str]] = [[]]
         stems = Stems()
         for match in WORD.finditer(query):
@@ -295,7 +296,7 @@ class LexicalIndex:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         return (
             self._stored.nbytes
             + len(self._postings) * _TERM_BYTES
@@ -306,7 +307,7 @@ class LexicalIndex:
         )
 
     def pin(self) -> PinnedTerms:
-        """The texts as they are now, to be written down while they come and go."""
+        """Return a snapshot of the texts, to be stored while texts are added and removed."""
         self._pinned = Pinned()
         return PinnedTerms(
             self._pinned,
@@ -317,18 +318,18 @@ class LexicalIndex:
         )
 
     def unpin(self) -> None:
-        """End what `pin` began."""
+        """Release the snapshot that `pin` returned."""
         self._pinned = None
 
     @classmethod
     def of_parts(cls, parts: LexicalParts) -> LexicalIndex:
-        """An index from its parts, which it goes on using; raises `ValueError` when they do not fit each other."""
+        """Return an index from its parts, which it goes on using; raises `ValueError` when they do not fit each other."""
         index = cls()
         if not any(map(len, parts[:-1])):
             return index  # as nearly every index of passages is, and of what was superseded
         stored = index._stored = StoredTerms(parts)
         index._postings = dict(zip(stored.terms, range(len(stored.terms)), strict=True))
-        # Copies, which may be written to.
+        # Copies, because the stored parts are read-only.
         keys = np.frombuffer(parts.keys, "<i8").astype(np.int64)
         index._keys = Column(keys)
         index._lengths = Column(np.frombuffer(parts.lengths, "<f4").astype(np.float32))
@@ -383,7 +384,7 @@ class LexicalIndex:
         return 0 if posting is None else len(posting.slots)
 
     def _found(self, term: str) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
-        """The slots that have a term, and how often."""
+        """Return the slots that have a term, and its weight in each."""
         posting = self._postings.get(term)
         if isinstance(posting, int):
             return self._stored.posting(posting)
@@ -392,7 +393,7 @@ class LexicalIndex:
         return np.array(posting.slots, dtype=np.int32), np.array(posting.weights, dtype=np.float32)
 
     def _posting(self, term: str) -> _Posting:
-        """The posting of a term, to be changed."""
+        """Return the posting of a term in a form that can change."""
         posting = self._postings.get(term)
         if isinstance(posting, _Posting):
             return posting
@@ -426,7 +427,7 @@ class LexicalIndex:
 
 
 class PinnedTerms:
-    """The texts of an index as they were when this was made; ``stored`` are its stored parts, with the terms of then."""
+    """A snapshot of an index; ``stored`` are its stored parts with the terms of that moment."""
 
     def __init__(
         self,
@@ -443,7 +444,7 @@ class PinnedTerms:
         self._texts = texts
 
     async def parts(self) -> LexicalParts:
-        """What `LexicalIndex.of_parts` takes; others get their turn."""
+        """Return what `LexicalIndex.of_parts` takes; yields to the event loop in between."""
         turns = Turns()
         numbers: dict[str, int] = {}
         counts, slots, weights = array("L"), bytearray(), bytearray()
@@ -490,7 +491,7 @@ def _speaker_terms(speaker: str | None) -> list[str]:
 
 
 class _Posting:
-    """The slots that have one term, and how often; ``number`` is the term's in the stored parts, if it is of them."""
+    """The slots that have one term, with weights; ``number`` is the term's number in the stored parts, or None."""
 
     __slots__ = ("number", "slots", "term", "weights")
 

@@ -1,8 +1,9 @@
-"""Long texts: cut into passages, each searched by a vector and by words of its own, and judged as the memory it is of.
+"""Long texts are cut into passages, each with a vector and terms of its own, and ranked as the memory that they belong to.
 
-A model reads the beginning of a text and no more, and so do the words of a memory. A text that is longer has further rows,
-one for each passage, and each passage has a place in a lexical index of its own. Texts that are read whole have none of it.
-A passage's key is the memory's with the place where the passage begins: it need not be stored beside.
+An embedding model reads only the beginning of a text, and so does the index of terms. A longer text therefore has further rows
+in `VectorIndex`, one for each passage, and each passage has an entry in `PassageWords`, a lexical index of its own. Texts that
+are read to their end have no passages. A passage's key consists of the memory's key and the offset at which the passage begins,
+so that it need not be stored separately.
 """
 
 from __future__ import annotations
@@ -22,44 +23,44 @@ from relayer.search.rows import Found, Vector
 from relayer.search.stored_terms import LexicalParts
 from relayer.wire.passages import cut, passage_end
 
-# In UTF-8, which grows with the model's tokens from script to script: the model reads 256 of them, about 1,100 bytes of
-# English, and one for each character of three bytes.
+# In bytes of UTF-8, because tokens per byte differ less between scripts than tokens per character: the model reads 256 tokens,
+# about 1,100 bytes of English, and one for each character of three bytes.
 LONG_BYTES = 900
-# A vector is a mean: a fact amid other things has a cosine of 0.38 to 0.53 with questions about it in passages of 400 bytes, of
-# 0.23 to 0.37 in 1,000, and unrelated prompts find 0.17 at most; to embed a text costs the same in either (bench/passages.py).
+# A vector is a mean: a fact among other things has a cosine of 0.38 to 0.53 with questions about it in passages of 400 bytes, of
+# 0.23 to 0.37 in 1,000; unrelated prompts reach 0.17 at most. Embedding a text costs the same with both (bench/passages.py).
 PASSAGE_BYTES = 400
-# So many passages of one text have a vector: from 38 kB on they are longer.
+# The maximum number of passages of one text that have a vector: in texts of more than 38 kB they are longer.
 MOST_VECTORS = 128
 _START_BITS = 20
 _STARTS = (1 << _START_BITS) - 1
 
 
 def is_long(text: str) -> bool:
-    """Whether a text has passages; then it has two at least."""
+    """Return whether a text has passages; then it has at least two."""
     return 4 * len(text) > LONG_BYTES and len(text.encode()) > LONG_BYTES
 
 
 def passages(text: str, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield where each passage of a text begins and ends, see `relayer.wire.passages.cut`.
+    """Yield start and end of each passage of a text, see `relayer.wire.passages.cut`.
 
     Args:
         text: a long one, see `is_long`.
-        most: so many passages at most, which are longer in a text that would have more.
+        most: the maximum number of passages, which are longer in a text that would have more.
     """
     size = PASSAGE_BYTES
     if most is not None:
-        # Each is at least three quarters full.
+        # Each passage is at least three quarters full.
         size = max(size, -(-4 * len(text.encode()) // (3 * most)))
     return cut(text, size)
 
 
 def passage_at(text: str, start: int) -> str:
-    """The passage that begins there, as `passages` cuts those of words."""
+    """Return the passage that begins at ``start``, as `passages` cuts the passages of the term index."""
     return text[start : passage_end(text, start, PASSAGE_BYTES)].strip()
 
 
 class Meaning(NamedTuple):
-    """What a memory is found by: its row (`relayer.search.rows.search_row`), and where each further passage begins, with its vector."""
+    """The vectors of a memory: its row (`relayer.search.rows.search_row`), and start and vector of each further passage."""
 
     row: Vector
     passages: tuple[tuple[int, Vector], ...] = ()
@@ -77,7 +78,7 @@ def _starts_of(keys: Iterable[int]) -> defaultdict[int, list[int]]:
 
 
 def _parts_of(keys: Sequence[int], starts: dict[int, list[int]]) -> tuple[NDArray[np.intp], list[int]]:
-    """Of each passage of these memories the place of its memory in ``keys``, and its own key."""
+    """Return, for each passage of these memories, the index of its memory in ``keys``, and the passage's key."""
     parts = [(at, _key(key, start)) for at, key in enumerate(keys) if key in starts for start in starts[key]]
     return np.array([at for at, _ in parts], np.intp), [part for _, part in parts]
 
@@ -90,7 +91,7 @@ def _best_by_memory(keys: NDArray[np.int64], scores: NDArray[np.floating]) -> di
 
 
 def _merged(found: Found, more: dict[int, float], k: int) -> Found:
-    """The best ``k`` of both; a memory in both counts as the better of them."""
+    """Return the best ``k`` of both; a memory in both counts with the better of its scores."""
     keys, scores = found
     best = dict(zip(keys.tolist(), scores.tolist(), strict=True))
     for key, score in more.items():
@@ -102,7 +103,7 @@ def _merged(found: Found, more: dict[int, float], k: int) -> Found:
 
 
 class VectorQuery:
-    """As `DenseQuery`, over whole memories and their passages; a memory scores as the best of its rows."""
+    """As `DenseQuery`, over whole memories and their passages; a memory's score is that of its best row."""
 
     def __init__(self, whole: DenseQuery, parts: DenseQuery, starts: dict[int, list[int]]) -> None:
         self._whole = whole
@@ -110,7 +111,7 @@ class VectorQuery:
         self._starts = starts
 
     def best(self, k: int, allowed: KeyMask | None = None) -> Found:
-        """The best ``k`` of the allowed keys (None: all), ties by key; raises as `DenseQuery.best`."""
+        """Return the best ``k`` of the allowed keys (None: all), ties by key; raises as `DenseQuery.best`."""
         found = self._whole.best(k, allowed)
         if allowed is None:
             parts = self._parts.best(k)
@@ -120,18 +121,18 @@ class VectorQuery:
         return _merged(found, _best_by_memory(*parts), k)
 
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """The inner products of these keys' best rows with the query, NaN for keys without a row."""
+        """Return the inner products of these keys' best rows with the query, NaN for keys without a row."""
         scores = self._whole.scores(keys)
         owners, parts = _parts_of(keys, self._starts)
         np.fmax.at(scores, owners, self._parts.scores(parts))
         return scores
 
     def of_whole(self, key: int) -> float:
-        """The inner product of a memory's own row, which is of its beginning; 0 without one."""
+        """Return the inner product of a memory's own row, which is of its beginning; 0 without one."""
         return float(np.nan_to_num(self._whole.scores([key])[0]))
 
     def of_passages(self, key: int) -> dict[int, float]:
-        """The inner product of each further passage of a memory, by where it begins."""
+        """Return the inner product of each further passage of a memory, by its start."""
         starts = self._starts.get(key, [])
         return dict(
             zip(starts, self._parts.scores([_key(key, start) for start in starts]).tolist(), strict=True)
@@ -139,7 +140,7 @@ class VectorQuery:
 
 
 class VectorIndex:
-    """Vectors of one model by integer key: a row of each memory, and of each further passage of a long one."""
+    """The vectors of one model by integer key: a row of each memory, and of each further passage of a long one."""
 
     def __init__(self, dimension: int) -> None:
         self._whole = DenseIndex(dimension)
@@ -153,30 +154,30 @@ class VectorIndex:
         return key in self._whole
 
     def keys(self) -> KeysView[int]:
-        """The keys that have a vector."""
+        """Return the keys that have a vector."""
         return self._whole.keys()
 
     def passages(self, allowed: KeyMask | None) -> int:
-        """How many further passages the allowed memories have (None: all)."""
+        """Return how many further passages the allowed memories have (None: all)."""
         if allowed is None or not len(self._parts):
             return len(self._parts)
         return self._parts.count(allowed.followed_by(_START_BITS))
 
     def count(self, allowed: KeyMask) -> int:
-        """How many of the allowed memories have a vector."""
+        """Return how many of the allowed memories have a vector."""
         return self._whole.count(allowed)
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         return self._whole.nbytes + self._parts.nbytes
 
     def add(self, key: int, row: NDArray[np.floating], more: Sequence[tuple[int, Vector]] = ()) -> None:
-        """Add a memory's row and those of its further passages, or replace what ``key`` has.
+        """Add a memory's row and those of its further passages, or replace those that ``key`` has.
 
         Raises:
-            ValueError: not rows of this dimension, see `relayer.search.rows.checked`, or a negative key. Then nothing was changed,
-                or ``key`` has no vector any more, if it was a passage's row.
+            ValueError: a row is invalid or not of this dimension, see `relayer.search.rows.checked`, or the key is negative. Then
+                nothing was changed; or ``key`` has no vector any more, if it was a passage's row.
         """
         self._whole.add(key, row)
         self._drop(key)
@@ -189,16 +190,16 @@ class VectorIndex:
             raise
 
     def remove(self, key: int) -> bool:
-        """Forget a memory's vectors; says whether there were any."""
+        """Remove a memory's vectors; return whether there were any."""
         self._drop(key)
         return self._whole.remove(key)
 
     def row(self, key: int) -> Vector | None:
-        """The row of a memory as a whole; once a graph was built, as float16 left it."""
+        """Return the row of a memory as a whole; once a graph was built, rounded to float16."""
         return self._whole.row(key)
 
     def meaning(self, key: int) -> Meaning | None:
-        """All vectors of a memory, to be put elsewhere."""
+        """Return all vectors of a memory, to be added to another index."""
         row = self._whole.row(key)
         if row is None:
             return None
@@ -207,7 +208,7 @@ class VectorIndex:
         return Meaning(row, tuple((start, passage) for start, passage in rows if passage is not None))
 
     def ask(self, query: Vector) -> DenseQuery | VectorQuery:
-        """Put a query, to be used before anything is added or removed; raises as `DenseIndex.ask`."""
+        """Return a query; use it before anything is added or removed; raises as `DenseIndex.ask`."""
         whole = self._whole.ask(query)
         return VectorQuery(whole, self._parts.ask(query), self._starts) if self._starts else whole
 
@@ -217,17 +218,17 @@ class VectorIndex:
         await self._parts.maintain(purge=purge)
 
     def pin(self, *, removed: bool = False) -> tuple[PinnedDense, PinnedDense]:
-        """Return what there is now, of memories and of passages; see `DenseIndex.pin`."""
+        """Return snapshots, of memories and of passages; see `DenseIndex.pin`."""
         return self._whole.pin(removed=removed), self._parts.pin(removed=removed)
 
     def unpin(self) -> None:
-        """End what `pin` began."""
+        """Release the snapshots that `pin` returned."""
         self._whole.unpin()
         self._parts.unpin()
 
     @classmethod
     def of_parts(cls, dimension: int, whole: DenseParts, parts: DenseParts) -> VectorIndex:
-        """An index from its parts; raises `ValueError` when they do not fit each other or the dimension."""
+        """Return an index from its parts; raises `ValueError` when they do not fit each other or the dimension."""
         index = cls(dimension)
         index._whole = DenseIndex.of_parts(dimension, whole)
         index._parts = DenseIndex.of_parts(dimension, parts)
@@ -242,7 +243,7 @@ class VectorIndex:
 
 
 class PassageWords:
-    """The words of long texts' passages; what a text had is taken out in small steps by `tidy`, and is not found before that."""
+    """The index of terms of long texts' passages. Removed passages are not found; `tidy` deletes their terms in small steps."""
 
     def __init__(self) -> None:
         self._lexical = LexicalIndex()
@@ -253,7 +254,7 @@ class PassageWords:
         return key in self._starts
 
     def passages(self, allowed: KeyMask | None) -> int:
-        """How many passages the allowed memories have (None: all)."""
+        """Return how many passages the allowed memories have (None: all)."""
         if allowed is None or not self._starts:
             return len(self._lexical) - len(self._gone)
         return self._lexical.count(allowed.followed_by(_START_BITS)) - sum(
@@ -262,52 +263,52 @@ class PassageWords:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes this takes in memory."""
+        """Return the approximate size in memory, in bytes."""
         return self._lexical.nbytes
 
     def put(self, key: int, start: int, text: str) -> None:
-        """Index a passage, about a quarter of a millisecond's work."""
+        """Index a passage, which takes about a quarter of a millisecond."""
         self._gone.pop(_key(key, start), None)
         self._lexical.put(_key(key, start), text)
         if start not in self._starts[key]:
             self._starts[key].append(start)
 
     def remove(self, key: int) -> None:
-        """Find none of a memory's passages any more; `tidy` takes their words out."""
+        """Stop finding a memory's passages; `tidy` deletes their terms later."""
         self._gone.update(dict.fromkeys(_key(key, start) for start in self._starts.pop(key, ())))
 
     def tidy(self) -> bool:
-        """Take the words of one passage out; says whether there is more to do."""
+        """Delete the terms of one removed passage; return whether there is more to do."""
         if self._gone:
             self._lexical.remove(self._gone.popitem()[0])
         return not self.is_tidy
 
     @property
     def is_tidy(self) -> bool:
-        """Whether there are no words of passages that are not found any more."""
+        """Return whether no removed passage is left for `tidy`."""
         return not self._gone
 
     def lacks(self, names: Collection[str]) -> bool:
-        """Whether one of the names occurs in no passage."""
+        """Return whether one of the names occurs in no passage."""
         return self._lexical.lacks(names)
 
     def ask(self, asked: Sequence[str]) -> WordsOfPassages | None:
-        """Put a query's `asked_terms`, to be used before anything is put or removed; None when there is nothing to be found."""
+        """Return a query by its terms, valid until anything is added or removed; None when there are no passages to find."""
         if not self._starts:
             return None
         return WordsOfPassages(self._lexical.ask(asked), self._starts, self._gone)
 
     def pin(self) -> PinnedTerms:
-        """The words as they are now; `tidy` first."""
+        """Return a snapshot; call `tidy` first."""
         return self._lexical.pin()
 
     def unpin(self) -> None:
-        """End what `pin` began."""
+        """Release the snapshot that `pin` returned."""
         self._lexical.unpin()
 
     @classmethod
     def of_parts(cls, parts: LexicalParts) -> PassageWords:
-        """The words from their parts; raises `ValueError` when they do not fit each other."""
+        """Return an index from its parts; raises `ValueError` when they do not fit each other."""
         words = cls()
         words._lexical = LexicalIndex.of_parts(parts)
         words._starts = _starts_of(words._lexical.keys())
@@ -315,7 +316,7 @@ class PassageWords:
 
 
 class WordsOfPassages:
-    """What the passages' words say to one query, as shares of it; good until they change."""
+    """The coverage of one query's terms by passages; valid until the index changes."""
 
     def __init__(self, asked: LexicalQuery, starts: dict[int, list[int]], gone: Collection[int]) -> None:
         self._asked = asked
@@ -323,21 +324,21 @@ class WordsOfPassages:
         self._gone = gone
 
     def best(self, k: int, allowed: KeyMask | None) -> set[int]:
-        """The memories of the best ``k`` passages that share a term with the query, among the allowed ones (None: all)."""
+        """Return the memories of the best ``k`` passages that share a term with the query, among the allowed ones (None: all)."""
         inside = None if allowed is None else allowed.followed_by(_START_BITS)
         found, _ = self._asked.best(k + len(self._gone), inside)
         left = [key for key in found.tolist() if key not in self._gone]
         return {key >> _START_BITS for key in left[:k]}
 
     def raised(self, keys: Sequence[int], covered: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What each memory covers of the query, or what its best passage does if that is more."""
+        """Return the coverage of each memory, or that of its best passage if it is higher."""
         best = np.array(covered, np.float64)
         owners, parts = _parts_of(keys, self._starts)
         np.maximum.at(best, owners, coverage(self._asked.scores(parts), self._asked.ceiling))
         return best
 
     def of_passages(self, key: int) -> dict[int, float]:
-        """What each passage of a memory covers of the query, by where it begins."""
+        """Return the coverage of each passage of a memory, by its start."""
         starts = self._starts.get(key, [])
         scores = self._asked.scores([_key(key, start) for start in starts])
         return dict(zip(starts, coverage(scores, self._asked.ceiling).tolist(), strict=True))

@@ -1,7 +1,10 @@
-"""One number from several kinds of evidence, in units that compare across queries, and the order that follows from it.
+"""Scores, relevance and reranking: how search results are ordered, and when a search returns nothing.
 
-Fusions that rescale each query's scores rank as well, but what they return says nothing about whether the best hit
-is any good. Raw cosine plus covered share of the query's terms does both (docs/adr/0003, docs/adr/0011).
+`evidence` combines cosine similarity and coverage of the query's terms into the score that memories are ordered by. Its scale
+is the same for every query, so the best score also tells whether anything was found; reciprocal rank fusion and per-query
+normalisation rank as well, but lose that (docs/adr/0003, docs/adr/0011). To decide it, the best `abstention_score` is compared
+with a `Baseline`, the best scores that unrelated prompts reach: `in_steps` expresses it as a standard score, `judged_steps` adds
+the form of the prompt, and `prompt_relevance` maps the result to 0..1. `gate` then keeps the hits that are relevant enough.
 """
 
 from __future__ import annotations
@@ -19,69 +22,69 @@ from relayer.search.rows import SHORTEST, Vector
 
 Number = TypeVar("Number", float, NDArray[np.floating])
 
-# The SHA-256 of the model whose vectors were read to judge and to order by, see below: multilingual-e5-small.
+# SHA-256 of the weights of multilingual-e5-small. Weights below that are "by model" were fitted to its vectors.
 _LEARNT = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
 
 
 class TermWeight(NamedTuple):
-    """What covering a query's terms is worth in cosine, for the order: ``full`` for all of them, of a share ``share ** power``."""
+    """The weight of term coverage in units of cosine, for the order: ``full * share ** power`` at a covered share."""
 
     full: float = 1.0
     power: float = 1.0
 
     def of(self, covered: Number) -> Number:
-        """What a covered share is worth, or each of several."""
+        """Return the weight of a coverage, or of each of several."""
         worth: Number = self.full * covered**self.power
         return worth
 
 
-# A full match of the query's terms is worth this much cosine: for the order of the memories, and for the judgement
-# whether any of them is to the point. Words tell one memory from the next better than they tell a prompt about this
-# namespace from any other, which has some words in common with it by chance.
+# The weight of full term coverage in units of cosine: for the order of the memories, and for the decision whether any of them
+# is relevant. Terms separate the memories of a namespace better than they separate related from unrelated prompts, since an
+# unrelated prompt shares some terms with a namespace by chance.
 TERM_WEIGHT = TermWeight()
 JUDGED_TERM_WEIGHT = 0.5
-# Of models that know languages, for the order. Among thousands of memories any question has one ordinary word in common with
-# many that are about something else: a quarter of an English query's terms is worth 0.16 instead of 0.25, all of them more.
+# For the order, with multilingual models. Among thousands of memories any query shares one ordinary word with many unrelated
+# ones: a quarter of an English query's terms weighs 0.16 instead of 0.25, and all of them weigh more.
 ENGLISH_TERM_WEIGHT_BY_MODEL = {_LEARNT: TermWeight(1.25, 1.5)}
-# In another language than English: only English terms are free of function words and endings, so that of the others chance
-# matches more, and the meaning tells as much as in English.
+# For queries in other languages than English: only English terms are free of function words and endings, so terms of other
+# languages match by chance more often, while the vectors are as good as in English.
 OTHER_TERM_WEIGHT_BY_MODEL = {_LEARNT: TermWeight(0.5)}
-# What it is worth that the query names the one who said it: for the order, and for the judgement.
+# Added when the query names the speaker of the memory: for the order, and for the decision.
 SPEAKER_WEIGHT = 0.2
 JUDGED_SPEAKER_WEIGHT = 0.15
-# What it is worth that a memory tells something, and does not only ask or agree: as many turns of a real chat do; and that by
-# its vector it tells what lasts (`relayer.search.worth`).
+# Added when a memory states something instead of only asking or agreeing, as many turns of a real chat do; and when its vector
+# says that it has lasting content (`relayer.search.worth`).
 TOLD_WEIGHT = 0.15
 WORTH_WEIGHT = 0.1
-# How much of the way from a sentence about oneself to one about the speaker is taken out of a query that names the speaker,
-# in order to rank: who said a memory is known, and the name would outweigh what is asked.
+# The share of the difference between a sentence about the speaker and one about oneself that is subtracted from a query that
+# names the speaker, for ranking: the speaker of a memory is known, and the name would outweigh the subject of the query.
 NAME_SHARE = 0.5
 ABOUT = "What did {} do?"
 ONESELF = "I"
-# What it costs the prompt as a whole that it names somebody or something the namespace has never heard of.
+# Subtracted from the best score when the prompt names a person or thing that occurs nowhere in the namespace.
 UNKNOWN_NAME_PENALTY = 0.2
 # Share of the gap that a better neighbour closes, by its distance in turns.
 NEIGHBOUR_SHARES = (0.3, 0.2, 0.1)
 
 
 def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
-    """BM25 as a share of what a text with every term of the query would score; 0 for a query without terms."""
+    """Return BM25 as a share of the score of a text with every term of the query; 0 for a query without terms."""
     return bm25 / ceiling if ceiling > 0 else np.zeros_like(bm25)
 
 
 def term_weight(model: str, *, english: bool) -> TermWeight:
-    """What covering a query's terms is worth for the order, by whose vectors are searched and the query's language."""
+    """Return the weight of term coverage for the order, by the model that is searched with and the language of the query."""
     by_model = ENGLISH_TERM_WEIGHT_BY_MODEL if english else OTHER_TERM_WEIGHT_BY_MODEL
     return by_model.get(model, TERM_WEIGHT)
 
 
 def evidence(cosine: Number, covered: Number, weight: TermWeight = TERM_WEIGHT) -> Number:
-    """What speaks for a memory, or for each of several, against the other memories of its namespace; see `term_weight`."""
+    """Return the score of a memory, or of each of several, for the order within its namespace; see `term_weight`."""
     return cosine + weight.of(covered)
 
 
 def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
-    """A query's vector less what the names in it add, of length 1.
+    """Return a query's vector less what the names in it add, with length 1.
 
     Args:
         vector: of the query.
@@ -96,22 +99,22 @@ def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Ve
 
 
 def abstention_score(cosine: Number, covered: Number) -> Number:
-    """What speaks for a memory against silence; compares across queries."""
+    """Return the score that decides whether a search returns anything; it is comparable across queries."""
     return cosine + JUDGED_TERM_WEIGHT * covered
 
 
 def with_neighbours(
     found: Mapping[int, float], lenders: Iterable[int], near: Callable[[int], Iterable[tuple[int, int]]]
 ) -> dict[int, float]:
-    """Evidence by key, that of the lenders' neighbours in the conversation raised towards theirs.
+    """Return the scores by key, with those of neighbours of the best hits raised towards the scores of these hits.
 
-    An answer rarely repeats the question before it, and a question rarely names what the next turn tells: a turn
-    beside a good hit is worth more than its own words say.
+    An answer rarely repeats the question before it, and a question rarely names what the next turn tells, so a turn next to a
+    good hit is more relevant than its own words show.
 
     Args:
-        found: evidence by key.
-        lenders: the best of its keys; in a fixed order, because replicas must add alike.
-        near: the neighbours of a key with their distances, from 1 to the number of shares.
+        found: scores by key.
+        lenders: the best of its keys, in a fixed order, because replicas must add in the same order.
+        near: returns the neighbours of a key with their distances, from 1 to the number of shares.
     """
     raised = dict(found)
     for lender in lenders:
@@ -125,24 +128,24 @@ def with_neighbours(
 
 CALIBRATION_POINT = 0.3
 
-# From this size on a namespace's own null counts, and from twice this size it counts alone.
+# From this size on a namespace's own baseline counts, and from twice this size it counts alone.
 ENOUGH_MEMORIES = 200
-# How far a namespace's own quantile may leave the prior: probes that are about the namespace's own subject are
-# related to it, and must not silence it.
+# The most that a namespace's own quantile may differ from the prior. Probes that are about the namespace's own subject score
+# higher because they are related to it, and must not make searches return nothing.
 MOST_ABOVE_PRIOR = 0.05
 MOST_BELOW_PRIOR = 0.20
-# The null beyond the largest size of a prior goes on with this share of its slope over the decade before: what short
-# texts have in common by chance is used up slowly. In namespaces of 400 to 3,000 turns it rises by 0.04 to 0.07 for
-# each e-fold, and that of the prior by 0.08 (docs/adr/0011).
+# Beyond the largest size of a prior the baseline rises with this share of its slope over the decade before: short texts share
+# only a limited vocabulary by chance. In namespaces of 400 to 3,000 turns it rises by 0.04 to 0.07 for each e-fold, and the prior by
+# 0.08 (docs/adr/0011).
 SLOPE_BEYOND = 0.5
 _DECADE = 10
-# Keeps the scale of relevance finite where unrelated prompts find nothing at all.
+# Keeps the scale of relevance finite where unrelated prompts score nothing at all.
 NARROWEST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Quantiles (50 % and 99 %) of the best evidence that unrelated prompts find."""
+    """Quantiles (50 % and 99 %) of the best scores that unrelated prompts reach."""
 
     median: float
     high: float
@@ -150,18 +153,18 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """The null by namespace size, measured on texts that ship with it.
+    """The baseline by namespace size, measured on the sentences that are shipped.
 
     Attributes:
-        points: (size, null) with rising sizes, the first of them 1; linear in ln(size) between them, because the
-            largest of n draws from a tail that falls exponentially rises with ln(n) (Gumbel, "Statistics of
-            Extremes", 1958), and beyond the last with `SLOPE_BEYOND` of the slope of the last decade.
+        points: (size, baseline) with rising sizes, the first of them 1. Between them the baseline is linear in ln(size), because
+            the largest of n draws from a tail that falls exponentially rises with ln(n) (Gumbel, "Statistics of Extremes", 1958);
+            beyond the last it rises with `SLOPE_BEYOND` of the slope of the last decade.
     """
 
     points: tuple[tuple[int, Baseline], ...]
 
     def at(self, size: int) -> Baseline:
-        """The null among ``size`` memories."""
+        """Return the baseline among ``size`` memories."""
         for (small, below), (large, above) in pairwise(self.points):
             if size < large:
                 return _between(below, above, log(max(size, small) / small) / log(large / small))
@@ -174,19 +177,19 @@ class Prior:
 
 
 def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size: int = 0) -> Baseline:
-    """The null to judge by when ``size`` memories are searched.
+    """Return the baseline for a search of ``size`` memories.
 
     Args:
-        size: memories that the prompt is compared with, after filters.
-        prior: the model's.
-        own: as measured in this namespace, or None.
-        own_size: memories in the namespace when ``own`` was measured.
+        size: number of memories that the prompt is compared with, after filters.
+        prior: the model's prior.
+        own: the baseline measured in this namespace, or None.
+        own_size: number of memories in the namespace when ``own`` was measured.
     """
     expected = prior.at(size)
     weight = min(1.0, max(0.0, (own_size - ENOUGH_MEMORIES) / ENOUGH_MEMORIES))
     if own is None or weight == 0.0:
         return expected
-    # A filter leaves fewer memories than the null was measured with.
+    # A filter leaves fewer memories than the baseline was measured with.
     fewer = expected.high - prior.at(own_size).high
     high = _within(own.high + fewer, expected.high)
     median = min(own.median + fewer, high)
@@ -196,37 +199,38 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
     )
 
 
-# What a prompt's form and its best memory's evidence say together, in steps of the null: 1 where one unrelated prompt in a
-# hundred stands. ``python -m bench.judgement`` learns them; the rest is of n-grams alone, and of a model that reads with them: that
-# one, and how much its form says at most, by the unrelated prompts of all personas in each one's namespace, which it measures.
+# The weights that combine the form of a prompt with its best score, in standard scores of the baseline: 1 is the score that one
+# unrelated prompt in a hundred reaches. ``python -m bench.judgement`` learns them. SHARE_OF_ALL is for n-grams alone, and
+# SHARE_BY_MODEL for a model that reads prompts with them; that share and the limit of the form were set by the unrelated prompts
+# of all personas, each in its own namespace, which the same bench measures.
 EVIDENCE_SHARE = 0.42
 ASKS_SHARE = 0.06
 CONCERNS_SHARE = 0.075
 SHARE_OF_ALL = 0.44
 SHARE_BY_MODEL = {_LEARNT: 0.66}
-# No memory is told for the form of a prompt alone, however surely it asks for one.
+# The form of a prompt alone is never enough to return memories, however surely it asks for one.
 LEAST_STEPS = -1.5
-# So far above the null evidence needs no form: who asks about others, in a plain sentence, is told what is known of them.
+# A score this far above the baseline needs no form: a plain statement about other people still recalls what is known about them.
 ENOUGH_ALONE = 0.15
-# How much the form says at most: n-grams alone are often very sure and wrong.
+# Limits of the form's logits: n-grams alone are often very sure and wrong.
 MOST_LOGITS = 6.0
 MOST_LOGITS_BY_MODEL = {_LEARNT: 10.0}
 
 
 def in_steps(best: float, null: Baseline) -> float:
-    """Where evidence stands in the null: 0 at its median, 1 at its 99 % quantile; none at all stands no higher than 0."""
+    """Return the standard score against the baseline: 0 at its median, 1 at its 99 % quantile; not above 0 unless the score is positive."""
     steps = 1 + (best - null.high) / max(null.high - null.median, NARROWEST)
     return steps if best > 0 else min(steps, 0.0)
 
 
 def judged_steps(steps: float, asks: float, concerns: float, model: str = "") -> float:
-    """What the evidence says, in steps, together with what the prompt's form says.
+    """Return the standard score of a prompt by its best score together with its form.
 
     Args:
         steps: see `in_steps`.
         asks: see `relayer.lib.n_grams.PromptReading`.
         concerns: likewise.
-        model: whose vectors were read.
+        model: the SHA-256 of the model whose vectors were read.
     """
     most = MOST_LOGITS_BY_MODEL.get(model, MOST_LOGITS)
     form = ASKS_SHARE * _bounded(asks, most) + CONCERNS_SHARE * _bounded(concerns, most)
@@ -240,25 +244,26 @@ def _bounded(logits: float, most: float = MOST_LOGITS) -> float:
 
 
 def prompt_relevance(steps: float) -> float:
-    """Relevance of a prompt at so many steps of the null; 0..1, rising, 0.3 at one step."""
+    """Return the relevance of a prompt by its standard score: 0..1, rising, 0.3 at a standard score of 1."""
     if steps <= 0:
         return 0.0
     if steps <= 1:
         return CALIBRATION_POINT * steps
-    # Approaches 1 with the slope it arrives with.
+    # Approaches 1 and continues the slope at the calibration point.
     rest = 1 - CALIBRATION_POINT
     return 1 - rest * exp(-(steps - 1) * CALIBRATION_POINT / rest)
 
 
 def evenness_of(asks: float) -> float:
-    """How little it matters that one memory has more evidence than another, 0..1: who asks wants to be told."""
+    """Return how little the differences between scores count, 0..1: a prompt that asks a question should get all its answers."""
     return 1 / (1 + exp(-_bounded(asks)))
 
 
-# A hit with at most ``WITHIN`` less evidence than the best one may be as relevant as the prompt; from ``BEYOND`` on none is relevant.
-# On the seen half of `bench.day` all answers that were told before lie within it.
+# A hit whose score is up to ``WITHIN`` below the best may be as relevant as the prompt; from ``BEYOND`` below, none is relevant.
+# On the half of `bench.day` that was used for tuning, all correct answers lie within it.
 WITHIN, BEYOND = 0.4, 0.45
-# Taken off the evidence of a memory that is a list of questions or of question words: it is close to many and answers none.
+# Subtracted from the score of a memory that is a list of questions or of question words: it is similar to many queries and
+# answers none.
 ASKING_PENALTY = 0.4
 
 
@@ -270,23 +275,23 @@ def gate(
     *,
     most: int | None = None,
 ) -> list[tuple[int, float]]:
-    """What may leave, as (index, relevance), best first, ties by index; empty when the prompt does not pass.
+    """Return the hits to return as (index, relevance), best first, ties by index; empty when the prompt does not pass.
 
     Args:
-        evidence: what each candidate ranks by, see `relayer.search.ranking`; any order.
+        evidence: the score of each candidate, in any order.
         relevance: of the prompt, see `prompt_relevance`.
-        floor: least relevance; 0 returns everything with its relevance.
-        evenness: see `evenness_of`; 0 shares the relevance out by evidence.
-        most: so many at most; None for all.
+        floor: the lowest relevance to return; 0 returns everything with its relevance.
+        evenness: see `evenness_of`; at 0 the relevance is in proportion to the score.
+        most: the maximum number of hits; None for all.
     """
-    # Stable: what ties stays in the order of its index.
+    # A stable sort keeps ties in the order of their index.
     order = np.argsort(-evidence, kind="stable")[:most]
     each = passing(evidence[order].tolist(), relevance, floor, evenness)
     return list(zip(order.tolist(), each, strict=False))
 
 
 def passing(evidence: Sequence[float], relevance: float, floor: float, evenness: float = 0.0) -> list[float]:
-    """The relevance of what may leave, given the evidence from the best on; arguments as of `gate`."""
+    """Return the relevance of each hit that passes, given the scores in falling order; arguments as in `gate`."""
     if not evidence or relevance < floor:
         return []
     best = max(evidence[0], 0.0)
@@ -296,7 +301,7 @@ def passing(evidence: Sequence[float], relevance: float, floor: float, evenness:
 
 
 def nearness(gap: float) -> float:
-    """Return the share of the prompt's relevance that a hit may have, by how much less evidence than the best it has."""
+    """Return the share of the prompt's relevance that a hit may have, by how far its score is below the best."""
     return min(1.0, max(0.0, (BEYOND - gap) / (BEYOND - WITHIN)))
 
 
@@ -312,18 +317,17 @@ def _within(own: float, expected: float) -> float:
 
 
 class Hit(NamedTuple):
-    """A memory that was found.
+    """A search hit.
 
     Attributes:
-        key: as given to `relayer.search.index.MemoryIndex.put`.
-        relevance: 0..1, see `relayer.search.ranking`.
-        cosine: of its row, or the best of its passages, and the query; None if either has no vector.
-        bm25: of its text and the query; 0 if they share no term, None if the query has no text.
-        covered: share of the query's terms that it covers, weighted by how rare they are.
-        spoken: whether the query names its speaker.
-        evidence: what it ranks by: cosine, covered share, speaker, how much it tells that lasts, and what its
-            neighbours in the conversation lend.
-        passage: of a long text, where the passage begins that has the most to say, in characters.
+        key: the memory's key in `relayer.search.index.MemoryIndex`.
+        relevance: 0..1, see `gate`.
+        cosine: similarity of the query and the memory, or the best of its passages; None if either has no vector.
+        bm25: BM25 score; 0 if query and memory share no term, None if the query has no text.
+        covered: share of the query's terms that the memory covers, weighted by how rare they are.
+        spoken: whether the query names the speaker of the memory.
+        evidence: the score that the hit is ordered by: cosine, coverage, speaker, content, and the boost from neighbours.
+        passage: of a long text, the offset of its best passage, in characters.
     """
 
     key: int
@@ -338,12 +342,12 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Why a prompt passed, or met silence.
+    """The reason why a search returned hits or abstained.
 
     Attributes:
-        best: evidence of the best memory, less the doubt; None if nothing was found.
-        null: what unrelated prompts find among as many memories.
-        doubt: what was taken off because the prompt names somebody or something that no memory knows.
+        best: the best `abstention_score`, less the penalty; None if there was no candidate.
+        null: the baseline among as many memories.
+        doubt: the penalty because the prompt names a person or thing that no memory mentions.
     """
 
     best: float | None
@@ -353,13 +357,13 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        hits: best first, all at or above the floor; empty is an answer.
-        degraded: some or all of it rests on terms alone, for want of a vector of the query or of a memory.
-        considered: memories that the filter allowed.
-        judgement: what decided between them and silence.
+        hits: best first, all at or above the threshold; may be empty.
+        degraded: whether some or all of the result is by terms alone, because the query or a memory has no vector.
+        considered: number of memories that the filter allowed.
+        judgement: the decision to return hits or none.
     """
 
     hits: tuple[Hit, ...]
@@ -369,7 +373,7 @@ class SearchResult:
 
 
 def in_order(hits: Sequence[Hit], scores: Mapping[int, float]) -> list[Hit]:
-    """The hits by falling score, ties as they came; none has more relevance than the one before it."""
+    """Return the hits by falling score, ties in their given order; the relevance never rises from one hit to the next."""
     least = 1.0
     ordered: list[Hit] = []
     for hit in sorted(hits, key=lambda hit: -scores[hit.key]):
@@ -379,22 +383,22 @@ def in_order(hits: Sequence[Hit], scores: Mapping[int, float]) -> list[Hit]:
 
 
 def faded(score: float, age: float, half_life: float) -> float:
-    """A score after an age in the unit of the half-life; what lies in the future has not aged."""
+    """Return a score after exponential decay; ``age`` has the unit of ``half_life``, and a negative age counts as 0."""
     return score * 0.5 ** (max(age, 0.0) / half_life) if score > 0 else score
 
 
 def diverse(
     scores: Mapping[int, float], row: Callable[[int], Vector | None], share: float, count: int
 ) -> dict[int, float]:
-    """Scores that put first what is good and unlike what stands before it, for the ``count`` best.
+    """Return scores that order the ``count`` best hits by quality and by dissimilarity to the hits before them.
 
     Maximal marginal relevance (Carbonell and Goldstein, 1998), with 1 - ``share`` as its lambda.
 
     Args:
         scores: by key.
-        row: the vector of a key; what has none is unlike everything.
-        share: 0 leaves the order alone, 1 looks at likeness only.
-        count: how many places to fill; the rest keep their order behind them.
+        row: returns the vector of a key; a memory without one is dissimilar to all others.
+        share: 0 keeps the order, 1 counts similarity only.
+        count: how many hits to choose; the others follow in their order.
     """
     rows = {key: found for key in scores if (found := row(key)) is not None}
     left = sorted(scores, key=lambda key: (-scores[key], key))

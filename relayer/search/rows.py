@@ -1,7 +1,8 @@
-"""Vectors as they are kept and searched: a growing block of rows with one exact search over it.
+"""The storage of vectors: a growing block of rows, and the exact products of a query with them.
 
-Few rows are kept in float32: numpy's product over them is two to three times as fast as a float16 kernel. Once a
-graph answers for most of them, the block is only read in parts, and float16 halves it (bench/search_crossover.py).
+`checked` and `search_row` prepare vectors, `Rows` stores them, and `products` computes their inner products with a query.
+Few rows are stored in float32, because numpy's product over them is two to three times as fast as a float16 kernel. Once a
+graph covers most of them, the block is only read in parts, and float16 halves it (bench/search_crossover.py).
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ TOLERANCE = 1e-2
 
 
 def checked(vector: NDArray[np.floating], dimension: int) -> Vector:
-    """The vector as contiguous float32, if it is one this search can rank.
+    """Return the vector as contiguous float32, if it is valid for search.
 
     Raises:
-        ValueError: wrong shape, not finite, longer than 1, or as good as zero. The message shows no component.
+        ValueError: wrong shape, not finite, longer than 1, or close to zero. The message contains no component.
     """
     if vector.shape != (dimension,):
         raise ValueError(f"a vector of shape {vector.shape} where ({dimension},) is expected")
     row = np.ascontiguousarray(vector, dtype=np.float32)
-    # Every query comes by: `numpy.linalg.norm` computes the same in three times the time.
+    # Every query passes here, and `numpy.linalg.norm` takes three times as long for the same result.
     length = sqrt(row.dot(row))
     if not isfinite(length):
         raise ValueError("a vector with a component that is not finite")
@@ -41,11 +42,11 @@ def checked(vector: NDArray[np.floating], dimension: int) -> Vector:
 
 
 def search_row(own: Vector, context: Vector | None) -> Vector:
-    """The row a memory is found by: its vector, or the mean of it and of its vector with the previous turn.
+    """Return the row by which a memory is found: its vector, or the mean of it and of its vector with the previous turn.
 
-    The mean is not normalised again: a memory whose context says something else matches either a little less
-    (inner product over the plain mean, docs/adr/0003). Its numbers are those of float16, in which rows are stored and
-    large indexes keep them: a memory scores alike whether it was just added or comes out of a stored index.
+    The mean is not normalised again: a memory whose context is about something else matches either a little less (inner product
+    with the plain mean, docs/adr/0003). It is rounded to float16, in which rows are stored and large indexes hold them, so that
+    a memory has the same score whether it was just added or loaded from a stored index.
     """
     row = own if context is None else (own + context) / np.float32(2.0)
     return row.astype(np.float16).astype(np.float32)
@@ -55,27 +56,27 @@ Block = NDArray[np.floating]
 # Keys and scores, best first.
 Found = tuple[NDArray[np.int64], NDArray[np.float32]]
 SMALLEST = 16
-# Sums of float32 differ in the last digits with a row's place in the block; equal rows must tie.
+# Sums of float32 differ in the last digits with a row's position in the block; equal rows must tie.
 DECIMALS = 6
 
 
 def products(block: Block, query: Vector) -> Vector:
-    """The inner product of each row of a block with the query."""
+    """Return the inner product of each row of a block with the query."""
     scores: Vector = (widened(block) @ query).round(DECIMALS)
     return scores
 
 
-# From the bits of a float16, extended to 32, to those of a float32: the further bits that a mantissa has, the sign and the
-# exponent, and what an exponent is short by when it is put where the longer one stands (IEEE 754: 127 - 15).
+# Constants for the conversion of float16 bits, sign-extended to 32, to those of float32 (IEEE 754): the mantissa is 13 bits
+# longer; the mask selects the sign and the number; and the exponent's bias is larger by 112 (127 - 15).
 _LONGER_MANTISSA = 13
 _SIGN_AND_NUMBER = np.int32(-0x7000_2000)
 _EXPONENTS_APART = np.float32(2.0**112)
 
 
 def widened(block: Block) -> NDArray[np.float32]:
-    """A block of finite numbers in float32, itself if it is that.
+    """Return a block of finite numbers in float32; the block itself if it is float32 already.
 
-    Numpy converts one number after the other, in three to seven times the time that these steps over all of them take.
+    Numpy converts one number after the other, which takes three to seven times as long as these vectorised steps.
     """
     if block.dtype != np.float16 or not block.flags.c_contiguous:
         return block.astype(np.float32, copy=False)
@@ -83,7 +84,7 @@ def widened(block: Block) -> NDArray[np.float32]:
 
 
 def _widened(bits: NDArray[np.int32]) -> NDArray[np.float32]:
-    """The numbers of which these are the bits as float16, with their sign extended; in the same memory."""
+    """Return the numbers whose float16 bits, sign-extended, are given; in the same memory."""
     bits <<= _LONGER_MANTISSA
     bits &= _SIGN_AND_NUMBER
     wide: NDArray[np.float32] = bits.view(np.float32)
@@ -95,7 +96,7 @@ _HALF = 2  # bytes of a float16
 
 
 def widened_pieces(pieces: Iterable[Buffer], dimension: int) -> NDArray[np.float32]:
-    """Rows of little-endian float16 in float32, from pieces that were cut anywhere: they need not be put together before.
+    """Return rows of little-endian float16 in float32, from pieces that may be cut anywhere and need not be joined first.
 
     Raises:
         ValueError: not a whole number of rows.
@@ -119,9 +120,9 @@ def widened_pieces(pieces: Iterable[Buffer], dimension: int) -> NDArray[np.float
 
 
 def best_of(scores: Vector, k: int) -> NDArray[np.int64]:
-    """Positions of the ``k`` best scores, in no order.
+    """Return the positions of the ``k`` best scores, in no order.
 
-    Every one that ties with the last of them is returned too, so that the caller can order ties by its own keys: the
+    All positions that tie with the last of them are returned, too, so that the caller can order ties by its own keys: the
     result may be longer than ``k``.
     """
     if k >= len(scores):
@@ -131,10 +132,10 @@ def best_of(scores: Vector, k: int) -> NDArray[np.int64]:
 
 
 class Column:
-    """Numbers at positions ``0..len``, for one that reads them as an array while they grow.
+    """A growable array of numbers that can be read as a numpy array.
 
-    Whoever holds on to ``values`` (the traceback of an error does) holds the numbers of then and keeps nothing from growing,
-    as an `array.array` would be kept that is looked into.
+    A caller that keeps ``values`` (as the traceback of an error does) keeps the numbers of that moment and does not prevent the
+    column from growing; an `array.array` whose buffer is exported cannot grow.
     """
 
     def __init__(self, values: NDArray[np.generic]) -> None:
@@ -148,11 +149,11 @@ class Column:
         self._block[position] = value
 
     def copy(self) -> Column:
-        """The same numbers, to go their own way."""
+        """Return an independent copy."""
         return Column(self.values.copy())
 
     def append(self, value: float) -> None:
-        """Add a number behind the others."""
+        """Append a number."""
         self.extend(self._length + 1)
         self._block[self._length - 1] = value
 
@@ -165,7 +166,7 @@ class Column:
 
     @property
     def values(self) -> NDArray[Any]:
-        """All of them, without copying; stale after any change."""
+        """Return all numbers, without copying; stale after any change."""
         return self._block[: self._length]
 
 
@@ -179,7 +180,7 @@ class Rows:
 
     @classmethod
     def of(cls, block: Block) -> Rows:
-        """Rows that are there already; the block is taken over, not copied."""
+        """Return rows over an existing block, which is taken over, not copied."""
         rows = cls(block.shape[1])
         rows._block, rows._length = block, len(block)
         return rows
@@ -188,7 +189,7 @@ class Rows:
         return self._length
 
     def append(self, row: NDArray[np.floating]) -> int:
-        """Add a row; returns its position."""
+        """Append a row; return its position."""
         if self._length == len(self._block):
             more = max(SMALLEST, self._length // 4)
             grown: Block = np.pad(self._block, ((0, more), (0, 0)))
@@ -198,7 +199,7 @@ class Rows:
         return self._length - 1
 
     def pop(self) -> None:
-        """Drop the last row and blank it."""
+        """Overwrite the last row with zeros and drop it."""
         self._length -= 1
         self.blank(self._length)
 
@@ -208,17 +209,17 @@ class Rows:
         self._block[target] = self._block[source]
 
     def blank(self, position: int) -> None:
-        """Overwrite a row with zeros: an erased memory's vector does not wait for a rebuild."""
+        """Overwrite a row with zeros, so that an erased memory's vector does not stay until the next rebuild."""
         self._keep(position)
         self._block[position] = 0
 
     def pin(self) -> PinnedRows:
-        """Return the rows as they are now; the last one that was asked for is told of changes."""
+        """Return a snapshot of the rows; only the latest snapshot is kept up to date with changes."""
         self._pinned = PinnedRows(self._block[: self._length])
         return self._pinned
 
     def unpin(self) -> None:
-        """Tell nobody of changes any more."""
+        """Stop copying rows for the snapshot before they change."""
         self._pinned = None
 
     def _keep(self, position: int) -> None:
@@ -226,30 +227,30 @@ class Rows:
             self._pinned.keep(position)
 
     def narrow(self) -> None:
-        """Keep the rows in float16 from now on."""
+        """Store the rows in float16 from now on."""
         if self._block.dtype != np.float16:
             self._block = self._block[: self._length].astype(np.float16)
 
     def view(self, start: int, stop: int) -> Block:
-        """Rows ``[start, stop)`` without copying; stale after any change."""
+        """Return rows ``[start, stop)`` without copying; stale after any change."""
         rows: Block = self._block[start:stop]
         return rows
 
     def gather(self, positions: NDArray[np.int64]) -> Block:
-        """A copy of the rows at these positions, in this order."""
+        """Return a copy of the rows at these positions, in this order."""
         gathered: Block = self._block[positions]
         return gathered
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved."""
+        """Return the number of bytes reserved."""
         return self._block.nbytes
 
 
 class PinnedRows:
-    """The rows of a block as they were: the block itself, and copies of those that changed since.
+    """A snapshot of the rows of a block: the block itself, and copies of those that changed since.
 
-    A row is added behind them, or in the place of one that was removed and is kept already; a block that grows is another.
+    A new row is appended, or replaces a removed one that was copied already; a block that grows is a new block.
     """
 
     def __init__(self, block: Block) -> None:
@@ -258,16 +259,16 @@ class PinnedRows:
 
     @property
     def dimension(self) -> int:
-        """How many numbers a row has."""
+        """Return the number of components of a row."""
         return int(self._block.shape[1])
 
     def keep(self, position: int) -> None:
-        """Copy a row that is about to change, once."""
+        """Copy a row that is about to change, unless it was copied before."""
         if position < len(self._block) and position not in self._before:
             self._before[position] = self._block[position].copy()
 
     def halved(self, positions: NDArray[np.int64]) -> bytes:
-        """The rows at these positions as little-endian float16."""
+        """Return the rows at these positions as little-endian float16."""
         rows = self._block[positions]
         for at in np.flatnonzero(np.isin(positions, list(self._before))).tolist() if self._before else ():
             rows[at] = self._before[int(positions[at])]

@@ -1,7 +1,7 @@
-"""Postings and documents of a lexical index as flat arrays: how they are stored, and how they lie in memory after that.
+"""Postings and documents of a lexical index as flat arrays: the form in which they are stored and used after loading.
 
-A stored index is opened as it is: a term's posting becomes one that can change when something changes it, and not
-before. Most terms of a large namespace are rare and never asked for, so opening costs little and takes little room.
+A stored index is not converted when it is loaded: a term's posting is copied into a form that can change only when it changes.
+Most terms of a large namespace are rare and never queried, so loading is cheap and takes little memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class LexicalParts(NamedTuple):
-    """What a lexical index is stored as; arrays are little-endian.
+    """The stored form of a lexical index; arrays are little-endian.
 
     Attributes:
-        terms: joined by line breaks, which no term holds; term 0 is the first.
-        counts: slots that have each term, four bytes each.
+        terms: joined by line breaks, which no term contains; term 0 is the first.
+        counts: the number of slots that have each term, four bytes each.
         slots: of term 0, then of term 1, ..., four bytes each.
-        weights: how often, beside each of ``slots``, as float32.
-        document_counts: terms of the text in each slot, four bytes each.
+        weights: the weight of the term in each of ``slots``, as float32.
+        document_counts: the number of terms of the text in each slot, four bytes each.
         document_terms: numbers of the terms of slot 0, then of slot 1, ..., four bytes each.
         keys: of the text in each slot, eight bytes each, -1 for a free one.
         lengths: of the text in each slot, as float32.
@@ -67,46 +67,46 @@ class StoredTerms:
     @classmethod
     @cache
     def empty(cls) -> StoredTerms:
-        """No terms and no documents: the same ones for every index, for nothing changes them."""
+        """Return an instance without terms and documents, shared by every index because nothing changes it."""
         return cls(LexicalParts(b"", b"", b"", b"", b"", b"", b"", b"", 0.0))
 
     def forget(self, number: int) -> None:
-        """Drop a term that no text has any more: it may be a word of one that was erased."""
+        """Drop a term that no text has any more, since it may be a word of an erased text."""
         self.terms[number] = ""
 
     @property
     def entries(self) -> int:
-        """How often a term stands in a document."""
+        """Return the number of pairs of a document and a term."""
         return len(self._slots)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Return the size of the arrays in bytes."""
         arrays = (self._starts, self._slots, self._weights, self._document_starts, self._document_terms)
         return sum(array.nbytes for array in arrays)
 
     def frequency(self, number: int) -> int:
-        """Slots that have a term."""
+        """Return the number of slots that have a term."""
         return int(self._starts[number + 1] - self._starts[number])
 
     def posting(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The slots that have a term, and how often, without copying."""
+        """Return the slots that have a term, and its weight in each, without copying."""
         start, end = self._starts[number], self._starts[number + 1]
         return self._slots[start:end], self._weights[start:end]
 
     def document(self, slot: int) -> tuple[str, ...]:
-        """The terms of a document."""
+        """Return the terms of a document."""
         return tuple(self.terms[number] for number in self.numbers_in(slot))
 
     def numbers_in(self, slot: int) -> list[int]:
-        """The numbers of a document's terms."""
+        """Return the numbers of a document's terms."""
         start, end = self._document_starts[slot], self._document_starts[slot + 1]
         numbers: list[int] = self._document_terms[start:end].tolist()
         return numbers
 
 
 def flat(values: array[int] | NDArray[np.generic], kind: str) -> bytes:
-    """The bytes of numbers as a little-endian ``kind``, such as ``<u4``."""
+    """Return the bytes of numbers as a little-endian ``kind``, such as ``<u4``."""
     return np.array(values, dtype=kind).tobytes()
 
 

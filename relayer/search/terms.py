@@ -1,4 +1,8 @@
-"""From text to terms: the text that is searched, its words folded and shortened, and which of them are names."""
+"""The text that is indexed for a memory, and the terms of a text: its words, normalised and stemmed.
+
+`indexed_text` puts speaker and day before a memory's text, and `terms` splits a text into the terms that the lexical index
+uses. `told` and `variety` measure how much a text states and how often it repeats itself; `names` finds the names in a query.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,13 @@ from relayer.wire.fields import stream_safe
 # Runs of letters and digits; an apostrophe inside a word ends it ("Maria's" is about Maria).
 WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
 LONGEST = 40
-# As how many terms a text is searched, and from how many characters for each of them, before and after compatibility
-# forms are folded: by its first 6,144 characters. It may be ten times as long, and is indexed in one step of the loop.
+# The maximum number of terms of a text, and of characters read for each of them, before and after compatibility forms are
+# normalised, so the first 6,144 characters. A text may be ten times as long, and is indexed in one step of the event loop.
 MOST_TERMS = 512
 CHARACTERS = 12
 _MOST_STEMS = 4_096
 
-# By how many characters the compatibility form of one is longer, of all that have longer ones: up to seventeen.
+# How many characters longer the compatibility form of a character is, for all that have a longer one: up to seventeen.
 GROWTH = {
     char: length - 1
     for first, last in (
@@ -31,7 +35,7 @@ GROWTH = {
 }
 GROWING = re.compile(f"[{''.join(map(re.escape, GROWTH))}]")
 
-# Words that carry no topic: a match on them alone is no evidence.
+# Words without a topic: a match on them alone means nothing.
 TOPICLESS = """
 a about after all also am an and any are as at be because been before being but by can could did do does
 doing done for from had has have having he her hers him his how i if in into is it its just me mine more
@@ -40,7 +44,7 @@ some such t than that the their theirs them then there these they this those to 
 very was we were what when where which while who whom whose why will with would you your yours
 """
 FUNCTION_WORDS = frozenset(TOPICLESS.split())
-# Indexed texts write a month with three letters (`relayer.search.terms`), questions write it out.
+# Indexed texts abbreviate months to three letters (see `indexed_text`), and questions spell them out.
 _MONTH_WORDS = {
     month: month[:3]
     for month in (
@@ -51,9 +55,9 @@ _MONTH_WORDS = {
 
 
 class Stems(dict[str, str | None]):
-    """Terms by word, worked out once: most words of a text stood in the ones before it.
+    """A cache of terms by word: most words of a text occurred in earlier ones.
 
-    Words are what texts are made of: this belongs to one namespace, and is cleared with what goes from it.
+    The words are contents of memories, so a cache belongs to one namespace, and is cleared when a memory is removed.
     """
 
     def __missing__(self, word: str) -> str | None:
@@ -64,7 +68,7 @@ class Stems(dict[str, str | None]):
 
 
 def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list[str]:
-    """Terms of a text's beginning, in order, repeated as often as they occur; at most ``most``, of twelve characters each."""
+    """Return the terms of a text's beginning, in order, with repetitions; at most ``most``, from twelve characters each."""
     folded = _folded(text, most * CHARACTERS)
     stems = Stems() if stems is None else stems
     if folded.isascii():  # most are: no word of theirs is without spaces
@@ -74,7 +78,7 @@ def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list
         if len(found) >= most:
             break
         word = match.group()[:LONGEST]
-        # Of scripts without spaces every character is a term, and so is every pair of neighbours.
+        # In scripts without spaces every character is a term, and so is every pair of neighbours.
         if UNSPACED.search(word):
             found += list(word)
             found += [word[at : at + 2] for at in range(len(word) - 1)]
@@ -84,7 +88,7 @@ def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list
 
 
 def _folded(text: str, characters: int) -> str:
-    """The compatibility form of a text's beginning, without case; less of a text that grows by it."""
+    """Return the casefolded compatibility form of a text's beginning; a shorter beginning if the form is much longer."""
     text = text[:characters]
     if text.isascii():
         return text.casefold()
@@ -111,7 +115,7 @@ def _stem(word: str) -> str | None:
 
 
 def _without_ending(word: str) -> str:
-    """A light English stem: plural, past and progressive endings, and a final e or y, made alike."""
+    """Return a light English stem: plural, past and progressive endings, and a final e or y, are normalised."""
     if len(word) > 4 and word.endswith("ies"):
         word = word[:-3] + "y"
     elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
@@ -126,7 +130,7 @@ def _without_ending(word: str) -> str:
     return word[:-1] + "i" if len(word) > 2 and word.endswith("y") else word
 
 
-# English on purpose and independent of the machine's locale: the text must be the same on every replica.
+# English and independent of the machine's locale, because the text must be the same on every replica.
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -135,12 +139,12 @@ CONTEXT_CHARACTERS = 400
 
 
 def indexed_text(speaker: str | None, occurred_at: int | None, text: str) -> str:
-    """What is embedded and indexed for a memory: ``"Speaker (8 May 2023): text"``.
+    """Return the text that is embedded and indexed for a memory: ``"Speaker (8 May 2023): text"``.
 
     Args:
-        speaker: who said it, if known.
-        occurred_at: when, in ms since the epoch, if known; the day is that of UTC. A time that no calendar
-            holds counts as unknown.
+        speaker: the speaker's name, if known.
+        occurred_at: the time in ms since the epoch, if known; the day is that of UTC. A time outside of the calendar
+            counts as unknown.
         text: the memory's text.
     """
     day = _day(occurred_at)
@@ -152,7 +156,7 @@ def indexed_text(speaker: str | None, occurred_at: int | None, text: str) -> str
 
 
 def context_text(previous: str, own: str) -> str:
-    """A memory's indexed text after the indexed text of the turn before it, whose end counts more than its start."""
+    """Return a memory's indexed text after the previous turn's, whose end counts more than its start."""
     return f"{previous[-CONTEXT_CHARACTERS:]}\n{own}"
 
 
@@ -166,11 +170,11 @@ def _day(occurred_at: int | None) -> str | None:
     return f"{date.day} {MONTHS[date.month - 1]} {date.year}"
 
 
-# What `indexed_text` puts before a text that has a day.
+# The header that `indexed_text` puts before a text with a day.
 _HEADER = re.compile(r"[^\n]{0,80}?\(\d{1,2} [A-Z][a-z]{2} \d{4}\):? ")
 _SENTENCE = re.compile("[^.!?\u061f\u3002\uff01\uff1f\n]+[.!?\u061f\u3002\uff01\uff1f]*")
 _QUESTION = re.compile("[?\u061f\uff1f]")
-# A statement has one or two of them, and a text that is written to be near every question has many.
+# A statement has one or two question words; a text that is written to be similar to every question has many.
 _QUESTION_WORD = re.compile(
     r"\b(?:what|where|when|who|whose|whom|which|why|how|was|wo|wann|wer|wie|warum|welche[rs]?|wessen|qué|quién|cuándo|dónde|cuál|cómo"
     r"|quoi|qui|quand|où|quel(?:le)?|comment|pourquoi|cosa|chi|quando|dove|quale|perché)\b|什么|哪里|哪儿|谁|什么时候|为什么|怎么|多少",
@@ -178,20 +182,20 @@ _QUESTION_WORD = re.compile(
 )
 _MANY_QUESTION_WORDS = 5
 _MANY_QUESTIONS = 4
-# Of its characters: a story has many of them, too, among others.
+# The least share of question words among the characters: a story contains many of them, too, among other words.
 _QUESTION_SHARE = 0.1
-# A text of as many terms repeats itself if fewer than this share of them are different: of ordinary ones half are.
+# A text of at least this many terms counts as repetitive if fewer than this share of them are distinct; ordinary texts have half.
 _REPETITIVE_TERMS = 256
 _LEAST_DISTINCT = 0.15
-# A turn with as many terms tells as much as any: more would put short facts behind long turns (docs/adr/0025). As many are
-# read, and questions are looked for in as many characters.
+# A turn with this many terms states as much as any: a higher number would rank short facts below long turns (docs/adr/0025).
+# The next two are how many terms are read, and in how many characters questions are looked for.
 TOLD_TERMS = 4
 _TOLD_READ = 16
 _TOLD_CHARACTERS = 1_000
 
 
 def told(indexed: str, stems: Stems | None = None) -> int:
-    """How many terms an indexed text has outside of its header and of its questions, at most `TOLD_TERMS`; -1 for a list of questions."""
+    """Return the number of terms of an indexed text without header and questions, at most `TOLD_TERMS`; -1 if it only lists them."""
     header = _HEADER.match(indexed)
     start = header.end() if header else 0
     statements = indexed[start : start + _TOLD_CHARACTERS]
@@ -208,7 +212,7 @@ def told(indexed: str, stems: Stems | None = None) -> int:
 
 
 def variety(counts: Mapping[str, float]) -> float:
-    """Return 1, or of a text that repeats itself the share of its terms that are different, by how often each occurs."""
+    """Return the share of distinct terms, by the counts of terms, if a text repeats itself; otherwise 1."""
     total = sum(counts.values())
     distinct = len(counts) / total if total >= _REPETITIVE_TERMS else 1.0
     return distinct if distinct < _LEAST_DISTINCT else 1.0
@@ -216,15 +220,15 @@ def variety(counts: Mapping[str, float]) -> float:
 
 NAME_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)?")
 APOSTROPHE = re.compile("['\u2019]")
-# Ends of sentences, and what may open one: the first word after it is capitalised for that alone.
+# Ends of sentences, and characters that may open one: the first word after them is capitalised for that reason alone.
 STARTS = re.compile(r"(?:^|[.?!:;\n])[\s\"'\u201c\u2018(\[*-]*$")
-# English function words that are German, too, do not show that a query is English.
+# English function words that are also German do not show that a query is English.
 ENGLISH = FUNCTION_WORDS - frozenset(
     ["am", "also", "an", "do", "has", "her", "in", "me", "no", "on", "s", "so", "t", "was", "will"]
 )
-# A title, or a headline, capitalises nearly everything.
+# Titles and headlines capitalise nearly every word.
 MOST_CAPITALISED = 0.5
-# Times are matched as terms; that a day occurs in no memory says nothing about who is asked for.
+# Times are matched as terms; that a day occurs in no memory does not mean that the subject is unknown.
 CALENDAR = frozenset(
     [
         "january",
@@ -254,13 +258,13 @@ LONGEST_QUERY = 2_000
 
 
 def names(query: str) -> tuple[str, ...]:
-    """Words of an English query that are spelt like names, as they stand there; none for any other query."""
+    """Return the words of an English query that are spelt like names, as written there; none for any other query."""
     found: list[str] = []
     words = 0
     english = False
     text = query[:LONGEST_QUERY]
     for match in NAME_WORD.finditer(text):
-        # "Maria's" is about Maria, and "I'm" names nobody.
+        # "Maria's" is about Maria, and "I'm" is no name.
         word = APOSTROPHE.split(match.group())[0]
         words += 1
         english = english or word.casefold() in ENGLISH

@@ -1,8 +1,8 @@
-"""What a memory's vector says of its worth: whether it tells something that lasts, or only answers, thanks and agrees.
+"""The importance of a memory by its vector: whether it has content that lasts, or only answers, thanks and agrees.
 
-Beside thousands of others every question has words in common with some reply that tells nothing. Learnt of labelled messages
-in fifteen languages, for the models it was learnt for: ``python -m bench.worth`` makes the weights anew from
-``bench/sets/messages`` and says how right they are.
+Among thousands of memories every question shares terms with some reply that states nothing, so `Worths` gives the order of
+results a score for lasting content. A `WorthReader` is a linear classifier of one model's vectors, learnt from labelled messages
+in fifteen languages: ``python -m bench.worth`` learns the weights from ``bench/sets/messages`` and reports their accuracy.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from relayer.search.rows import Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorthReader:
-    """What was learnt for the vectors of one model.
+    """The classifier for the vectors of one model.
 
     Attributes:
-        direction: of length 1; the further a memory lies in it, the likelier it tells something that lasts.
-        steepness: logits for each unit of that.
+        direction: of length 1; the larger a memory's component in it, the likelier its content lasts.
+        steepness: logits per unit of that component.
         bias: in logits.
     """
 
@@ -34,7 +34,7 @@ class WorthReader:
     bias: float
 
     def read(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How likely each memory tells something that lasts, 0..1; 0 of one without a vector.
+        """Return how likely the content of each memory lasts, 0..1; 0 for a memory without a vector.
 
         Args:
             along: the inner products of the memories' rows with the direction; NaN without a row.
@@ -58,7 +58,7 @@ def _reader(weights: NDArray[np.float32]) -> WorthReader:
 
 
 def worth_reader(model: str) -> WorthReader | None:
-    """Return what was learnt for a model, by its SHA-256; None for one that nothing was learnt for."""
+    """Return the classifier for a model, by its SHA-256; None if none was learnt for it."""
     return _readers().get(model)
 
 
@@ -67,24 +67,24 @@ Along = Callable[[Vector, Sequence[int]], NDArray[np.float64]]
 
 
 class Worths:
-    """What the memories of one namespace are worth, by key: each is looked at once, since its vector stays; 4 bytes a key."""
+    """The cached importance of the memories of one namespace, by key; 4 bytes a key. Each vector is read once."""
 
     def __init__(self) -> None:
-        # How far each lies in the direction; NaN where nobody looked, or nothing is.
+        # Each memory's component in the direction; NaN where it was not computed yet, or the memory has no row.
         self._known = np.full(0, np.nan, np.float32)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """Return the size of the array in bytes."""
         return self._known.nbytes
 
     def of(self, keys: Sequence[int], reader: WorthReader, along: Along) -> NDArray[np.float64]:
-        """What memories are worth, see `WorthReader.read`.
+        """Return the importance of memories, see `WorthReader.read`.
 
         Args:
             keys: of the memories, rising.
             reader: of the model whose vectors they have.
-            along: gives the inner products of a direction and the rows of keys, NaN without a row.
+            along: returns the inner products of a direction and the rows of keys, NaN without a row.
         """
         missing = keys[-1] + 1 - len(self._known) if keys else 0
         if missing > 0:
@@ -99,10 +99,10 @@ class Worths:
         return reader.read(found.astype(np.float64))
 
     def forget(self, key: int) -> None:
-        """Look at a memory anew: it has another vector, or none."""
+        """Drop the cached value of a memory, because its vector was replaced or removed."""
         if key < len(self._known):
             self._known[key] = np.nan
 
     def clear(self) -> None:
-        """Look at all of them anew: they have vectors of another model."""
+        """Drop all cached values, because the vectors are of another model."""
         self._known = np.full(0, np.nan, np.float32)

@@ -1,1 +1,1 @@
-"""From what a client sends to what is appended: drafts, redaction, merging; and how a memory is shown."""
+"""Memories before they are stored (drafts, redaction, merging), and their form in responses."""

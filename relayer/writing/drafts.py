@@ -1,4 +1,9 @@
-"""What is to become a memory, before it is sealed: without secrets, from an item of a request, merged with what is known already."""
+"""From an item of a request to a stored memory: redact secrets, make a draft, compare it with existing memories, seal it.
+
+`without_secrets` redacts texts before anything else reads them, and `record_of` turns an item into a record. `append_drafts`
+embeds the drafts of a request in one batch, decides with `classify` what each of them does to the memories near it, seals them
+and appends them to the log in one entry. `seal_results` does the same for what a job made, which the job appends itself.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +60,11 @@ from relayer.wire.service import ImportItem
 _Said = TypeVar("_Said", MemoryItem, TurnItem)
 
 
-# Gateways redact before they send. This is for those that do not: other clients, and older gateways.
+# Gateways redact before they send. This is for clients that do not: other clients, and older gateways.
 async def without_secrets(ctx: Context, account: str, said: tuple[_Said, ...]) -> tuple[_Said, ...]:
-    """Return what was said without secrets, before the extractor, the model and the log see it.
+    """Return the items without secrets, before the extractor, the model and the log read them.
 
-    It is the same tuple where there are none or redaction is off.
+    The same tuple is returned if there are no secrets or redaction is off.
     """
     given = [one.text for one in said]
     texts = await _redacted(ctx, account, given)
@@ -69,7 +74,7 @@ async def without_secrets(ctx: Context, account: str, said: tuple[_Said, ...]) -
 
 
 async def without_secrets_in(ctx: Context, account: str, text: str) -> str:
-    """Return a text that holds no secrets; the same one where redaction is off."""
+    """Return a text without secrets; the same text if redaction is off."""
     return (await _redacted(ctx, account, [text]))[0]
 
 
@@ -79,18 +84,18 @@ async def _redacted(ctx: Context, account: str, texts: list[str]) -> list[str]:
     return await ctx.texts.make(account, (redact(text).text for text in texts), weight(texts))
 
 
-# Two of these are made for every memory: a struct is made, and changed, in a third of the time that a dataclass takes.
+# Two of these are created for every memory: a struct is created and copied in a third of the time of a dataclass.
 class Draft(msgspec.Struct, frozen=True):
-    """A memory before it is sealed: its record, still without an id, and what the log is to make of it.
+    """A memory before it is sealed: its record, still without an id, and how the log is to store it.
 
     Attributes:
         record: complete but for ``id``, ``embedding`` and ``created_at``.
-        vector: a unit vector, which counts if it agrees with the text; None to have one computed.
-        context_draft: the index of an earlier draft of the same request, which was said just before.
-        captured: whether an extractor made it: what somebody stores by hand is meant as it stands.
+        vector: a unit vector from the client, used if it agrees with the text; None to have one computed.
+        context_draft: the index of an earlier draft of the same request, whose text was said just before.
+        captured: whether an extractor made it; a memory that a user stores explicitly is never merged.
         sources: the records it was derived from.
-        replaces: the live one whose next version it is; empty for a memory of its own.
-        created_at: in ms, of what was stored elsewhere before; None is now.
+        replaces: the live record whose next version it is; empty for a new memory.
+        created_at: in ms, for a memory that was stored elsewhere before; None is now.
     """
 
     record: Record
@@ -103,7 +108,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: str | None) -> Record:
-    """Return what an agent sends as a memory; what only one of the two kinds of items has is the caller's to add."""
+    """Return the record of a memory that an agent sends; the caller adds the fields that only one kind of item has."""
     given = item.source
     return Record(
         id=b"",
@@ -137,7 +142,7 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
 
 
 def next_version(old: Record, access: Access, idempotency_key: str | None, **changed: object) -> Record:
-    """Return a memory's next version, in somebody's name; what is not ``changed`` stays."""
+    """Return a memory's next version, made by this requester; fields that are not in ``changed`` stay."""
     mine: dict[str, object] = {
         "id": b"",
         "namespace": access.namespace,
@@ -149,13 +154,13 @@ def next_version(old: Record, access: Access, idempotency_key: str | None, **cha
 
 
 LOOKED_AT = 12
-"""How many of the nearest memories one is compared with."""
+"""The number of nearest memories that a draft is compared with."""
 _MOST_CONTRADICTED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class MergeDecision:
-    """Records that a draft is about: at most one of ``duplicate_of`` and ``replaces`` is given."""
+    """The records that a draft relates to: at most one of ``duplicate_of`` and ``replaces`` is set."""
 
     duplicate_of: bytes = b""
     replaces: bytes = b""
@@ -165,18 +170,18 @@ class MergeDecision:
 NOTHING_KNOWN = MergeDecision()
 
 
-# Of the nearest memories as many are compared as this allows, a capture's own text counted with each: two dozen where
-# they are as long as most.
+# The maximum number of characters that are compared, the draft's own text counted with each memory: two dozen memories of the
+# usual length.
 _COMPARED_CHARACTERS = 8_000
-# What it takes to compare, as a multiple of what it takes to look for secrets.
+# The cost of a comparison as a multiple of the cost of looking for secrets.
 _COMPARING = 6
 
 
 async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> MergeDecision:
-    """Return what a draft does to the memories near it; wait until it is indexed first, and append as soon as may be.
+    """Return what a draft does to the memories near it; call it when the index is up to date, and append soon afterwards.
 
-    Only what was captured is judged: what somebody stores by hand is meant as it stands. Only memories of the same voice
-    among the same people count, and without a vector, or in a text too long for one statement, nothing does.
+    Only captured drafts are compared: a memory that a user stores explicitly is stored as it is. Only memories of the same
+    speaker and audience count. Without a vector, or for a text too long for one statement, nothing is merged.
     """
     new = draft.record
     if not draft.captured or vector is None or len(new.text) > LONGEST or draft.replaces:
@@ -194,9 +199,9 @@ async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Ve
 
 
 async def _is_noted(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> bool:
-    """Whether what a job made says what one made before, or what was forgotten; wait until it is indexed first.
+    """Return whether a job's result repeats an earlier result or a forgotten memory; call it when the index is up to date.
 
-    A verbatim turn that says the same is no reason to leave it out: it has neither a kind nor a weight.
+    A verbatim turn that says the same is no reason to drop the result: the turn has neither a kind nor an importance.
     """
     if draft.record.kind is Kind.SUMMARY:
         return False
@@ -206,25 +211,25 @@ async def _is_noted(ctx: Context, opened: OpenNamespace, draft: Draft, vector: V
     return not same.is_live or same.record.extractor.name == draft.record.extractor.name
 
 
-# A memory near a draft, their cosine, and how it stood when it was looked up.
+# A memory near a draft, their cosine, and the memory's status when it was looked up.
 _Near = tuple[Record, float, Status]
 
 
 async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[tuple[Memory, float]]:
-    """Yield the nearest memories of the same voice with their cosine: live ones first, then those that are not.
+    """Yield the nearest memories of the same speaker and audience with their cosine: live ones first, then those that are not.
 
-    What is live, and over, stands for nothing; one near it that is not over may.
+    A live memory whose validity is over is left out; another memory near the draft may still be valid.
     """
     for past in (False, True):
-        # Searching is a step of the event loop by itself, and so is opening each memory: some are long. What a statement
-        # changes is near it in meaning: looking for its words, too, costs more than it finds.
+        # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
+        # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
         await asyncio.sleep(0)
         hits = opened.search(vector, None, LOOKED_AT, past=past).hits
         found = [(opened.state_of_hit(hit.key).record, hit.cosine or 0.0) for hit in hits]
         for record, cosine in found:
             await asyncio.sleep(0)
             memory = opened.memory(record)
-            # Erased since.
+            # The memory was erased since the search.
             if memory is None:
                 continue
             is_over = memory.is_live and not memory.state.live_at(opened.last_time)
@@ -233,13 +238,13 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
 
 
 def voice_of(record: Record) -> tuple[str, ...]:
-    """Return where a memory was said and by whom, for its MAC; nothing where neither is known."""
+    """Return the place and the sender of a memory, for its MAC; empty if neither is known."""
     source = record.source
     return (source.place, source.sender) if source.place or source.sender else ()
 
 
 def same_voice(one: Record, other: Record) -> bool:
-    """Whether both were said by the same voice among the same people."""
+    """Return whether both were said by the same speaker to the same audience."""
     return (
         one.audience is other.audience
         and one.trust is other.trust
@@ -247,29 +252,29 @@ def same_voice(one: Record, other: Record) -> bool:
         and one.source.speaker == other.source.speaker
         and one.source.place == other.source.place
         and one.source.sender == other.source.sender
-        # In a group nobody can tell whose words they are when no name stands by them.
+        # In a group, messages without a sender's name may be from different people.
         and not (other.audience is Audience.GROUP and not other.source.speaker)
     )
 
 
 def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
-    """Yield what a draft does to the memories near it, as far as is known after each of them; the last one counts."""
+    """Yield the decision about a draft after each of the memories near it; the last one counts."""
     yield NOTHING_KNOWN
     gist = gist_of(new.text)
     for old, cosine, status in near:
-        # Live, or forgotten, and then the log refuses the capture.
+        # It is live; or forgotten, and then the log refuses the capture.
         may_repeat = cosine >= NEAR and status is not Status.SUPERSEDED and len(old.text) <= LONGEST
         if may_repeat and says_the_same(gist_of(old.text), gist):
             yield MergeDecision(duplicate_of=old.id)
             return
         yield NOTHING_KNOWN
-    # Only the user's own word is enough to question what is known.
+    # Only what the user said may call an existing memory into question.
     if new.suspect or new.trust is not Trust.USER:
         return
     said = statement_of(new.text)
     doubtful: list[tuple[float, bytes]] = []
     for old, cosine, status in near:
-        # A turn word for word and what a model noted of another tell the same without changing it.
+        # A verbatim turn and a model's note of another turn may say the same without changing it.
         by_another = old.extractor.name not in {"", new.extractor.name}
         if status is not Status.LIVE or by_another:
             continue
@@ -283,38 +288,38 @@ def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
 
 
 def _is_later(old: Record, new: Record) -> bool:
-    """Whether the known memory is of a later time: old conversations that are captured late replace nothing."""
+    """Return whether the existing memory is of a later time: old conversations that are captured late replace nothing."""
     return new.occurred_at is not None and old.occurred_at is not None and old.occurred_at > new.occurred_at
 
 
 _FLOATS = np.dtype("<f4")
 _TINY = 1e-6
-# Characters of a text that is sealed in a step of the event loop of its own.
+# The length in characters from which sealing a text is a step of the event loop of its own.
 _LONG = 4096
 _AT_ONCE = 10
-# No request waits for what a job made.
+# The deadline for embedding a job's results, for which no request waits.
 _RESULTS_SECONDS = 60.0
-# Characters of a text that embedders look at: they cut it there themselves.
+# Embedders read this many characters of a text and ignore the rest.
 _EMBEDDED = 16_384
-# Least cosine of a given vector and that of its text: two runtimes of one model differ by less than 0.01, a paraphrase by 0.07.
+# Least cosine of a given vector and that of its text: two runtimes of one model differ by less than 0.01, paraphrases by 0.07.
 _AGREEMENT = 0.95
 
-# Own, with context, and the model that made them.
+# The vector of the text, the vector with its context, and the model that computed them.
 _Vectors = tuple[Vector | None, Vector | None, EmbeddingModel]
-# What is in each seal, by record, part and seal: see `OpenNamespace.append`.
+# The plaintext of each seal, by record, part and seal: see `OpenNamespace.append`.
 _Plaintexts = dict[tuple[bytes, str, bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of drafts.
+    """The result of appending drafts.
 
     Attributes:
-        records: the ids that were asked for, one of each draft.
+        records: the ids that were requested, one for each draft.
         outcomes: of each draft.
         degraded: whether vectors are missing.
-        job_id: the job that makes them, as clients know it.
-        promised: the job that was promised with them; empty without one.
+        job_id: the job that computes them, as clients know it.
+        promised: the job that was appended with them; empty without one.
     """
 
     records: list[bytes]
@@ -325,7 +330,7 @@ class Written:
 
 
 def parse_vector(raw: bytes, model: EmbeddingModel) -> Vector:
-    """Turn a request's float32 bytes into a unit vector of the model's dimension.
+    """Return a request's float32 bytes as a unit vector of the model's dimension.
 
     Raises:
         Refused: ``bad_vector``: other dimension, not finite, or zero.
@@ -334,7 +339,7 @@ def parse_vector(raw: bytes, model: EmbeddingModel) -> Vector:
         raise Refused(
             "bad_vector", f"vector must have {model.dimension} numbers; this one has {len(raw) // 4}"
         )
-    # In double precision, so that huge but finite numbers do not overflow on their way to length 1.
+    # In double precision, so that the norm of large but finite numbers does not overflow.
     vector = np.frombuffer(raw, _FLOATS).astype(np.float64)
     norm = math.sqrt(vector.dot(vector))
     if not math.isfinite(norm):
@@ -354,15 +359,15 @@ async def append_drafts(
     deadline: Deadline,
     promise: Callable[[list[bytes]], JobAccepted | None] = lambda _: None,
 ) -> Written:
-    """Embed, seal and append drafts in one entry; without an embedder, without vectors and with a job for them.
+    """Embed, seal and append drafts in one entry; without an embedder, append them without vectors and with a job for these.
 
-    ``promise`` is given the ids of the records, and returns the job that the entry promises beside them.
+    ``promise`` is called with the ids of the records, and returns the pending job that the entry contains as well.
     """
     await opened.wait_indexed()
     records = [new_id(ctx) for _ in drafts]
     contexts = [_context_of(draft, drafts, records, opened) for draft in drafts]
-    # A hundred drafts are a step of the event loop whatever is done with them, so others get their turn between; one is
-    # over before a turn is worth taking.
+    # A hundred drafts would hold up the event loop in any of these steps, so other tasks run in between; a single draft is done
+    # sooner than yielding is worth.
     many = len(drafts) > 1
     if many:
         await asyncio.sleep(0)
@@ -375,7 +380,7 @@ async def append_drafts(
     plaintexts: _Plaintexts = {}
     for index, draft in enumerate(drafts):
         own, _, model = vectors[index]
-        # Compared with what is known by vectors of one model only.
+        # Only vectors of the same model can be compared.
         merge = await classify(ctx, opened, draft, own if model == opened.model else None)
         record = _merged(ctx, draft.record, merge, id=records[index], context_of=contexts[index][0])
         named = msgspec.structs.replace(draft, record=record)
@@ -387,7 +392,7 @@ async def append_drafts(
         else:
             operations.append(Put(origin, stored, merge.duplicate_of, merge.replaces))
         if draft.captured or len(record.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
-            # Comparing and sealing take a while; the log decides, so nothing is lost by others' turns.
+            # Other tasks may run during comparing and sealing; the log decides on conflicts, so nothing is lost.
             await asyncio.sleep(0)
     count = len(drafts)
     without = tuple(record for record, (own, _, _) in zip(records, vectors, strict=True) if own is None)
@@ -411,12 +416,12 @@ async def append_drafts(
 
 
 def new_id(ctx: Context) -> bytes:
-    """Return an id for a record or a job."""
+    """Return a new id for a record or a job."""
     return ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10))
 
 
 def _merged(ctx: Context, record: Record, merge: MergeDecision, **known: object) -> Record:
-    """Return a record with what is ``known``, what it contradicts, and from when on it holds instead of another one."""
+    """Return a record with the fields in ``known``, the memories it contradicts, and the time from which it replaces another."""
     if merge.contradicts:
         known["contradicts"] = (*record.contradicts, *merge.contradicts)
     if merge.replaces and record.valid_from is None:
@@ -425,9 +430,9 @@ def _merged(ctx: Context, record: Record, merge: MergeDecision, **known: object)
 
 
 async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) -> list[Stored | None]:
-    """Embed and seal what a job made of memories; without an embedder, without vectors.
+    """Embed and seal the results of a job; without an embedder, without vectors.
 
-    None stands for what was noted before in other words, or was noted and forgotten.
+    None stands for a result that repeats an earlier one in other words, or that was forgotten since.
     """
     deadline = Deadline.after(ctx.clock, _RESULTS_SECONDS)
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)
@@ -445,7 +450,7 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
 
 
 def request_origin(opened: OpenNamespace, access: Access, index: int, idempotency_key: str | None) -> Origin:
-    """Return whose operation it is: the ``index``-th of this request, or of the first one with its idempotency key."""
+    """Return the origin of the ``index``-th operation of this request, or of the first request with its idempotency key."""
     origin = access.origin(index)
     if idempotency_key is None:
         return origin
@@ -459,7 +464,7 @@ def request_origin(opened: OpenNamespace, access: Access, index: int, idempotenc
 def _context_of(
     draft: Draft, drafts: Sequence[Draft], records: Sequence[bytes], opened: OpenNamespace
 ) -> tuple[bytes, str | None]:
-    """Return the id and the indexed text of what was said before, if that is known."""
+    """Return id and indexed text of the turn before a draft, if it is known."""
     if draft.context_draft is not None:
         return records[draft.context_draft], _end_of(drafts[draft.context_draft].record)
     neighbour = opened.record(draft.record.context_of) if draft.record.context_of else None
@@ -467,12 +472,12 @@ def _context_of(
 
 
 def _headed(new: Record) -> str:
-    """Return what is embedded of a draft: more than any model here reads, and not a copy of all that there may be."""
+    """Return the text that is embedded for a draft: more than any model here reads, without copying the whole text."""
     return indexed_text(new.source.speaker or None, new.occurred_at, new.text[:_EMBEDDED])
 
 
 def _end_of(new: Record) -> str:
-    """Return what counts of a draft as the context of the next."""
+    """Return the end of a draft's text, which is the context of the next draft."""
     return new.text[-CONTEXT_CHARACTERS:] if len(new.text) >= CONTEXT_CHARACTERS else _headed(new)
 
 
@@ -483,10 +488,10 @@ async def _embed(
     contexts: Sequence[str | None],
     deadline: Deadline,
 ) -> list[_Vectors]:
-    """Return vectors for each draft, in one batch, of the model that the namespace is searched by.
+    """Return vectors for each draft, computed in one batch by the model that the namespace is searched by.
 
-    A given vector counts if it agrees with its text. One that does not would be found by questions that its text does not
-    answer, so it gives way to that of the text alone. None counts while there is no embedder to compare it with.
+    A given vector is used if it agrees with its text. Otherwise the memory would be found by questions that its text does not
+    answer, so the vector of the text replaces it. Without an embedder to compare with, no given vector is used.
     """
     embedder = ctx.embedder_of(opened.model)
     model = embedder.model
@@ -521,7 +526,7 @@ async def _computed(
 async def embed_with_contexts(
     embed: Callable[[Sequence[str]], Awaitable[NDArray[np.float32]]], texts: Sequence[tuple[str, str | None]]
 ) -> list[tuple[Vector, Vector | None]]:
-    """Embed texts in one batch, each alone and, where there is one, with what was said before it."""
+    """Return vectors of texts, computed in one batch: of each text alone and, where there is one, with its context."""
     batch: list[str] = []
     for own, before in texts:
         batch += [own] if before is None else [own, context_text(before, own)]
@@ -530,7 +535,7 @@ async def embed_with_contexts(
 
 
 async def _macs(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) -> list[tuple[bytes, bytes]]:
-    """Return by what each draft is known to repeat another: the MACs of its text alone, and with its voice."""
+    """Return the MACs by which repetitions of each draft are recognised: of its text alone, and with place and sender."""
     keys = opened.keys
 
     def macs_of(new: Record) -> tuple[bytes, bytes]:
@@ -549,7 +554,7 @@ def _seal(
     macs: tuple[bytes, bytes],
     vectors: _Vectors,
 ) -> tuple[Stored, _Plaintexts]:
-    """Seal a draft whose record has its id; returns also what is in the seals."""
+    """Seal a draft whose record has its id; also return the plaintexts of the seals."""
     own, context, model = vectors
     record = msgspec.structs.replace(
         draft.record,
@@ -584,7 +589,7 @@ def _seal(
 def seal_vector(
     ctx: Context, opened: OpenNamespace, record: bytes, part: str, encoded: bytes | None
 ) -> bytes:
-    """Seal a record's encoded vectors, ``own`` or ``context``; empty without any."""
+    """Return a record's encoded vectors, ``own`` or ``context``, sealed; empty without any."""
     if encoded is None:
         return b""
     return opened.keys.seal_vector(record, part, encoded, salt=ctx.randomness.bytes(SALT_SIZE))

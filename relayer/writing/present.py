@@ -1,4 +1,4 @@
-"""From records to the API's shapes. Nothing else turns an inner value into an answer."""
+"""The conversion of records and outcomes to the models of the API; no other module does it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import render_time
 
-# What one answer holds of memories, encoded. A hundred of the longest ones would be six times as much, and more with quotes.
+# The maximum size of a page of memories, in bytes of JSON. A hundred of the longest memories would be six times as large, and
+# larger with many quotes.
 PAGE_BYTES = 1024 * 1024
 
 A = TypeVar("A", bound=BaseModel)
 
 
 def encoded_size(answer: BaseModel) -> int:
-    """Return how many bytes a part of an answer takes in it."""
+    """Return the encoded size of a part of a response in bytes."""
     return len(answer.__pydantic_serializer__.to_json(answer))
 
 
 def page_of(shown: Iterable[A], room: int = PAGE_BYTES) -> tuple[A, ...]:
-    """Return the first of what is shown, as far as one answer has room for it; the first one always has."""
+    """Return as many of the first elements as fit into ``room`` bytes; at least one."""
     page: list[A] = []
     for one in shown:
         room -= encoded_size(one)
@@ -39,14 +40,14 @@ def page_of(shown: Iterable[A], room: int = PAGE_BYTES) -> tuple[A, ...]:
 
 
 def position(value: domain.Position) -> schemas.Position:
-    """Show a position."""
+    """Return a position for a response."""
     return schemas.Position(seq=value.seq, digest=value.digest.hex())
 
 
 def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]:
-    """Return the fields that every view of a memory shares, for a schema to validate.
+    """Return the fields that every view of a memory has, for a schema to validate.
 
-    ``until`` is when a superseded memory ended, if that is known better than by when the log says so.
+    ``until`` is the time at which a superseded memory ended, if it is known more exactly than from the log.
     """
     record, state, source = memory.record, memory.state, memory.record.source
     ended = state.changed_at if until is None else until
@@ -92,7 +93,7 @@ _TIMES = ("created_at", "occurred_at", "valid_from", "valid_to", "expires_at")
 
 
 def encoded(memory: Memory, until: int | None) -> Shown:
-    """Encode one memory as `schemas.Memory` is; what is stored was validated when it came."""
+    """Return one memory encoded as `schemas.Memory`, without validation, because it was validated when it was stored."""
     fields, record = memory_fields(memory, until), memory.record
     for name in _TIMES:
         at = fields[name]
@@ -102,12 +103,12 @@ def encoded(memory: Memory, until: int | None) -> Shown:
 
 
 def show(memory: Memory, until: int | None = None) -> schemas.Memory:
-    """Show one memory; see `memory_fields`."""
+    """Return one memory for a response; see `memory_fields`."""
     return schemas.Memory.model_validate(memory_fields(memory, until))
 
 
 def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Remembered, ...]:
-    """Show what became of items, in the order asked.
+    """Return the outcomes of items for a response, in the requested order.
 
     Raises:
         Refused: the whole request is refused, because its idempotency key was used with another body.

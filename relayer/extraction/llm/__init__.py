@@ -1,1 +1,1 @@
-"""The ``llm`` extractor: a language model proposes facts, and what it cannot prove is dropped without asking it."""
+"""The ``llm`` extractor: a language model proposes facts, and code drops those that the conversation does not prove."""

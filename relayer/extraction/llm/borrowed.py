@@ -1,7 +1,7 @@
-"""A model that somebody else asks: what is to be asked goes out as an exception, and the answer comes with a later call.
+"""A client-side model: the question is returned to the caller as an exception, and the answer comes with a later call.
 
-So everything that asks a `relayer.ports.ChatModel` and checks its answer works for a gateway's model as well, and keeps no
-state between question and answer: the question is made again, and the answer counts if it is still the same one.
+All code that asks a `relayer.ports.ChatModel` and checks its answer can therefore use a gateway's model as well. No state is kept
+between question and answer: the question is built again, and the answer counts if the question is still the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNNAMED = "host"
 
 
 class ModelToBeAsked(Exception):
-    """Raised when a question has no answer yet: whoever called the relayer is to have it asked.
+    """Raised when a question has no answer yet and the relayer's caller must have it answered.
 
     Attributes:
         question: what to ask.
@@ -30,14 +30,14 @@ class ModelToBeAsked(Exception):
 
 
 class BorrowedModel:
-    """The `ChatModel` port over an answer that was given, if one was."""
+    """A `ChatModel` that returns an answer given by the caller, if there is one."""
 
     def __init__(self, given: GivenAnswer | None = None) -> None:
         self._given = given
 
     @property
     def name(self) -> str:
-        """The name that the gateway gave with the answer; ``host`` where it gave none."""
+        """Return the name that the gateway gave with the answer; ``host`` if it gave none."""
         return (self._given.model if self._given is not None else "") or _UNNAMED
 
     async def complete(
@@ -65,7 +65,7 @@ class BorrowedModel:
         return ChatAnswer(given.text, given.tokens, self.name)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing; there is nothing to release."""
 
 
 def _question(

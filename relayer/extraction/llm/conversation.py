@@ -1,4 +1,4 @@
-"""What the model is shown, messages and known memories as JSON, so that no text can pose as anything else; and its answer, read."""
+"""The model's input, messages and known memories as JSON, so that no text can pass for anything else; and the parsed response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_KNOWN_CHARACTERS = 400
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One message that the model sees; ``occurred_at_ms`` is its own time, if known."""
+    """One message for the model; ``occurred_at_ms`` is the time of the message, if known."""
 
     role: Role
     text: str
@@ -29,7 +29,7 @@ class Line:
 
     @property
     def shown(self) -> str:
-        """As much of the text as is shown, and as may be evidence."""
+        """Return the part of the text that the model reads, which is all that can be evidence."""
         return self.text[:MOST_CHARACTERS]
 
 
@@ -91,7 +91,7 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 class FactsRead(msgspec.Struct, frozen=True):
-    """Everything the model answered; ``malformed`` counts facts that were not in form."""
+    """The parsed response; ``malformed`` counts facts that were not in the required form."""
 
     facts: tuple[Proposal, ...] = ()
     summary: str = ""
@@ -167,7 +167,7 @@ def read_answer(text: str, tokens: int = 0) -> FactsRead:
 
 
 def is_nothing(text: str) -> bool:
-    """Whether an answer says, outside of its form, that there is nothing to write down."""
+    """Return whether a response says, outside of the required form, that there is nothing to write down."""
     return text.strip().strip(".\"'`").lower() in _NONE
 
 

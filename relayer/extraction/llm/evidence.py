@@ -1,10 +1,9 @@
-"""Does the conversation say it? Decided without a model, and strictly: a fact that cannot be proved is dropped.
+"""The proof of facts: decides without a model, and strictly, whether the conversation says a proposed fact.
 
-A fact passes when its evidence stands in the message it names; when every name and number of it stands in the
-conversation; when every other word that carries meaning stands in that message, whatever its ending; and when it denies
-what the message denies and nothing else. What is rephrased freely or translated does not pass: the verbatim turn is kept
-anyway, so a dropped fact loses little, and an invented one would be believed. Of summaries and answers, which are put in
-words of their own, most words must be said.
+A fact passes when its evidence occurs in the message it names; when every name and number of it occurs in the conversation; when
+every other word with meaning occurs in that message, with any ending; and when it negates what the message negates and nothing
+else. A free paraphrase or a translation does not pass: the verbatim turn is stored anyway, so a dropped fact loses little, and
+an invented one would be believed. In summaries and answers, which use words of their own, most words must have been said.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def find_passage(text: str, passage: str) -> tuple[int, int] | None:
 
 
 def fold(text: str) -> str:
-    """Return the text without the differences that do not count."""
+    """Return the normalised text, without differences that do not count."""
     return _placed(text)[0].strip()
 
 
@@ -68,7 +67,7 @@ def _placed(text: str) -> tuple[str, list[int]]:
 
 
 def _cuts(text: str, at: int) -> bool:
-    """Whether a word of a script with spaces goes on across this place."""
+    """Return whether a word of a script with spaces continues across this offset."""
     return 0 < at < len(text) and _spaced_letter(text[at - 1]) and _spaced_letter(text[at])
 
 
@@ -77,7 +76,7 @@ def _spaced_letter(char: str) -> bool:
 
 
 def unspaced(char: str) -> bool:
-    """Whether the character belongs to a script that is written without spaces: Chinese, Japanese, Thai and such."""
+    """Return whether the character belongs to a script that is written without spaces: Chinese, Japanese, Thai and such."""
     code = ord(char)
     return 0x0E00 <= code <= 0x0EFF or 0x1000 <= code <= 0x109F or 0x2E80 <= code <= 0x9FFF or code >= 0x20000
 
@@ -143,7 +142,7 @@ def _stated(stated: str) -> Span | None:
 
 
 def _spells_out(stated: str, passage: str, day: datetime | None) -> bool:
-    """Whether every part of the date stands in the passage, the year perhaps only in the message's own date."""
+    """Return whether the passage contains every part of the date; the year may be that of the message's own date."""
     numbers = {int(digits) for digits in _NUMERALS.findall(passage)}
     parts = [int(part) for part in stated.strip().split("-")]
     year_known = parts[0] in numbers or (len(parts) > 1 and day is not None and abs(parts[0] - day.year) <= 1)
@@ -192,7 +191,7 @@ def _meet(one: Span, other: Span) -> bool:
 _SUPPORTED = 0.5
 _STEM = 5
 _SHORT_STEM = 3
-# German writes every noun like a name.
+# German capitalises every noun like a name.
 _NOUN_ENDINGS = ("s", "es", "e", "n", "en", "er")
 _LONGEST = 1000
 _GROUPED = re.compile(r"(?<=\d)[.,'\u00a0 ](?=\d{3}(?!\d))")
@@ -235,7 +234,7 @@ _WITHOUT_MEANING = _GRAMMAR | _DENSE_GRAMMAR
 
 
 class Doubt(StrEnum):
-    """Why a fact was dropped; the values are labels of a metric."""
+    """The reason why a fact was dropped; the values are labels of a metric."""
 
     EMPTY = "empty"
     NO_SUCH_MESSAGE = "no_such_message"
@@ -248,7 +247,7 @@ class Doubt(StrEnum):
 
 @dataclass(slots=True)
 class Ground:
-    """Everything that was said: words, stems, numbers, and runs of two characters for scripts without spaces."""
+    """The contents of all messages: words, stems, numbers, and pairs of characters for scripts without spaces."""
 
     words: set[str] = field(default_factory=set)
     stems: set[str] = field(default_factory=set)
@@ -257,7 +256,7 @@ class Ground:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Ground:
-        """Collect from texts."""
+        """Return the contents of texts."""
         ground = cls()
         for text in texts:
             lowered = [part for word in words_of(text) for part in _parts(word)]
@@ -292,7 +291,7 @@ def doubt_of(text: str, ground: Ground, day: datetime | None = None) -> Doubt | 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message: its language, the forms of its words, those that are no names, its characters without spaces, and what it denies."""
+    """One message: its language, all forms of its words, forms that are not names, unspaced characters, and its negations."""
 
     language: str
     forms: frozenset[str]
@@ -351,7 +350,7 @@ def doubt_of_fact(
 
 
 def _stands(form: str, said: Said) -> bool:
-    """Whether a message has a form: or one that differs in its ending alone, of a word that is no name."""
+    """Return whether a message has a form, or one of a word that is not a name and differs only in its ending."""
     if form in said.forms or (form and all(map(unspaced, form))):
         return True
     shortest = _STEM if said.language == "en" else _SHORT_STEM

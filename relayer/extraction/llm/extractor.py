@@ -1,4 +1,4 @@
-"""One call of the model for one batch of turns: ask, read, check, and report what passed."""
+"""Fact extraction: ask the model once for a batch of turns, parse and check its response, and return the proven facts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SUMMARISE = "summarise/1"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is told. ``name`` is ``purpose/version``, and with it is recorded what the model made."""
+    """A prompt for the model. ``name`` is ``purpose/version``, and is recorded with the memories that the model made."""
 
     name: str
     text: str
@@ -93,7 +93,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What came of one call; ``dropped`` counts by `Doubt` and ``malformed``, without any text."""
+    """The result of one call; ``dropped`` counts facts by `Doubt` and ``malformed``, without any text."""
 
     facts: tuple[Fact, ...]
     summary: str
@@ -117,17 +117,17 @@ class LlmExtractor:
 
     @property
     def name(self) -> str:
-        """``llm``."""
+        """Return ``llm``."""
         return "llm"
 
     @property
     def version(self) -> str:
-        """The prompt's name and version."""
+        """Return the prompt's name and version."""
         return self._prompt.name
 
     @property
     def model(self) -> str:
-        """The model's name."""
+        """Return the model's name."""
         return self._model.name
 
     async def extract(self, lines: Sequence[Line], known: Sequence[str], *, seconds: float) -> Extraction:
@@ -147,7 +147,7 @@ class LlmExtractor:
 
 
 def _proved(read: FactsRead, lines: Sequence[Line], known: int, tokens: int) -> Extraction:
-    """Return what of an answer the conversation proves."""
+    """Return the part of a response that the conversation proves."""
     ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
     dropped: Counter[str] = Counter()
     if read.malformed:
@@ -191,7 +191,7 @@ def _check(
         line=proposal.message - 1,
         span=span,
         occurred_at_ms=line.occurred_at_ms if day is None else int(day.timestamp() * 1000),
-        # An assistant's words may be noted; they never do anything to what a person said.
+        # Facts from an assistant's message are stored, but never replace or contradict what a person said.
         relation=_allowed(proposal.relation, line.role) if related else "new",
         known=proposal.known - 1 if related else None,
     )

@@ -8,7 +8,7 @@ words that it stands before in the message:
     Polarity.of("The user never wants you to pay without asking.", "en").agrees(message)    # True
     Polarity.of("The user wants you to pay without asking.", "en").agrees(message)          # False: one of two negations
 
-The lists of words are in ``data/negations.toml``. Exchanged roles ("Ana lent Kim money") are not seen.
+The lists of words are in ``data/negations.toml``. Exchanged roles ("Ana lent Kim money") are not detected.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def is_negation(form: str) -> bool:
 
 
 class _Patterns(NamedTuple):
-    """What is looked for in a text of one sort of language."""
+    """The regular expressions for texts of one language."""
 
     ignored: re.Pattern[str]
     marker: re.Pattern[str]

@@ -1,4 +1,4 @@
-"""One call of the model for one session: notes of it, of which each is checked against what was said."""
+"""Summaries: ask the model once for notes of a session, and check each note against the messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The points as lines of a list; empty without any."""
+        """Return the points as lines of a list; empty without any."""
         return "\n".join(f"- {point}" for point in self.points)
 
 
@@ -55,12 +55,12 @@ class Summariser:
 
     @property
     def version(self) -> str:
-        """The prompt's name and version."""
+        """Return the prompt's name and version."""
         return self._prompt.name
 
     @property
     def model(self) -> str:
-        """The model's name."""
+        """Return the model's name."""
         return self._model.name
 
     async def summarise(self, lines: Sequence[Line], *, seconds: float) -> Summary:
