@@ -58,7 +58,7 @@ class HostQuestion:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """The model's output, the tokens of question and output, the model's name, and the cost in US dollars if the host knows it."""
+    """The model's output, the tokens of question and output, the model's name, and the cost in US dollars if known."""
 
     text: str = field(repr=False)
     tokens: int = 0
