@@ -2,8 +2,8 @@
 
     from gateway_plugin import MemoryPlugin
 
-Importing this package is light: what a class needs is loaded when the class is first asked for, because a host loads
-its plugins whether a turn uses them or not.
+Importing this package is cheap: a class and its dependencies are loaded when the class is first accessed, because a host
+imports its plugins even if no turn uses them.
 """
 
 from __future__ import annotations

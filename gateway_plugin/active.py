@@ -1,7 +1,10 @@
-"""Active mode: a model at the relayer says what helps, and the direct hits stand ready for when it does not.
+"""Active mode: a language model writes a summary of the relevant memories, with the direct hits as a fallback.
 
-The hits are there before the model is asked, so that a model that is slow, away or wrong costs time within the turn's
-deadline and nothing else. Three such failures in a row, and the model is spared for a while (AM-26).
+`ActiveRecaller.remind` runs after the direct recall of a turn. It asks the relayer's model, or the host's model if the
+relayer has none, and returns a `Reminder`: a block for the prompt, the decision that nothing is relevant, or the reason to
+use the direct hits instead. A model that is slow, unavailable or wrong therefore costs only time within the turn's deadline.
+After three timeouts in a row, a circuit breaker stops asking the model for a while (AM-26). `ActiveTraces` writes requests and
+responses to files for debugging.
 """
 
 from __future__ import annotations
@@ -31,15 +34,15 @@ from relayer.wire.retries import Breaker
 from relayer.wire.schemas import RecallResponse
 
 MOST_KEPT: Final = 200
-"""Of each agent; beyond that the oldest goes."""
+"""The number of traces kept for each agent; beyond that, the oldest one is deleted."""
 
 
 class ActiveTraces:
-    """Writes traces.
+    """Writes the requests and responses of active mode to JSON Lines files, for debugging.
 
     Args:
         root: the plugin's state directory.
-        directory: ``active.transcriptDir``, a plain relative path.
+        directory: ``active.transcriptDir``, a relative path without ``..``.
     """
 
     def __init__(self, root: Path, directory: str) -> None:
@@ -49,10 +52,16 @@ class ActiveTraces:
     def write(
         self, agent: str, now_ms: int, request: ActiveRecallRequest, answer: ActiveRecallResponse
     ) -> None:
-        """Write one trace; the agent's name is in normal form.
+        """Write one trace and delete the oldest ones beyond `MOST_KEPT`.
+
+        Args:
+            agent: the agent's normal name.
+            now_ms: the time of the request, in ms since the epoch.
+            request: the request to the model.
+            answer: the relayer's response.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file or its directory cannot be written.
         """
         place = self._root / "agents" / agent / "sessions" / self._directory
         _make_private(place, self._root)
@@ -75,28 +84,28 @@ class ActiveTraces:
 
 
 def _make_private(place: Path, root: Path) -> None:
-    """Make a directory and what is missing above it; the mode of `Path.mkdir` holds for the last one alone."""
+    """Create a directory and its missing parents, all with mode 0700: `Path.mkdir` applies its mode to the last one only."""
     missing = [one for one in (place, *place.parents) if one == root or one.is_relative_to(root)]
     for one in reversed(missing):
         one.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-# Less than this is not worth a model's while.
+# A model cannot respond in less time than this, in seconds.
 _LEAST_SECONDS: Final = 0.05
 _MAX_MODEL: Final = 256
-# What a host calls the most is the most that the protocol knows.
+# Hosts have a level "max", which the protocol does not have; this is the protocol's highest.
 _MOST_THINKING: Final = "xhigh"
 
 
 @dataclass(frozen=True, slots=True)
 class Reminder:
-    """What active mode decided.
+    """The result of active mode for one turn.
 
     Attributes:
-        outcome: ``ok``, ``empty``, or ``fallback:<reason>``: then the direct hits are used.
-        text: the block, for ``ok``.
-        said: the summary in it, so that it is not captured as new.
-        detail: the reason, in a sentence for people.
+        outcome: ``ok``, ``empty``, or ``fallback:<reason>``; after a fallback the direct hits are used.
+        text: the block for the prompt if the outcome is ``ok``, else "".
+        said: the summary in that block, so that capture does not store it as new.
+        detail: the reason, as a message for people.
     """
 
     outcome: str
@@ -106,12 +115,23 @@ class Reminder:
 
     @property
     def decided(self) -> bool:
-        """Whether the direct hits are not needed."""
+        """Return whether the direct hits are not needed."""
         return self.outcome in {"ok", "empty"}
 
 
 class ActiveRecaller:
-    """Asks the relayer's model for the turns of one plugin."""
+    """Asks the relayer's model for summaries, for all turns of one plugin.
+
+    Args:
+        client: the relayer.
+        settings: those of the plugin.
+        clock: the time.
+        traces: where requests and responses are written; None to write none.
+        lent: the host's model, asked if the relayer has none; None if the host offers none.
+
+    Attributes:
+        cache: recent responses by namespace and request; writes to a namespace drop its entries.
+    """
 
     def __init__(
         self,
@@ -138,14 +158,14 @@ class ActiveRecaller:
         )
 
     async def remind(self, turn: Turn, query: Query, direct: RecallResponse, seconds: float) -> Reminder:
-        """Say what to remind of.
+        """Return a summary of the memories that are relevant to a turn, or the reason why there is none.
 
         Args:
-            turn: whose it is, and who reads the answer. The chat session's model is wished for where the settings name
-                none; where it is not told either, ``active.modelFallback`` is (AM-15).
-            query: what the turn asks memory.
-            direct: what a direct recall found.
-            seconds: what is left of the turn's time.
+            turn: the turn, with its identity and its audience. The requested model is ``active.model``; if that is not
+                set, the model of the chat session; if the host does not name that, ``active.modelFallback`` (AM-15).
+            query: the turn's query to memory.
+            direct: the response of the direct recall.
+            seconds: the time that remains for the turn.
         """
         if not direct.considered or (self._settings.active.mode == "escalate" and not direct.memories):
             return Reminder("empty")
@@ -163,13 +183,13 @@ class ActiveRecaller:
             if isinstance(error, DeadlineExceeded):
                 self._breaker.failed()
             return Reminder(f"fallback:{error.outcome}", detail=str(error))
-        # Only what takes time is spared: a model that answers in no usable form is asked again.
+        # The breaker saves time, so only timeouts count: a model whose responses are unusable is asked again next turn.
         timed_out = answer.reason in {"model_timeout", "model_unavailable"}
         (self._breaker.failed if timed_out else self._breaker.succeeded)()
         return self._said_of_model(self._read(answer), answer)
 
     def _said_of_model(self, reminder: Reminder, answer: ActiveRecallResponse) -> Reminder:
-        """Say that the model that the settings name is not the relayer's: nobody should take another one's words for its."""
+        """Add to a reminder that the relayer does not have the model of the settings, so that its text is not ascribed to it."""
         named = self._settings.active.model
         if not named or not answer.model_missing or answer.reason in {"model_timeout", "model_unavailable"}:
             return reminder
@@ -188,7 +208,7 @@ class ActiveRecaller:
             self.cache.put(identity.namespace, request, answer, since=since)
         if self._traces is not None:
             now_ms = int(self._clock.now() * 1000)
-            # Where a trace cannot be written the turn goes on: it is for debugging, and nothing depends on it.
+            # Traces are for debugging only, so a turn continues if one cannot be written.
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self._traces.write, identity.agent, now_ms, request, answer)
         return answer
@@ -196,7 +216,7 @@ class ActiveRecaller:
     async def _answered(
         self, identity: Identity, request: ActiveRecallRequest, seconds: float
     ) -> ActiveRecallResponse:
-        """Have the relayer decide, with the host's model where it has none."""
+        """Return the relayer's decision; if it has no model, put its question to the host's model and send the result back."""
         end = self._clock.monotonic() + seconds
         if self._lent is None:
             return await self._client.active_recall(identity, request, deadline=seconds)
@@ -215,7 +235,7 @@ class ActiveRecaller:
             )
             said = given_answer(answer.question, await self._lent.ask(asked))
             proving = lending.model_copy(update={"answer": said})
-            # It asks again where the memories changed meanwhile: what was answered is about others.
+            # If the memories changed meanwhile, the result is about outdated ones, and the relayer asks once more.
             left = end - self._clock.monotonic()
             answer = await self._client.active_recall(identity, proving, deadline=left)
         stale = {"status": "fallback", "reason": "model_timeout"}
@@ -231,13 +251,13 @@ class ActiveRecaller:
             return Reminder("empty")
         verdict = scan(answer.summary)
         if verdict.blocked or verdict.suspect:
-            # A memory spoke through the model: what it says reaches no prompt, and neither do the hits.
+            # The summary probably repeats an instruction from a memory. Neither it nor the hits may enter the prompt.
             return Reminder("empty", detail="the model's answer reads like an instruction; it was left out")
         return Reminder("ok", text, answer.summary)
 
     def _request(self, turn: Turn, query: Query) -> ActiveRecallRequest:
         active, policy = self._settings.active, self._settings.capture.redaction
-        # What was not set is left out: a relayer that does not know it answers all the same.
+        # Fields that are not set are left out, so that an older relayer that does not know them accepts the request.
         thinking = _MOST_THINKING if active.thinking == "max" else active.thinking
         about_model = {
             "thinking": thinking if thinking != "off" else "",
@@ -248,7 +268,7 @@ class ActiveRecaller:
         }
         return ActiveRecallRequest(
             query=query.search,
-            # A conversation may hold a secret that the search did not need to see.
+            # The conversation may contain secrets, which the search does not need.
             context=redact(query.context, policy).text,
             style=active.style.value,
             max_chars=active.max_summary_chars,
@@ -260,9 +280,10 @@ class ActiveRecaller:
         )
 
 
-# What is left of a turn's time for the relayer to check what the host's model said.
+# Share of the remaining time that the host's model may take. The rest is for the relayer to check its text.
 _MODEL_SHARE: Final = 0.9
-# A capture of the turn before may come between a question and its answer; one that does so every time is not waited for.
+# The capture of the previous turn may change the memories while the host's model works, which needs another round. After
+# this many rounds the turn gives up.
 _ROUNDS: Final = 3
 _WORDS: Final = {"timeout": "model_timeout", "budget": "over_budget", "spared": "spared"}
 _SENTENCES: Final = {

@@ -1,8 +1,9 @@
-"""Files below a folder, found and read without leaving it: whoever writes into the folder may have put anything there.
+"""Finding and reading files below a folder whose content is not trusted, without ever leaving the folder.
 
-Each component below the folder is opened through the descriptor of the one above it and never through a link, so that
-nothing can change between a check and an opening. Only regular files of a bounded size are read: a pipe or a device is
-never waited for. A hard link cannot be told from the file that it shares.
+`files_below` lists the regular files below a folder, and `read_below` and `opened_below` read one of them. Each component of
+a path is opened relative to the descriptor of its parent and never through a symbolic link, so no component can be exchanged
+between a check and the opening. Only regular files of a bounded size are read, so a pipe or a device never blocks. A file
+that is left out is reported as a `NotRead`. A hard link cannot be distinguished from the file that it shares.
 """
 
 from __future__ import annotations
@@ -18,28 +19,28 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Final, Never
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""A longer file is not read."""
+"""The size limit of a file; a longer one is not read."""
 MAX_FILES: Final = 10_000
-"""Of one folder; what lies beyond is not read."""
-# A folder's entries are looked at, and its folders held open, only so far.
+"""The maximum number of files of one folder; further ones are not read."""
+# Bounds for one folder's entries, which are sorted in memory, and for its depth: each level holds a descriptor open.
 _MAX_ENTRIES: Final = 500_000
 _MAX_DEPTH: Final = 64
 
 _FOLDER: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A folder on the way need not be readable where the system can open it for its path alone.
+# With O_PATH, which not every system has, a folder on the way to a file need not be readable.
 _ON_THE_WAY: Final = _FOLDER | getattr(os, "O_PATH", os.O_RDONLY)
-# Opening a pipe must not wait for somebody to write into it.
+# O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LINK: Final = "it is a link, and links are not followed; name what it leads to"
 
 
 class NotRead(Exception):
-    """Raised when a file is left out.
+    """Raised, or listed, for a file that is not read.
 
     Attributes:
-        path: of the file.
-        cause: why, as a sentence goes on after the path.
-        missing: whether there is nothing of that name.
+        path: the file's path.
+        cause: the reason, as the continuation of a sentence after the path.
+        missing: whether no file of that name exists.
     """
 
     def __init__(self, path: Path, cause: str, *, missing: bool = False) -> None:
@@ -51,11 +52,11 @@ class NotRead(Exception):
 
 @dataclass(slots=True)
 class FilesBelow:
-    """What a folder holds.
+    """The files of a folder.
 
     Attributes:
-        files: what is to be read, in order, with what tells whether a file changed.
-        left_out: what will not be.
+        files: the files to read, in order, each with its `mark_of`, which tells whether it changed.
+        left_out: the files that will not be read, with the reasons.
     """
 
     files: list[tuple[Path, tuple[int, int]]] = field(default_factory=list)
@@ -63,12 +64,12 @@ class FilesBelow:
 
 
 def named(path: Path) -> Path:
-    """Return the real path of what a person named: a folder by whatever links, a file by those to its folder."""
+    """Return the real path of a path that a person typed: links to a folder are followed, and a file's own link is not."""
     return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
 def mark_of(status: os.stat_result) -> tuple[int, int]:
-    """Return what tells whether a file changed."""
+    """Return a file's modification time in nanoseconds and its size in bytes, which differ if it changed."""
     return status.st_mtime_ns, status.st_size
 
 
@@ -79,13 +80,13 @@ def files_below(
     enter: Callable[[PurePosixPath], bool] = lambda _: True,
     most: int = MAX_FILES,
 ) -> FilesBelow:
-    """Find files; a folder that is not there holds none.
+    """Return the files below a folder; a folder that does not exist has none.
 
     Args:
-        folder: its real path.
-        wanted: which files, by their paths below the folder.
-        enter: which folders, by theirs.
-        most: how many files at most.
+        folder: the real path of the folder.
+        wanted: returns whether to list a file, given its path below the folder.
+        enter: returns whether to search a subfolder, given its path below the folder.
+        most: the maximum number of files.
     """
     walk = _Walk(folder, wanted, enter, most)
     try:
@@ -102,16 +103,16 @@ def files_below(
 def read_below(
     folder: Path, name: str | PurePath, *, most: int = MAX_FILE_BYTES, tail: bool = False
 ) -> bytes:
-    """Read a file.
+    """Return the content of a file.
 
     Args:
-        folder: its real path.
-        name: of the file, below the folder.
-        most: how many bytes.
-        tail: read the end of a longer file; otherwise it is left out.
+        folder: the real path of the folder.
+        name: the file's path below the folder.
+        most: the maximum number of bytes.
+        tail: return the last ``most`` bytes of a longer file; otherwise a longer file is refused.
 
     Raises:
-        NotRead: it is not there, lies elsewhere, or is nothing that is read.
+        NotRead: the file does not exist, is outside of the folder, is too long, or is not a regular file.
     """
     with opened_below(folder, name) as descriptor, open(descriptor, "rb", closefd=False) as file:
         size = os.fstat(descriptor).st_size
@@ -119,7 +120,7 @@ def read_below(
             if tail:
                 file.seek(max(0, size - most))
                 return file.read(most)
-            # What grows while it is read is no shorter than it was.
+            # Reading one more byte detects a file that grew since its size was read.
             data = file.read(most + 1) if size <= most else b""
         except OSError as error:
             _tell(folder / name, error)
@@ -130,14 +131,15 @@ def read_below(
 
 @contextmanager
 def opened_below(folder: Path, name: str | PurePath) -> Iterator[int]:
-    """Hold a regular file open for reading; yields its descriptor. Raises as `read_below`."""
+    """Open a regular file for reading during a block, and yield its descriptor. Raises as `read_below`."""
     path = folder / name
     *folders, last = PurePosixPath(name).parts or ("",)
     if not last or ".." in (*folders, last) or PurePosixPath(name).is_absolute():
         raise NotRead(path, f"it lies outside of {folder}", missing=True)
     with _folder(folder, folders) as above:
         try:
-            # Looked at before it is opened, because opening some devices does something; and after, because only that holds.
+            # Checked before opening, because opening some devices has side effects, and again afterwards, because the
+            # file may be exchanged in between.
             _require_regular(path, os.stat(last, dir_fd=above, follow_symlinks=False))
             descriptor = os.open(last, _FILE, dir_fd=above)
         except (OSError, ValueError) as error:
@@ -151,7 +153,7 @@ def opened_below(folder: Path, name: str | PurePath) -> Iterator[int]:
 
 @contextmanager
 def _folder(real: Path, below: list[str] | None = None) -> Iterator[int]:
-    """Hold a folder open, come to without any link."""
+    """Open a folder during a block, following no symbolic link on the way, and yield its descriptor."""
     path = Path(real.anchor)
     descriptor = os.open(path, _ON_THE_WAY)
     try:
@@ -169,8 +171,8 @@ def _folder(real: Path, below: list[str] | None = None) -> Iterator[int]:
 
 
 def _tell(path: Path, error: Exception) -> Never:
-    """Say why something could not be opened."""
-    if isinstance(error, ValueError):  # a name with a zero byte
+    """Raise the `NotRead` for an error of opening or reading."""
+    if isinstance(error, ValueError):  # the name has a zero byte
         raise NotRead(path, "it is no name of a file", missing=True) from error
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.ELOOP or (number == errno.ENOTDIR and path.is_symlink()):
@@ -186,12 +188,12 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
 
 
 class _Full(Exception):
-    """Raised with the sentence that says of what there is too much."""
+    """Raised when a folder has too many entries or files; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """One look at a folder."""
+    """One recursive scan of a folder; `found` collects its result."""
 
     root: Path
     wanted: Callable[[PurePosixPath], bool]
@@ -200,7 +202,13 @@ class _Walk:
     found: FilesBelow = field(default_factory=FilesBelow)
 
     def enter_folder(self, name: str, above: int, below: PurePosixPath) -> None:
-        """Look at a folder and those in it."""
+        """Scan a folder and its subfolders.
+
+        Args:
+            name: the folder's name in its parent.
+            above: the descriptor of the parent.
+            below: the folder's path below the root.
+        """
         try:
             descriptor = os.open(name, _FOLDER | os.O_RDONLY, dir_fd=above)
         except OSError as error:
@@ -214,7 +222,7 @@ class _Walk:
                 try:
                     self._look(entry, descriptor, below / entry.name)
                 except NotRead as error:
-                    if not error.missing:  # else gone since it was listed
+                    if not error.missing:  # a missing one was deleted since it was listed
                         self.found.left_out.append(error)
         finally:
             os.close(descriptor)
@@ -239,7 +247,7 @@ class _Walk:
             self.found.files.append((path, mark_of(status)))
 
     def _pass_over(self, path: Path, below: PurePosixPath) -> None:
-        """Say what a link would have led to, unless that is found where it lies."""
+        """Raise `NotRead` for a link, unless its target is below the root and so is found at its own path."""
         asked = self.enter if path.is_dir() else self.wanted
         if not asked(below):
             return

@@ -1,4 +1,11 @@
-"""After a turn: from the host's messages to an item in the outbox, with the session's cursor moved in the same instant."""
+"""Capture: after a turn, select and clean its new messages and queue them in the outbox.
+
+`capture_turn` compares the host's messages with the session's `TurnCursor` to find the new ones, filters, cleans and redacts
+them, and builds the request for the relayer. `Capturer` puts that request into the outbox and moves the cursor in the same
+transaction, so that no message is captured twice or lost. `TurnCapture` is what the plugin calls: it asks the gates whether
+the turn may be captured, and turns every error into a `CaptureReport`. `SenderLimits` bounds what one sender of a group can
+add.
+"""
 
 from __future__ import annotations
 
@@ -39,27 +46,27 @@ from relayer.wire.sealing import derive
 
 MAX_REMEMBERED: Final = 256
 _SIZE: Final = 16
-# Two messages in a row that agree are taken for the same place of a history; one alone ("yes") happens by chance.
+# Two equal messages in a row are taken for the same position in the history; a single one ("yes") may be equal by chance.
 _ENOUGH: Final = 2
-# The ends of turns that a session is known to have handed over; the host hands one over again within minutes, if at all.
+# How many turn ids of a session are kept. If a host delivers a turn twice, it does so within minutes.
 _MAX_HANDED: Final = 64
 _HANDED_SIZE: Final = 8
 
 
 def fingerprint(key: bytes, message: ChatMessage) -> bytes:
-    """Return 16 bytes that stand for a message: of its id where the host gives one, else of what it says."""
+    """Return 16 bytes that identify a message: an HMAC of its id if the host gives one, else of its role and text."""
     what = lp("id", message.id) if message.id is not None else lp("said", message.role.value, message.text)
     return hmac.new(key, what, hashlib.sha256).digest()[:_SIZE]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnCursor:
-    """Where a session's capture stands: how many turns were captured, and what was seen last, oldest first.
+    """The position of capture in a session's history.
 
     Attributes:
-        turns: how many were captured.
-        seen: the fingerprints of messages.
-        handed: those of the host's ids of turns.
+        turns: the number of turns that were captured.
+        seen: the fingerprints of the last messages, oldest first, at most `MAX_REMEMBERED`.
+        handed: the fingerprints of the host's ids of the last turns, oldest first, at most 64.
     """
 
     turns: int = 0
@@ -67,7 +74,7 @@ class TurnCursor:
     handed: tuple[bytes, ...] = ()
 
     def new(self, prints: Sequence[bytes]) -> int:
-        """Return the index of the first message that is new."""
+        """Return the index of the first new message in a history of these fingerprints."""
         for end in range(len(prints), 0, -1):
             overlap = self._overlap(prints, end)
             if overlap >= min(end, len(self.seen), _ENOUGH) and overlap:
@@ -75,7 +82,7 @@ class TurnCursor:
         return 0
 
     def _overlap(self, prints: Sequence[bytes], end: int) -> int:
-        """Count the messages before ``end`` that agree with the last ones seen."""
+        """Return how many messages before ``end`` are equal to the last ones of the cursor, counted backwards."""
         count = 0
         for given, known in zip(reversed(prints[:end]), reversed(self.seen), strict=False):
             if given != known:
@@ -84,21 +91,26 @@ class TurnCursor:
         return count
 
     def advanced(self, prints: Sequence[bytes], turn: bytes | None = None) -> TurnCursor:
-        """Return the cursor after a turn of these new messages, which the host called by an id with this fingerprint."""
+        """Return the cursor after a turn.
+
+        Args:
+            prints: the fingerprints of the turn's new messages.
+            turn: the fingerprint of the host's id of the turn; None if the host gave none.
+        """
         handed = self.handed if turn is None else (*self.handed, turn)[-_MAX_HANDED:]
         return TurnCursor(self.turns + 1, (*self.seen, *prints)[-MAX_REMEMBERED:], handed)
 
     def encode(self) -> str:
-        """Encode for storage; holds no text, but is sealed all the same."""
+        """Return the cursor as text for storage. It contains no text of messages, but is stored sealed nevertheless."""
         handed = (b"".join(self.handed),) if self.handed else ()
         return base64url.encode(lp(self.turns, b"".join(self.seen), *handed))
 
     @classmethod
     def decode(cls, text: str) -> TurnCursor:
-        """Decode.
+        """Return the cursor that `encode` encoded.
 
         Raises:
-            Malformed: not an encoded cursor.
+            Malformed: the text is not an encoded cursor.
         """
         reader = Reader(base64url.decode(text))
         turns, seen = reader.integer(), reader.bytes()
@@ -123,14 +135,14 @@ MAX_SESSION: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What capture made of a turn.
+    """The result of `capture_turn`.
 
     Attributes:
-        request: what to send, or None when nothing is worth sending.
-        cursor: the session's cursor afterwards; moved also when nothing is sent, so that nothing is judged twice.
-        new: how many messages were new.
-        dropped: how many of them were left out, by reason.
-        redacted: the classes of secrets that were taken out of the rest.
+        request: the request to send, or None if no message is worth sending.
+        cursor: the session's cursor afterwards. It moves even if nothing is sent, so that no message is classified twice.
+        new: the number of new messages.
+        dropped: the number of new messages that were left out, by reason.
+        redacted: the classes of secrets that were removed from the others.
     """
 
     request: AnalyzeRequest | None = field(repr=False)
@@ -150,16 +162,16 @@ def capture_turn(
     now_ms: int,
     room: Callable[[str], int] | None = None,
 ) -> Captured:
-    """Choose and clean what is new.
+    """Select and clean the new messages of a turn.
 
     Args:
         messages: the host's history, a window of it, or the last turn.
-        turn: whose memories they become, the session, and who could read it.
-        cursor: the session's cursor so far.
-        echoes: what was injected into the session.
-        settings: the filters' bounds.
-        now_ms: the time of messages to which the host gives none, in ms since the epoch.
-        room: returns how many more messages are taken of a speaker; None where one person writes alone.
+        turn: the turn, with its identity, session and audience.
+        cursor: the session's cursor before this turn.
+        echoes: the filter that removes text that was injected into the session.
+        settings: the bounds of the filters.
+        now_ms: the time for messages without a time of their own, in ms since the epoch.
+        room: returns how many more messages of a speaker may be captured; None if only one person writes.
     """
     session = turn.session.key
     key = derive(turn.identity.namespace_secret, "capture")
@@ -184,7 +196,7 @@ def capture_turn(
     if kept and (len(kept) < settings.min_messages or length < settings.min_turn_length):
         dropped[_SHORT_TURN] += len(kept)
         return Captured(None, after, len(fresh), dict(dropped))
-    # What only the assistant said, nobody asked to remember.
+    # A turn in which only the assistant wrote is not captured: no user asked to remember it.
     if not any(item.message.role is Role.USER for item in kept):
         return Captured(None, after, len(fresh), dict(dropped))
     stored = settings.store_transcript and bool(session)
@@ -203,7 +215,7 @@ def capture_turn(
 
 @dataclass(frozen=True, slots=True)
 class _KeptMessage:
-    """A message that goes to the relayer, as it goes there."""
+    """A message that is sent to the relayer, with its cleaned text."""
 
     message: ChatMessage
     text: str
@@ -215,7 +227,7 @@ class _KeptMessage:
 def _within(
     room: Callable[[str], int], kept: Sequence[_KeptMessage], dropped: Counter[str]
 ) -> list[_KeptMessage]:
-    """Return the messages that the limits of their senders leave room for, the earliest of each."""
+    """Return the messages that are within the limits of their senders; of each sender, the earliest ones are taken."""
     taken: Counter[str] = Counter()
     chosen: list[_KeptMessage] = []
     for item in kept:
@@ -230,9 +242,10 @@ def _within(
 
 
 def _most_wanted(kept: Sequence[_KeptMessage], most: int) -> list[_KeptMessage]:
-    """Return as many messages as there is room for, in their order: what somebody asked to remember first, then the newest (MW-16).
+    """Return at most ``most`` messages, in their original order.
 
-    What was asked is among them: an assistant at work says more than fits.
+    Messages that a user asked to remember are preferred, then the user's last message, then the newest ones (MW-16). The
+    user's last message has to be preferred because an assistant at work may write more messages than fit.
     """
     asked = max((at for at, item in enumerate(kept) if item.message.role is Role.USER), default=-1)
     ranked = sorted(range(len(kept)), key=lambda place: (kept[place].priority, place == asked, place))
@@ -250,11 +263,11 @@ def _cleaned(
         dropped[judgement.dropped.value] += 1
         return None
     text = echoes.without_echoes(judgement.text)
-    # What is left around an echo ("Here is what I found:") must say something by itself.
+    # The text around a removed echo, such as "Here is what I found:", must be worth capturing by itself.
     if not text or (text != judgement.text and judge(text, origin=origin, settings=settings).dropped):
         dropped[_ECHO] += 1
         return None
-    # Last, so that nothing that is added later can bring back what was taken out.
+    # Redaction is the last step, so that no later step can bring back a secret.
     clean = redact(text, settings.redaction)
     if clean.blocked:
         dropped[_HELD_BACK] += 1
@@ -282,7 +295,10 @@ def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored:
 
 
 def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_KeptMessage]) -> str:
-    """Derive the key from what is sent: by message ids where all have one, else by the turn's ordinal."""
+    """Return the idempotency key of the kept messages.
+
+    It is derived from their roles and texts, and from their ids if all have one, else from the turn's number in the session.
+    """
     identified = all(item.message.id is not None for item in kept)
     place: list[str] = [item.message.id or "" for item in kept] if identified else [str(ordinal)]
     said = [lp(item.message.role.value, item.text) for item in kept]
@@ -297,7 +313,9 @@ _MAX_SENDERS: Final = 1024
 
 
 class SenderLimits:
-    """Count the messages that each sender of a group added in the last hour, in this process.
+    """Counts of the messages that each sender of a group added in the last hour, in this process.
+
+    At most 1,024 senders are counted; beyond that, the one that was counted least recently is forgotten.
 
     Example:
         limits.room("acme/main", "Kim", now=0.0)        # 40
@@ -309,12 +327,12 @@ class SenderLimits:
         self._added: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
 
     def room(self, namespace: str, sender: str, *, now: float) -> int:
-        """Return how many more messages of a sender are taken at a time, in seconds."""
+        """Return how many more messages of a sender may be captured; ``now`` is the monotonic time in seconds."""
         recent = [at for at in self._added.get((namespace, sender), ()) if now - at < _HOUR]
         return max(0, MAX_PER_SENDER - len(recent))
 
     def add(self, namespace: str, senders: Iterable[str], *, now: float) -> None:
-        """Count a message of each of the senders."""
+        """Count one message for each element of ``senders``; ``now`` is the monotonic time in seconds."""
         for sender in senders:
             name = (namespace, sender)
             self._added[name] = [at for at in self._added.pop(name, []) if now - at < _HOUR] + [now]
@@ -323,7 +341,10 @@ class SenderLimits:
 
 
 class Capturer:
-    """Captures the turns of one plugin, one at a time: two captures of one session must not both call a message new."""
+    """Puts the new messages of turns into the outbox, for all sessions of one plugin.
+
+    Captures run one at a time: two captures of one session must not both take the same message for new.
+    """
 
     def __init__(self, outbox: Outbox, settings: CaptureSettings, clock: Clock) -> None:
         self._outbox = outbox
@@ -333,19 +354,24 @@ class Capturer:
         self._senders = SenderLimits()
 
     async def capture(self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter) -> CaptureReport:
-        """Capture what is new; done, or not done at all, also when the caller is cancelled meanwhile.
+        """Capture the new messages of a turn. A capture that has started is completed even if the caller is cancelled.
+
+        Args:
+            messages: the host's messages, see `capture_turn`.
+            turn: the turn that they belong to.
+            echoes: the session's filter of injected text.
 
         Raises:
-            OutboxFull: no room; the cursor stays, so that the next turn tries again.
-            OutboxUnavailable: the file cannot be written; likewise.
+            OutboxFull: the outbox has no capacity left. The cursor does not move, so the next turn tries again.
+            OutboxUnavailable: the file cannot be written. The cursor does not move either.
         """
         return await asyncio.shield(asyncio.ensure_future(self._capture(messages, turn, echoes)))
 
     async def end(self, turn: Turn) -> bool:
-        """Queue that a session ended, so that the relayer can say in short what it was about.
+        """Queue the end of a session, so that the relayer can summarise it. Raises as `capture`.
 
-        Once for what was captured of it; False when there is nothing, or nothing new, to say that about. Raises as
-        `capture`.
+        Returns:
+            Whether the end was queued. It is not if no turn of the session was captured, or none since its last queued end.
         """
         return await asyncio.shield(asyncio.ensure_future(self._end(turn)))
 
@@ -373,7 +399,7 @@ class Capturer:
                     self._outbox, self._outbox.put, item, ValueUpdate(owner, name, place, ended.revision)
                 )
             except RevisionConflict:
-                return False  # another process said so
+                return False  # another process queued the end
             return True
 
     async def _capture(
@@ -406,7 +432,7 @@ class Capturer:
                 try:
                     report = await self._queue(captured, owner, update, now_ms)
                 except RevisionConflict:
-                    # Another process captured this session just now: what is new is another question now.
+                    # Another process has just captured turns of this session, so find out again which messages are new.
                     continue
                 if grouped and captured.request is not None:
                     said = [item for item in captured.request.turns if item.role == Role.USER.value]
@@ -448,23 +474,23 @@ def _decoded(value: bytes) -> TurnCursor:
         return TurnCursor()
 
 
-# Stands for a message where the gates are asked about a session and not about one.
+# The gates decide about a message, and the end of a session has none, so this text is used.
 _ENDING: Final = "The session ends."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCapture:
-    """Captures the turns of one plugin.
+    """The capture use case of one plugin: gates, filters and the outbox, with every error as a status.
 
     Attributes:
-        capturer: puts what is new into the outbox.
-        outbox: counts what waits.
-        sender: woken when something does.
-        client: told of a namespace that is about to be written to.
-        turns: makes them.
-        sessions: what was injected, and is no news when it comes back.
-        watchdog: counts the turns that were handed over.
-        notify_once: told what a person must put right.
+        capturer: puts the new messages into the outbox.
+        outbox: returns the number of waiting items.
+        sender: woken when an item was queued.
+        client: told which namespace is about to be written to, so that it drops cached responses.
+        turns: creates the turns.
+        sessions: the state of sessions, with their filters of injected text.
+        watchdog: counts the turns that the host delivered for capture.
+        notify_once: called with a message if a person has to fix something.
     """
 
     capturer: Capturer
@@ -479,13 +505,13 @@ class TurnCapture:
     async def capture(
         self, messages: tuple[ChatMessage, ...], *, key: str | None, host: HostTurn, success: bool
     ) -> CaptureReport:
-        """Capture what is new of a turn; whatever goes wrong is a status.
+        """Capture the new messages of a turn. Errors are returned as a status and never raised.
 
         Args:
-            messages: as the host handed them over.
-            key: the host's session key; None outside any chat session.
-            host: what else the host knows.
-            success: whether the run ended well.
+            messages: the messages that the host delivered.
+            key: the host's session key; None outside of a chat session.
+            host: the host's other information about the turn.
+            success: whether the run succeeded.
         """
         try:
             return await self._capture(messages, key, host, success=success)
@@ -496,11 +522,14 @@ class TurnCapture:
             return CaptureReport("full", waiting=self.outbox.waiting(), detail=str(error))
         except GatewayError as error:
             return CaptureReport(error.outcome, waiting=self.outbox.waiting(), detail=str(error))
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not break the user's turn
             return CaptureReport("failed", waiting=self.outbox.waiting(), detail=defect(error))
 
     async def end(self, key: str | None, host: HostTurn) -> bool:
-        """Queue that a session ended; False where memory is off for it, nothing was captured, or there is no room."""
+        """Queue the end of a session, and return whether it was queued.
+
+        It is not if memory is off for the session, nothing new of it was captured, or the outbox is full or unavailable.
+        """
         try:
             turn = self.turns.of(parse_session_key(key or ""), host, _ENDING, Purpose.CAPTURE)
             told = turn.decision.allowed and await self.capturer.end(turn)
@@ -527,7 +556,7 @@ class TurnCapture:
             return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
         identity = turn.identity
         session = self.sessions.of(identity.namespace, turn.session.key)
-        # What ends in an error below is none that went well.
+        # If an error is raised below, this report remains.
         session.captured = CaptureReport("failed") if messages else session.captured
         report = await self.capturer.capture(messages, turn, session.echoes)
         session.captured = report if messages else session.captured

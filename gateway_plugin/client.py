@@ -1,7 +1,9 @@
-"""The relayer's API as typed calls, each under one deadline (see `gateway_plugin.calls.calling`), and a cache of answers.
+"""The client of the relayer's API: `RelayerClient`, with one typed method for each call, and a cache of responses.
 
-Writes carry an idempotency key where one is needed, so that trying again never stores twice. What a client is made with,
-and whose memories it calls for, can be had from here as well: where relayers are pinned, keys, and identities.
+A method builds a request and runs it under one deadline, with retries; see `gateway_plugin.calls.calling`. Writes that would
+not be idempotent otherwise carry an idempotency key, so that a retry never stores anything twice. `RecallCache` keeps
+responses to reads for some seconds. The module also exports the classes and functions that are needed to create a client and
+to call it: `TrustStore`, `load_keys`, `parse_session_key` and `identify`.
 """
 
 from __future__ import annotations
@@ -49,9 +51,10 @@ _RECALL_DEADLINE: Final = 2.0
 _ANALYZE_DEADLINE: Final = 55.0
 _ACTIVE_DEADLINE: Final = 15.0
 _EXPORT_DEADLINE: Final = 600.0
-# A model that is slow is the model's failure: the relayer says so in time, and is not taken for dead itself.
+# Share of the remaining time, 0..1: the relayer gets a slightly shorter one for its model, so that it can still report that
+# the model is too slow, instead of being taken for unreachable itself.
 _MARGIN: Final = 0.05
-# A turn waits for a recall: a second try is worth its tenth of a second, a fourth is not.
+# A turn waits for its recall, so there is one retry, after about a tenth of a second, and no more.
 _RECALL_ATTEMPTS: Final = 2
 
 
@@ -59,7 +62,7 @@ _RequestT = TypeVar("_RequestT", bound=BaseModel)
 
 
 def _keyed(request: _RequestT, key: str) -> _RequestT:
-    """Return a request with an idempotency key, its own if it has one."""
+    """Return a request with an idempotency key: its own if it has one, else ``key``."""
     if getattr(request, "idempotency_key", None) is not None:
         return request
     return request.model_copy(update={"idempotency_key": key})
@@ -70,7 +73,7 @@ def _filters(**values: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class _ExportedLine(BaseModel):
-    """Any line of an export: its head has none of these."""
+    """A line of an export. The head of the export has none of these fields."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -80,23 +83,23 @@ class _ExportedLine(BaseModel):
 
 
 class RelayerClient(Caller):
-    """Talks to one relayer for any number of agents; made as a `Caller` is.
+    """The client of one relayer, for any number of agents; see `Caller` for its arguments.
 
-    Every method raises `RelayerUnreachable`, `RelayerRefused`, `RelayerUntrusted`, `DeadlineExceeded` or, when a
-    certificate ran out, `IdentityError`; nothing else for reasons outside this process. ``deadline`` is in seconds.
+    Every method takes its ``deadline`` in seconds. It raises `RelayerUnreachable`, `RelayerRefused`, `RelayerUntrusted`,
+    `DeadlineExceeded` or, if a certificate expired, `IdentityError`. No other error has a cause outside of this process.
     """
 
     async def recall(
         self, identity: Identity, request: schemas.RecallRequest, *, deadline: float = _RECALL_DEADLINE
     ) -> schemas.RecallResponse:
-        """Search; an empty answer is a good one."""
+        """Search a namespace. An empty response is valid: nothing relevant is known."""
         call = ApiCall("recall", "POST", "/v1/recall", identity, body_of(request), attempts=_RECALL_ATTEMPTS)
         return await self._run(call, schemas.RecallResponse, deadline)
 
     async def active_recall(
         self, identity: Identity, request: memories.ActiveRecallRequest, *, deadline: float = _ACTIVE_DEADLINE
     ) -> memories.ActiveRecallResponse:
-        """Have a model say what to be reminded of; whoever cancels the call ends the model's work, too."""
+        """Have a model summarise the memories that are relevant to a turn. Cancelling the call also stops the model."""
         target, body = "/v1/active-recall", body_of(request)
         call = ApiCall("active recall", "POST", target, identity, body, attempts=1, margin=_MARGIN)
         return await self._run(call, memories.ActiveRecallResponse, deadline)
@@ -104,7 +107,7 @@ class RelayerClient(Caller):
     async def ask(
         self, identity: Identity, request: memories.AskRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> memories.AskResponse:
-        """Have a question answered from memories alone, with the memories that the answer rests on."""
+        """Have a question answered from memories only. The response names the memories that the answer is based on."""
         call = ApiCall("ask", "POST", "/v1/ask", identity, body_of(request), attempts=1, margin=_MARGIN)
         return await self._run(call, memories.AskResponse, deadline)
 
@@ -135,7 +138,7 @@ class RelayerClient(Caller):
         trusts: Sequence[str] = (),
         deadline: float = DEFAULT_DEADLINE,
     ) -> service.ProfileResponse:
-        """Fetch the profile; what is not given is the relayer's default."""
+        """Fetch the profile. For arguments that are not given, the relayer's defaults apply."""
         query = [
             *([("max_tokens", str(max_tokens))] if max_tokens is not None else []),
             *_filters(audiences=audiences, trusts=trusts),
@@ -151,7 +154,7 @@ class RelayerClient(Caller):
         audiences: Sequence[str] = (),
         deadline: float = _RECALL_DEADLINE,
     ) -> service.StandingResponse:
-        """Fetch what should stand in every prompt of a session."""
+        """Fetch the memories that belong in every prompt of a session, at most ``lines``."""
         query = [("lines", lines), *_filters(audiences=audiences)]
         target = f"/v1/standing?{urlencode(query, safe=',')}"
         call = ApiCall("standing", "GET", target, identity, attempts=1)
@@ -160,7 +163,7 @@ class RelayerClient(Caller):
     async def remember(
         self, identity: Identity, request: schemas.RememberRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.RememberResponse:
-        """Store items; durable and recallable when it returns."""
+        """Store items. They are durable and can be recalled when the call returns."""
         request = _keyed(request, secrets.token_hex(16))
         call = ApiCall("remember", "POST", "/v1/memories", identity, body_of(request), writes=True)
         return await self._run(call, schemas.RememberResponse, deadline)
@@ -168,7 +171,7 @@ class RelayerClient(Caller):
     async def analyze(
         self, identity: Identity, request: schemas.AnalyzeRequest, *, deadline: float = _ANALYZE_DEADLINE
     ) -> schemas.AnalyzeResponse:
-        """Send a turn, of which the relayer keeps what is worth keeping."""
+        """Send a turn. The relayer stores what is worth remembering."""
         request = _keyed(request, secrets.token_hex(16))
         call = ApiCall("analyze", "POST", "/v1/analyze", identity, body_of(request), writes=True)
         return await self._run(call, schemas.AnalyzeResponse, deadline)
@@ -176,10 +179,10 @@ class RelayerClient(Caller):
     async def model_work(
         self, identity: Identity, request: questions.ModelWorkRequest, *, deadline: float = _ANALYZE_DEADLINE
     ) -> questions.ModelWorkResponse:
-        """Give what the host's model answered, if it did, and fetch the next question for it."""
+        """Send the output of the host's model, if there is any, and fetch the next question for it."""
         writes = request.answer is not None
         target, body = "/v1/model-work", body_of(request)
-        # A second try to fetch a question would find it handed out already.
+        # A retry of fetching would not get the same question, because it counts as handed out already.
         call = ApiCall(
             "model work", "POST", target, identity, body, attempts=3 if writes else 1, writes=writes
         )
@@ -188,7 +191,7 @@ class RelayerClient(Caller):
     async def transcript(
         self, identity: Identity, request: service.TranscriptRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> service.TranscriptResponse:
-        """Fetch the dialogue of a session, of the turns that were kept word for word."""
+        """Fetch the dialogue of a session, as far as its turns were stored word for word."""
         call = ApiCall("transcript", "POST", "/v1/transcript", identity, body_of(request))
         return await self._run(call, service.TranscriptResponse, deadline)
 
@@ -202,7 +205,7 @@ class RelayerClient(Caller):
         states: Sequence[str] = (),
         deadline: float = DEFAULT_DEADLINE,
     ) -> schemas.ListResponse:
-        """List memories, newest first; ``cursor`` is the ``next_cursor`` of the page before."""
+        """List memories, newest first; ``cursor`` is the ``next_cursor`` of the previous page."""
         target = paged("/v1/memories", limit, cursor, _filters(kinds=kinds, states=states))
         return await self._run(ApiCall("list", "GET", target, identity), schemas.ListResponse, deadline)
 
@@ -216,7 +219,7 @@ class RelayerClient(Caller):
     async def forget(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.ForgetResponse:
-        """Hide a memory from recall; doing it twice is doing it once."""
+        """Hide a memory from recall. The call is idempotent."""
         target = f"/v1/memories/{segment(memory_id)}?mode=forget"
         call = ApiCall("forget", "DELETE", target, identity, writes=True)
         return await self._run(call, schemas.ForgetResponse, deadline)
@@ -230,7 +233,7 @@ class RelayerClient(Caller):
         wait_ms: int = 0,
         deadline: float = DEFAULT_DEADLINE,
     ) -> memories.ChangesResponse:
-        """Fetch what became of memories after a cursor, waiting up to ``wait_ms`` for the first change."""
+        """Fetch the changes of memories after a cursor, waiting up to ``wait_ms`` for the first one."""
         query = urlencode([("after", after), ("limit", limit), ("wait_ms", wait_ms)], errors="replace")
         call = ApiCall("changes", "GET", f"/v1/changes?{query}", identity)
         return await self._run(call, memories.ChangesResponse, deadline)
@@ -238,11 +241,11 @@ class RelayerClient(Caller):
     async def export(
         self, identity: Identity, request: service.ExportRequest, *, deadline: float = _EXPORT_DEADLINE
     ) -> AsyncGenerator[schemas.Memory | service.KeptTurn, None]:
-        """Yield the memories that pass a filter, oldest first, then the kept turns if they are asked for, as they arrive.
+        """Yield the memories that pass a filter, oldest first, then the stored turns if they are requested, as they arrive.
 
-        Raises `RelayerUnreachable` also for an export that was cut short: what came before is not all.
+        Raises `RelayerUnreachable` also if the export ends early; then the elements before are incomplete.
         """
-        # An ordinary call settles clock and keys, which a stream has no second attempt for.
+        # A stream is not retried. An ordinary call before it sets the clock offset and fetches the keys.
         await self.list_memories(identity, limit=1)
         call = ApiCall("export", "POST", "/v1/export", identity, body_of(request))
         ended = False
@@ -264,7 +267,7 @@ class RelayerClient(Caller):
     async def import_memories(
         self, identity: Identity, request: service.ImportRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> service.ImportResponse:
-        """Store a page of memories from elsewhere; the same page again stores nothing twice."""
+        """Store a page of memories from another system. Importing the same page again stores nothing twice."""
         request = _keyed(request, f"import-{hashlib.sha256(body_of(request)).hexdigest()}")
         call = ApiCall("import", "POST", "/v1/import", identity, body_of(request), writes=True)
         return await self._run(call, service.ImportResponse, deadline)
@@ -277,7 +280,7 @@ class RelayerClient(Caller):
         *,
         deadline: float = DEFAULT_DEADLINE,
     ) -> memories.SupersedeResponse:
-        """Store a new version of a memory; what the request leaves out stays as it was."""
+        """Store a new version of a memory. Fields that the request does not set keep their values."""
         request = _keyed(request, secrets.token_hex(16))
         target = f"/v1/memories/{segment(memory_id)}/supersede"
         call = ApiCall("supersede", "POST", target, identity, body_of(request), writes=True)
@@ -286,14 +289,14 @@ class RelayerClient(Caller):
     async def restore(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> memories.RestoreResponse:
-        """Bring back a forgotten memory or an old version; doing it twice is doing it once."""
+        """Restore a forgotten memory or an old version. The call is idempotent."""
         call = ApiCall("restore", "POST", f"/v1/memories/{segment(memory_id)}/restore", identity, writes=True)
         return await self._run(call, memories.RestoreResponse, deadline)
 
     async def delete(
         self, identity: Identity, request: memories.DeleteRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> memories.DeleteResponse:
-        """Forget what passes a filter, a thousand at most; ``remaining`` says how many are left for the next call."""
+        """Forget the memories that pass a filter, at most 1,000; ``remaining`` is the number left for the next call."""
         call = ApiCall("delete", "POST", "/v1/memories/delete", identity, body_of(request), writes=True)
         return await self._run(call, memories.DeleteResponse, deadline)
 
@@ -304,14 +307,14 @@ class RelayerClient(Caller):
         *,
         deadline: float = DEFAULT_DEADLINE,
     ) -> service.ConsolidationResponse:
-        """Ask what could be tidied up among a page of memories; changes nothing."""
+        """Fetch proposals for consolidating a page of memories. The call changes nothing."""
         call = ApiCall("consolidation", "POST", "/v1/consolidation", identity, body_of(request))
         return await self._run(call, service.ConsolidationResponse, deadline)
 
     async def take_proposals(
         self, identity: Identity, request: service.TakeRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> service.TakeResponse:
-        """Carry out proposals of a consolidation; doing it twice is doing it once."""
+        """Carry out proposals of a consolidation. The call is idempotent."""
         call = ApiCall("take", "POST", "/v1/consolidation/take", identity, body_of(request), writes=True)
         return await self._run(call, service.TakeResponse, deadline)
 
@@ -331,14 +334,14 @@ class RelayerClient(Caller):
     async def job(
         self, identity: Identity, job_id: str, *, wait_ms: int = 0, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.JobResponse:
-        """Ask for a job's state, waiting up to ``wait_ms`` for its end."""
+        """Fetch the state of a job, waiting up to ``wait_ms`` for its end."""
         target = f"/v1/jobs/{segment(job_id)}?wait_ms={wait_ms}"
         return await self._run(ApiCall("job", "GET", target, identity), schemas.JobResponse, deadline)
 
     async def erase(
         self, identity: Identity, memory_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> schemas.ForgetResponse:
-        """Destroy a memory and what was made of it; the identity must be a person's, see `RootHolder.person`."""
+        """Delete a memory and everything derived from it permanently. The identity must be a person's: `RootHolder.person`."""
         target = f"/v1/memories/{segment(memory_id)}?mode=erase"
         call = ApiCall("erase", "DELETE", target, identity, writes=True)
         return await self._run(call, schemas.ForgetResponse, deadline)
@@ -346,7 +349,10 @@ class RelayerClient(Caller):
     async def erase_namespace(
         self, identity: Identity, *, confirm: str | None = None, deadline: float = DEFAULT_DEADLINE
     ) -> memories.EraseNamespaceResponse:
-        """Say what is in a namespace, or destroy it: ``confirm`` is the answer's to the call without it."""
+        """Count the content of a namespace, or delete it permanently if ``confirm`` is given.
+
+        The value for ``confirm`` is in the response to the call without it.
+        """
         request = memories.EraseNamespaceRequest(dry_run=confirm is None, confirm=confirm)
         call = ApiCall("erase", "POST", "/v1/namespaces/erase", identity, body_of(request), writes=True)
         return await self._run(call, memories.EraseNamespaceResponse, deadline)
@@ -354,24 +360,24 @@ class RelayerClient(Caller):
     async def erasure(
         self, identity: Identity, erasure_id: str, *, deadline: float = DEFAULT_DEADLINE
     ) -> memories.ErasureView:
-        """Ask how far an erasure is."""
+        """Fetch the progress of an erasure."""
         call = ApiCall("erasure", "GET", f"/v1/erasures/{segment(erasure_id)}", identity, keyed=False)
         return await self._run(call, memories.ErasureView, deadline)
 
     async def revocations(self, identity: Identity, *, deadline: float = DEFAULT_DEADLINE) -> RevocationsView:
-        """Fetch the account's list of revocations; the identity must be a person's, see `RootHolder.person`."""
+        """Fetch the account's list of revocations. The identity must be a person's, see `RootHolder.person`."""
         call = ApiCall("revocations", "GET", "/v1/account/revocations", identity, keyed=False)
         return await self._run(call, RevocationsView, deadline)
 
     async def revoke(
         self, identity: Identity, request: RevocationsRequest, *, deadline: float = DEFAULT_DEADLINE
     ) -> RevocationsResponse:
-        """Put a newer list of revocations in place; the identity must be a person's."""
+        """Replace the account's list of revocations by a newer one. The identity must be a person's."""
         call = ApiCall("revoke", "PUT", "/v1/account/revocations", identity, body_of(request), keyed=False)
         return await self._run(call, RevocationsResponse, deadline)
 
     async def version(self, *, deadline: float = DEFAULT_DEADLINE) -> schemas.VersionResponse:
-        """Ask what runs there; needs no identity and sends no key."""
+        """Fetch the version of the relayer. The call needs no identity and sends no key."""
         return await self._run(ApiCall("version", "GET", "/version"), schemas.VersionResponse, deadline)
 
     async def fleet(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
@@ -379,7 +385,7 @@ class RelayerClient(Caller):
         return await self._bounded("keys", self._fleet.fetch, deadline)
 
     async def trust(self, *, deadline: float = DEFAULT_DEADLINE) -> FleetList:
-        """Pin the identity of whoever answers now: only on a person's word."""
+        """Pin the identity of the relayer that responds now. Call it only if a person asked for it."""
         return await self._bounded("keys", self._fleet.accept_identity, deadline)
 
 
@@ -391,9 +397,10 @@ _A = TypeVar("_A")
 
 
 class RecallCache(Generic[_Q, _A]):
-    """Answers by account-wide namespace and request, for ``life`` seconds, 1,000 of them at most (AM-21).
+    """A cache of responses by namespace and request, for ``life`` seconds, at most 1,000 of them (AM-21).
 
-    ``writes`` counts the writes heard of. Who asks notes it first and gives it to `put`.
+    Attributes:
+        writes: the number of writes that `drop` was told of. A caller reads it before a request and passes it to `put`.
     """
 
     def __init__(self, clock: Clock, *, life: float = LIFE_SECONDS) -> None:
@@ -401,17 +408,24 @@ class RecallCache(Generic[_Q, _A]):
         self._answers: TTLCache[tuple[str, _Q], _A] = TTLCache(MAX_ENTRIES, life, timer=clock.monotonic)
 
     def get(self, namespace: str, request: _Q) -> _A | None:
-        """Return the answer, if one is fresh."""
+        """Return the cached response, or None if there is none or it has expired."""
         return self._answers.get((namespace, request))
 
     def put(self, namespace: str, request: _Q, answer: _A, *, since: int) -> None:
-        """Keep an answer, unless something was written since it was asked for: then it may be from before."""
+        """Cache a response, unless something was written since the request: then it may be outdated.
+
+        Args:
+            namespace: the namespace that was searched.
+            request: the request.
+            answer: the response.
+            since: the value of ``writes`` before the request.
+        """
         if since == self.writes:
             self._answers[namespace, request] = answer
 
     def drop(self, namespace: str) -> None:
-        """Forget a namespace's answers: something was, or may have been, written."""
+        """Remove the responses of a namespace, because something was written to it or may have been."""
         self.writes += 1
         for key in [key for key in self._answers if key[0] == namespace]:
-            with suppress(KeyError):  # it may end by itself meanwhile
+            with suppress(KeyError):  # it may expire meanwhile
                 del self._answers[key]

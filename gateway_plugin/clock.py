@@ -1,4 +1,7 @@
-"""Time as the plugin's network side sees it: given as a parameter, so that tests can move it."""
+"""The clock of the plugin, which is passed as a parameter so that tests can control the time.
+
+`Clock` is the interface. `SystemClock` implements it with the functions of the standard library.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for signatures and certificates, monotonic time for everything that waits."""
+    """A source of time: wall time for signatures and certificates, monotonic time for deadlines and pauses."""
 
     def now(self) -> float:
-        """Return seconds since the epoch."""
+        """Return the wall time, in seconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds from an arbitrary start, never going back."""
+        """Return the seconds since an arbitrary start; the value never decreases."""
         ...
 
     async def sleep(self, seconds: float, /) -> None:
-        """Suspend the calling task."""
+        """Suspend the calling task for a number of seconds."""
         ...
 
 
 class SystemClock:
-    """This machine's clock."""
+    """The clock of this machine."""
 
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)

@@ -1,12 +1,15 @@
-"""Consolidation by itself, on a schedule: what turns keep needing is promoted, and what could be tidied up is put before a person.
+"""Scheduled consolidation: pin memories that turns need often, and propose which memories to merge or remove.
 
-Off unless ``consolidation.enabled``. A run has three phases, per namespace, named as memory-core names those of its dreaming:
+It is off unless ``consolidation.enabled`` is set. `RecallCounts` counts which memories turns were given, and `Consolidator`
+runs when its schedule is due. A run has three phases for each namespace, named after those of memory-core's dreaming:
 
-- *light* gathers which memories turns were given that asked for them, how often, and by how many different questions;
-- *REM* has the relayer compare what is live: what repeats, replaces or contradicts another memory;
-- *deep* promotes, that is pins, what passed every threshold, and where ``consolidation.apply`` says so takes the proposals of REM.
+- *light* reads the counts: how often turns were given a memory, and for how many different queries;
+- *REM* has the relayer compare the live memories, and propose those that repeat, replace or contradict another one;
+- *deep* promotes, that is pins, the memories that passed every threshold, and carries out the proposals of REM if
+  ``consolidation.apply`` is set.
 
-What was done is kept, sealed, until the next run; ``memrelay-gateway consolidate --last`` shows it. ``unpin`` and ``restore`` undo it.
+The report of a run is stored sealed until the next run; ``memrelay-gateway consolidate --last`` shows it. ``unpin`` and
+``restore`` undo its changes.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from relayer.wire.memories import RecallHit, SupersedeRequest
 from relayer.wire.service import MAX_TAKEN, ConsolidationRequest, ProposalView, TakenView, TakeRequest
 
 SECONDS: Final = 30.0
-"""Comparing a page takes the relayer seconds where memories are many."""
+"""The deadline of a consolidation call, in seconds: with many memories, the relayer takes seconds to compare a page."""
 
 _COUNTS, _PLACES, _RUN, _REPORT = (
     "consolidation-counts",
@@ -44,23 +47,30 @@ _COUNTS, _PLACES, _RUN, _REPORT = (
     "consolidation-run",
     "consolidation-report",
 )
-# A namespace's counts stay within a few kilobytes: what was recalled longest ago goes first.
+# Bound the counts of a namespace to some kilobytes. The memories that were recalled longest ago are dropped first.
 _MAX_COUNTED: Final = 500
 _MAX_PLACES: Final = 200
 _MAX_UNWRITTEN: Final = 1000
-# Once may be chance, twice a repetition; three different questions show that a memory is needed again and again.
+# One recall may be chance, and two a repetition; three different queries show that a memory is needed regularly.
 _LEAST_RECALLS: Final = 3
 _LEAST_QUESTIONS: Final = 3
-# The relevance from which a turn counts for a memory: what came along with a better hit was not what was needed.
+# Minimum relevance of a hit that is counted: a less relevant hit only accompanied a better one and was not needed.
 _LEAST_RELEVANCE: Final = 0.5
-# How many different questions are told apart; more make no difference.
+# How many different queries are distinguished for a memory; more make no difference.
 MAX_QUESTIONS: Final = 16
-# A machine that slept, or whose clock was set, notices within this time.
+# Interval of checking the schedule, in seconds: so a machine that slept, or whose clock was set, notices soon.
 _LOOK_SECONDS: Final = 5.0
 
 
 class Counted(BaseModel):
-    """How turns used a memory: how often, the sum of its relevance, digests of the questions, and when last (seconds since the epoch)."""
+    """The counts of one memory.
+
+    Attributes:
+        recalls: how often turns were given the memory.
+        relevance: the sum of its relevance in those turns, each 0..1.
+        questions: digests of the different queries, at most `MAX_QUESTIONS`.
+        last: the time of the last recall, in seconds since the epoch.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -71,12 +81,19 @@ class Counted(BaseModel):
 
     @property
     def passes(self) -> bool:
-        """Whether enough turns and enough different questions needed it."""
+        """Return whether enough turns and enough different queries needed the memory."""
         return self.recalls >= _LEAST_RECALLS and len(self.questions) >= _LEAST_QUESTIONS
 
 
 class Promoted(BaseModel):
-    """A memory that was pinned: its new version, and why."""
+    """A memory that was pinned.
+
+    Attributes:
+        id: the id of its new version.
+        recalls: how often turns were given it.
+        questions: for how many different queries.
+        score: its mean relevance, 0..1.
+    """
 
     id: str
     recalls: int
@@ -85,7 +102,17 @@ class Promoted(BaseModel):
 
 
 class Report(BaseModel):
-    """What a run found and did in one namespace; ``at`` is in seconds since the epoch, texts are not in it."""
+    """The report of a run in one namespace. It contains no texts of memories.
+
+    Attributes:
+        at: the time of the run, in seconds since the epoch.
+        given: the number of memories with counts, which are those that turns were given and no run has promoted yet.
+        examined: the number of memories that were compared.
+        proposals: the ids of the proposals that could be carried out without a decision.
+        conflicts: the number of contradictions, which a person has to decide.
+        taken: the ids of the proposals that were carried out.
+        promoted: the memories that were pinned.
+    """
 
     at: float
     given: int
@@ -98,7 +125,13 @@ class Report(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What all pages together propose."""
+    """The proposals for a whole namespace.
+
+    Attributes:
+        proposals: those of all pages.
+        examined: the number of memories that were compared.
+        expired: the number of live memories whose expiry time has passed, so that they are not recalled any more.
+    """
 
     proposals: tuple[ProposalView, ...]
     examined: int
@@ -106,12 +139,12 @@ class Difference:
 
     @property
     def takeable(self) -> list[ProposalView]:
-        """Those that nobody has to decide."""
+        """Return the proposals that need no decision by a person, which are all but conflicts."""
         return [proposal for proposal in self.proposals if proposal.reason != "conflict"]
 
 
 async def difference(client: RelayerClient, identity: Identity) -> Difference:
-    """Have the relayer compare all live memories of a namespace; raises as `RelayerClient.proposals`."""
+    """Have the relayer compare all live memories of a namespace, page by page. Raises as `RelayerClient.proposals`."""
     proposals: list[ProposalView] = []
     examined = expired = 0
     request = ConsolidationRequest()
@@ -126,7 +159,7 @@ async def difference(client: RelayerClient, identity: Identity) -> Difference:
 
 
 async def take(client: RelayerClient, identity: Identity, wanted: Sequence[str]) -> tuple[TakenView, ...]:
-    """Carry out proposals, by their ids; raises as `RelayerClient.take_proposals`."""
+    """Carry out the proposals with these ids, in batches. Raises as `RelayerClient.take_proposals`."""
     taken: list[TakenView] = []
     for start in range(0, len(wanted), MAX_TAKEN):
         batch = TakeRequest(proposals=tuple(wanted[start : start + MAX_TAKEN]))
@@ -135,7 +168,7 @@ async def take(client: RelayerClient, identity: Identity, wanted: Sequence[str])
 
 
 def last_report(outbox: Outbox, owner: NamespaceRef) -> Report | None:
-    """Return what the last run did in a namespace, or None; raises `OutboxUnavailable`."""
+    """Return the report of the last run in a namespace, or None if there is none. Raises `OutboxUnavailable`."""
     try:
         return Report.model_validate_json(outbox.get(owner, _REPORT).value)
     except ValidationError:
@@ -143,11 +176,13 @@ def last_report(outbox: Outbox, owner: NamespaceRef) -> Report | None:
 
 
 class RecallCounts:
-    """Which memories turns were given, by namespace; kept sealed beside the outbox, and shared by this gateway's processes.
+    """Counts of the memories that turns were given, by namespace.
+
+    They are stored sealed in the outbox's database, so all processes of this gateway share them.
 
     Args:
-        outbox: where they are kept.
-        gateway: an owner of no namespace, under which the list of namespaces is kept.
+        outbox: where the counts are stored.
+        gateway: the owner of values without a namespace, under which the list of namespaces is stored.
         clock: the time.
     """
 
@@ -159,11 +194,14 @@ class RecallCounts:
         self._used: set[NamespaceRef] = set()
         self._listed: set[NamespaceRef] = set()
         self._lock = threading.Lock()
-        # Who persists while another does so waits: it may read what is kept right afterwards.
+        # A thread that calls `persist` while another one writes waits, because it may read the stored counts afterwards.
         self._persisting = threading.Lock()
 
     def saw(self, owner: NamespaceRef, hits: Iterable[RecallHit], question: str) -> None:
-        """Note what a turn was given; what is pinned already, or another's, has nothing to win."""
+        """Record the hits that a turn was given, in memory; `persist` stores them.
+
+        Hits that are not relevant enough, already pinned, or from another namespace are not counted.
+        """
         digest = hashlib.blake2b(folded(question).encode(), digest_size=6).hexdigest()
         new = [
             (owner, hit.id, hit.relevance, digest)
@@ -175,7 +213,11 @@ class RecallCounts:
             self._unwritten = [*self._unwritten, *new][-_MAX_UNWRITTEN:]
 
     def persist(self) -> None:
-        """Add what was noted to what is kept; raises `OutboxUnavailable`, and the next call tries again."""
+        """Add the recorded hits to the stored counts.
+
+        Raises:
+            OutboxUnavailable: the file cannot be read or written; the next call tries again.
+        """
         with self._persisting:
             self._write()
 
@@ -195,17 +237,17 @@ class RecallCounts:
                 self._unwritten = [*noted, *self._unwritten]
 
     def of(self, owner: NamespaceRef) -> dict[str, Counted]:
-        """Return what is kept of a namespace, by memory; raises `OutboxUnavailable`."""
+        """Return the stored counts of a namespace, by memory id. Raises `OutboxUnavailable`."""
         return self._read(owner)[1]
 
     def drop(self, owner: NamespaceRef, memories: Iterable[str]) -> None:
-        """Forget what is known of memories that were promoted or are gone; raises `OutboxUnavailable`."""
+        """Remove the counts of memories that were promoted or do not exist any more. Raises `OutboxUnavailable`."""
         revision, known = self._read(owner)
         left = {memory: counted for memory, counted in known.items() if memory not in set(memories)}
         self._set(owner, _COUNTS, _dumped(left), revision)
 
     def places(self) -> tuple[NamespaceRef, ...]:
-        """Return the namespaces that turns recalled from; raises `OutboxUnavailable`."""
+        """Return the namespaces that turns recalled from, at most 200. Raises `OutboxUnavailable`."""
         found = _loaded(self._outbox.get(self._gateway, _PLACES).value)
         return tuple(NamespaceRef(agent, space, int(number)) for agent, space, number in found or ())
 
@@ -239,22 +281,22 @@ class RecallCounts:
         return found.revision, counts
 
     def _set(self, owner: NamespaceRef, name: str, value: bytes, revision: int) -> None:
-        # Another process of this gateway counted at the same moment: a turn that is not counted changes little.
+        # If another process of this gateway wrote at the same time, this update is dropped: missing a turn changes little.
         with contextlib.suppress(RevisionConflict):
             self._outbox.compare_and_set(ValueUpdate(owner, name, value, revision))
 
 
 class Consolidator:
-    """Runs when it is due, in one process of a gateway at a time.
+    """Runs consolidation when its schedule is due, in one process of a gateway at a time.
 
     Args:
         client: the relayer.
-        outbox: where the time of the last run and its reports are kept.
-        counts: what turns were given.
-        identity_of: finds the keys of a namespace; raises `IdentityError` when they are not held.
-        settings: when, by which thresholds, and whether proposals are taken.
+        outbox: where the time of the last run and the reports are stored.
+        counts: the counts of the memories that turns were given.
+        identity_of: returns the identity for a namespace; raises `IdentityError` if its keys are not held.
+        settings: the schedule, and whether proposals are carried out.
         clock: the time.
-        gateway: an owner of no namespace.
+        gateway: the owner of values without a namespace.
     """
 
     def __init__(
@@ -279,12 +321,12 @@ class Consolidator:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Wait for the next time in the background."""
+        """Start waiting for the next run, in a background task."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wait(), name="memrelay-consolidation")
 
     async def aclose(self) -> None:
-        """Stop; what a run did until then is done."""
+        """Stop the background task. Changes that a run has already made remain."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -293,7 +335,7 @@ class Consolidator:
 
     async def _wait(self) -> None:
         since = self._clock.now()
-        # A time that passed while no gateway ran is made up for.
+        # A run that was due while no gateway ran is made up for.
         with contextlib.suppress(OutboxUnavailable):
             since = await asyncio.to_thread(self._last_run, since)
         while True:
@@ -312,7 +354,7 @@ class Consolidator:
             notify(f"memrelay: consolidation was left out: {error}")
 
     def _last_run(self, begun: float) -> float:
-        """Return when it ran last; the first process that asks begins the count."""
+        """Return the time of the last run, in seconds since the epoch; if there was none, store ``begun`` as that time."""
         found = self._outbox.get(self._gateway, _RUN)
         known = _loaded(found.value)
         if isinstance(known, int | float):
@@ -325,7 +367,7 @@ class Consolidator:
         return begun
 
     def _claimed(self, now: float) -> bool:
-        """Note that it runs now; False where another process was faster."""
+        """Store that a run starts now, and return True; return False if another process has already started it."""
         found = self._outbox.get(self._gateway, _RUN)
         known = _loaded(found.value)
         if isinstance(known, int | float) and next_time(self._schedule, float(known)) > now:
@@ -340,7 +382,7 @@ class Consolidator:
         return True
 
     async def _run(self, owner: NamespaceRef, now: float) -> None:
-        """Consolidate one namespace; what fails is told, and the others go on."""
+        """Consolidate one namespace. An error is reported and does not affect the other namespaces."""
         try:
             report = await self._phases(self._identity_of(owner), owner, now)
         except GatewayError as error:
@@ -377,7 +419,7 @@ class Consolidator:
         )
 
     async def _promote(self, identity: Identity, memory: str, count: Counted) -> Promoted | None:
-        """Pin a memory; None for one that changed or went since it was recalled."""
+        """Pin a memory; return None if it was changed or removed since it was recalled."""
         try:
             answer = await self._client.supersede(identity, memory, SupersedeRequest(pinned=True))
         except RelayerRefused as error:

@@ -1,7 +1,8 @@
-"""From any accepted spelling of a configuration to the tree that ``settings`` validates.
+"""Translation of a host's configuration, in any accepted spelling, to the tree that `gateway_plugin.settings` validates.
 
-Accepted are: our nested keys in camelCase or snake_case, dotted (``recall.maxResults``), and at the top level every key
-of the plugins that memrelay replaces. A preset fills in what the configuration leaves open.
+`translate` accepts our nested keys in camelCase, in snake_case or with dots (``recall.maxResults``), and at the top level
+also every key of the plugins that memrelay replaces (`ALIASES`). A preset (`PRESETS`) fills in what the configuration leaves
+open, and ``${NAME}`` is replaced by an environment variable. All errors of a configuration are collected and raised together.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gateway_plugin.errors import SettingsError, SettingsIssue
 
 Path = tuple[str, ...]
 Shape = dict[str, Any]
-"""Field names of the settings model; nested models are nested shapes, other fields None."""
+"""The field names of the settings model: a nested model is a nested shape, any other field is None."""
 
 ALIASES: Final[dict[str, Path]] = {
     "autoRecall": ("recall", "enabled"),
@@ -43,19 +44,19 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "maxRecallResults": (1, 20),
     "requestTimeoutMs": (1000, 60_000),
 }
-"""Bounds that an earlier plugin set to its own name of a setting, where ours are wider (MW-29)."""
+"""The bounds of settings under the names of an earlier plugin, where ours are wider (MW-29)."""
 
 WITHOUT_EFFECT: Final[dict[str, str]] = {
     "provider": "the relayer embeds; its model is chosen there, with --embedder",
 }
-"""Keys of earlier plugins that are accepted and have no counterpart here, each with the reason (MS-15)."""
+"""The keys of earlier plugins that are accepted but have no effect here, each with the reason (MS-15)."""
 
 DRAFTS: Final = ("DRAFT_PATH_PENALTY", "DRAFT_PATH_PATTERNS")
-"""auto-recall's names for how much less a draft counts, and what is one (AR-20): together they are ``recall.sourcePenalties``."""
+"""auto-recall's keys for the penalty of drafts and the patterns of their paths (AR-20); both set ``recall.sourcePenalties``."""
 
 _DRAFT_PENALTY: Final = 0.15
 _DRAFT_PATTERNS: Final = ("*memory/drafts/*", "*memory/draft-*.md")
-# What else ranks lower at a relayer that is told nothing: naming drafts must not end that.
+# The relayer's other default penalties. A list of penalties replaces its defaults, so these have to be repeated.
 _OTHER_PENALTIES: Final = ({"match": "trust:tool"}, {"match": "transcript:*"})
 
 _ACTIVE_STYLE: Final = {
@@ -63,7 +64,7 @@ _ACTIVE_STYLE: Final = {
     "recent_user_turns", "recent_assistant_turns", "recent_user_chars", "recent_assistant_chars",
     "allowed_chat_types", "thinking", "model_fallback_policy",
 }  # fmt: skip
-"""Top-level keys that only active-memory's users write: their presence asks for active mode."""
+"""The top-level keys that only active-memory has; if one of them is present, active mode is switched on."""
 
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     "memrelay": {},
@@ -87,7 +88,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
 }
 
 _LENIENT_FLAGS: Final = {"autoRecall", "autoCapture"}
-# With the most that ours take: the original has no upper bound.
+# Each with the maximum of our setting; the original has no upper bound.
 _LENIENT_COUNTS: Final = {
     "autoRecallMaxResults": 100,
     "autoRecallMinPromptLength": 10_000,
@@ -105,11 +106,16 @@ _ELSEWHERE: Final = {
 
 
 def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[str, Any]:
-    """Return the configuration as a tree of the model's own field names, presets and variables filled in.
+    """Return a configuration as a tree of the settings model's field names, with preset and variables filled in.
+
+    Args:
+        config: the configuration as the host gives it.
+        environ: the environment variables.
+        shape: the field names of the settings model.
 
     Raises:
-        SettingsError: the configuration is no object, has an unknown key, says one thing twice differently, or names
-            an environment variable that is not set.
+        SettingsError: the configuration is not an object, has an unknown key, sets one setting to two different values, or
+            names an environment variable that is not set.
     """
     if not isinstance(config, Mapping):
         raise SettingsError(
@@ -123,7 +129,7 @@ def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[
 
 
 class _Reader:
-    """Collects the values of one configuration, and everything that is wrong with it."""
+    """Collects the values of one configuration, and all its errors."""
 
     def __init__(self, environ: Mapping[str, str], shape: Shape) -> None:
         self.issues: list[SettingsIssue] = []
@@ -159,7 +165,7 @@ class _Reader:
         return _merged(self._preset, self._tree)
 
     def _put_timeout(self, key: str, value: Any) -> None:
-        """Take active-memory's time-out as that of the mode that is on; one that only a model may take is active mode's."""
+        """Set active-memory's timeout for the mode that is on; a value too long for direct mode is always active mode's."""
         mode = self._tree["recall"].get("mode", self._preset.get("recall", {}).get("mode"))
         long = isinstance(value, int) and value > _MOST_DIRECT_MS
         path = ("active", "timeout_ms") if mode == "active" or long else ("recall", "deadline_ms")
@@ -239,10 +245,10 @@ class _Reader:
             self._complain("preset", "is not known", f"use one of {', '.join(PRESETS)}")
 
     def _lenient(self, key: str, value: Any) -> Any:
-        """Apply memory-core-plus's parse rules to its own keys (CP-16); None stands for the default."""
+        """Return the value of a key by memory-core-plus's parse rules (CP-16), or None for the default."""
         if key in _LENIENT_FLAGS:
             if isinstance(value, str) and value.strip().lower() in {"false", "off", "no", "0", ""}:
-                # The original reads any text as true. Text that says no must not turn on what records people.
+                # The original reads any text as true. A text such as "false" must not switch on the capture of messages.
                 self._complain(key, "is text that says no", "write false without quotes")
                 return None
             return value is not False
@@ -250,7 +256,7 @@ class _Reader:
             usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             return min(math.floor(value), _LENIENT_COUNTS[key]) if usable and value >= 1 else None
         if key == "SKIP_PATTERNS" and isinstance(value, list):
-            # Copied from the original's source they are literals of JavaScript; ours ignore case anyway (AR-18).
+            # Patterns copied from the original's source are JavaScript literals. Ours ignore case anyway (AR-18).
             return [_plain_pattern(one) if isinstance(one, str) else one for one in value]
         return value
 
@@ -272,7 +278,7 @@ class _Reader:
         self._said_by[path] = spelled
 
     def _filled(self, spelled: str, value: Any, depth: int = 0) -> Any:
-        """Replace ``${NAME}`` by the environment's value; hosts leave it standing when the variable is not set."""
+        """Replace ``${NAME}`` by the value of the environment variable; hosts leave it unchanged if the variable is not set."""
         if isinstance(value, str):
             for name in _VARIABLE.findall(value):
                 if not self._environ.get(name):
@@ -302,9 +308,9 @@ class _Reader:
 
 
 def glob_of(pattern: str) -> str:
-    r"""Return a simple regular expression over paths as a pattern with ``*``, which the relayer matches; "" if it is not simple.
+    r"""Return the glob pattern, as the relayer matches it, for a simple regular expression over paths; "" if it is not simple.
 
-    The expression may be a literal of JavaScript (``/memory\/drafts\//``); a plain path is one, too.
+    The expression may be a JavaScript literal (``/memory\/drafts\//``) or a plain path.
     """
     source = _plain_pattern(pattern)
     begins = source.startswith("^")

@@ -1,4 +1,9 @@
-"""Finding out why memory does not work: one check after the other, each with what was found and how to mend it."""
+"""The checks of ``memrelay-gateway doctor``, which find out why memory does not work.
+
+`examine` runs them one after another, from the gateway's own switches and outbox to the relayer, and yields a `Check` with
+the result and the fix for each. It stops at the first check on the relayer that fails, because later ones depend on it. The
+last one, `canary`, writes a memory to a namespace of its own, recalls it and deletes it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ from gateway_plugin.status import without_effect
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
 CANARY: Final = "memrelay-canary"
-"""The namespace, below an agent's own, in which a canary lives."""
+"""The name of the canary's namespace, below the agent's own."""
 
 _SKEW_SECONDS: Final = 5
 _CANARY_SECONDS: Final = 30.0
@@ -31,7 +36,15 @@ _PAUSE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; ``fix`` is what to do when it is not as it should be, or when a ``warning`` is given."""
+    """The result of one check.
+
+    Attributes:
+        name: the name of the check.
+        ok: whether it passed.
+        found: what was found, as a message for people.
+        fix: what to do if the check failed or gives a warning.
+        warning: whether a check that passed still needs attention.
+    """
 
     name: str
     ok: bool
@@ -51,22 +64,22 @@ async def examine(
     clock: Clock,
     holder: KeyHolder,
 ) -> AsyncIterator[Check]:
-    """Check from the near to the far; what cannot hold after a failure is left out.
+    """Yield the results of all checks, local ones first. Checks that cannot pass after a failure are left out.
 
     Args:
         client: the relayer.
-        identity: whose memories.
+        identity: the agent and namespace to check with.
         settings: those of the gateway.
         secret_from: where the keys were found, in words.
-        outbox: the gateway's.
-        toggles: the gateway's switches, kept in it.
+        outbox: the gateway's outbox.
+        toggles: the gateway's switches, which are stored in the outbox.
         clock: the time.
-        holder: the keys at hand.
+        holder: the keys of this gateway.
     """
     yield _switches(settings, toggles, identity.agent)
     told = without_effect(settings, identity.account)
     if told:
-        # Nothing is broken: a configuration of an earlier plugin may stay as it is.
+        # The check passes, because a configuration of an earlier plugin may keep settings that have no effect.
         yield Check("settings", True, "; ".join(told))
     yield Check("keys", True, f"account {identity.account}, agent {identity.agent}; from {secret_from}")
     yield _outbox(outbox)
@@ -81,9 +94,9 @@ async def examine(
 
 
 async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, holder: KeyHolder) -> Check:
-    """Say something to memory in a namespace of its own, recall it, and destroy it again: nothing of it is left.
+    """Capture a message in the canary's own namespace, recall it, and delete the namespace permanently.
 
-    Where one agent's keys are held alone, which may destroy nothing, it is forgotten.
+    If only one agent's keys are held, which do not permit permanent deletion, the memory is only forgotten.
     """
     word = secrets.token_hex(6)
     whose = replace(identity, namespace=f"{identity.namespace}/{CANARY}")
@@ -104,7 +117,7 @@ async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, hol
 
 
 async def _sung(client: RelayerClient, whose: Identity, word: str) -> Sequence[str]:
-    """Say the canary and return the ids under which it is recalled."""
+    """Capture the canary's message, and return the ids of the memories that it is recalled as; empty after 30 s."""
     text = f"Remember that the harbour's canary of today is called {word}."
     request = AnalyzeRequest(turns=(TurnItem(role="user", text=text),), idempotency_key=f"canary-{word}")
     await client.analyze(whose, request)
@@ -147,7 +160,7 @@ def _switches(settings: PluginSettings, toggles: Toggles, agent: str) -> Check:
         if is_off
     ]
     fixes = ["unset it, unless it is meant"] if off else []
-    # Where they cannot be read, the check of the outbox says so.
+    # If the switches cannot be read, the check of the outbox reports it.
     with contextlib.suppress(OutboxUnavailable):
         if not toggles.enabled_everywhere:
             off.append("memory is off for every session of this gateway")
@@ -168,7 +181,10 @@ def _outbox(outbox: Outbox) -> Check:
 
 
 def told_of_last_turn(outbox: Outbox, identity: Identity) -> tuple[str, bool]:
-    """Return what became of an agent's last noted turn, and whether a gate stopped its recall, which is named (AM-27).
+    """Return the outcome of an agent's last recorded turn (AM-27).
+
+    Returns:
+        The outcome as a message for people, which names the gate that stopped recall, and whether a gate stopped it.
 
     Raises:
         OutboxUnavailable: the file cannot be read.
@@ -185,7 +201,7 @@ def told_of_last_turn(outbox: Outbox, identity: Identity) -> tuple[str, bool]:
 
 
 def _last_turn(outbox: Outbox, identity: Identity) -> Check:
-    # Where it cannot be read, the check of the outbox says so.
+    # If the outbox cannot be read, its own check reports it.
     with contextlib.suppress(OutboxUnavailable):
         found, stopped = told_of_last_turn(outbox, identity)
         fix = "if it should have recalled, change what the gate names; memrelay-gateway why shows every gate"

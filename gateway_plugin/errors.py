@@ -1,15 +1,15 @@
-"""Every error that leaves the plugin, drawn as the decision its catcher makes.
+"""The exceptions that the plugin raises, each with what its handler should do.
 
 GatewayError
-├─ SettingsError         a setting is wrong: show the issues, start without memory
-├─ IdentityError         no agent, namespace or key can be told for this turn: go on without memory
-├─ RelayerUnreachable    nothing answered: fail open, keep the outbox, try again later
-├─ RelayerRefused        the relayer answered no: ``code`` says whether trying again can help
-├─ RelayerUntrusted      what answered could not prove to be our relayer: send nothing, tell the operator
-└─ DeadlineExceeded      the turn's time is up: go on without memory, nothing is known to be wrong
+├─ SettingsError         a setting is invalid: show the issues, and start without memory
+├─ IdentityError         the turn has no agent, namespace or key: continue without memory
+├─ RelayerUnreachable    no relayer responded: continue without memory, keep the outbox, and retry later
+├─ RelayerRefused        the relayer returned an error: ``code`` tells whether a retry can help
+├─ RelayerUntrusted      the service that responded did not prove to be our relayer: send nothing, and tell the operator
+└─ DeadlineExceeded      the turn's time is up: continue without memory; the cause may be harmless
 
-Texts of errors reach logs and terminals. They name fields, limits and fixes and never carry a secret, a message, a
-memory or a session key.
+The messages of exceptions reach logs and terminals. They name fields, limits and fixes, and never contain a secret, a
+message of a chat, a memory or a session key.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 
 
 class GatewayError(Exception):
-    """Root of everything the plugin raises on purpose; its text is safe to show.
+    """The base class of all exceptions that the plugin raises deliberately. Their messages are safe to show.
 
     Attributes:
-        outcome: the status of a turn that ends with it.
+        outcome: the status of a turn that ends with this exception.
     """
 
     outcome = "failed"
@@ -40,12 +40,12 @@ class GatewayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SettingsIssue:
-    """One thing that is wrong with the settings.
+    """A single error in the settings.
 
     Attributes:
-        field: the setting as the host spells it, dotted, e.g. ``recall.maxResults``; empty for the whole object.
-        problem: what is wrong, without the value.
-        fix: what to do about it.
+        field: the setting as the host spells it, with dots, e.g. ``recall.maxResults``; "" for the whole object.
+        problem: the error, without the value of the setting.
+        fix: how to fix it.
     """
 
     field: str
@@ -58,10 +58,10 @@ class SettingsIssue:
 
 
 class SettingsError(GatewayError):
-    """Raised when settings are wrong.
+    """Raised when settings are invalid.
 
     Attributes:
-        issues: all that was found, at least one.
+        issues: all errors in the settings, at least one.
     """
 
     def __init__(self, *issues: SettingsIssue) -> None:
@@ -70,27 +70,27 @@ class SettingsError(GatewayError):
 
 
 class IdentityError(GatewayError):
-    """Raised when a turn cannot be given an agent, a namespace or a key."""
+    """Raised when the agent, the namespace or the keys of a turn cannot be determined."""
 
     outcome = "skipped:identity"
 
 
 class RelayerUnreachable(GatewayError):
-    """Raised when no relayer answered: name resolution, connection, TLS or a broken answer."""
+    """Raised when no relayer responded: name resolution, connection or TLS failed, or the response was broken."""
 
     outcome = "unavailable"
 
 
 class RelayerRefused(GatewayError):
-    """Raised when the relayer answered with a problem.
+    """Raised when the relayer responded with an error.
 
     Attributes:
-        code: the stable name of the problem.
-        detail: the relayer's sentence for people.
+        code: the stable name of the error.
+        detail: the relayer's message for people.
         status: the HTTP status.
-        request_id: what to quote to the relayer's operator; empty when the answer carried none.
-        accepted: whether the relayer proved that it refuses this very request. Before it accepts one, it may have
-            refused a copy that a proxy changed: do not give anything up for that.
+        request_id: the id to quote to the relayer's operator; "" if the response had none.
+        accepted: whether the relayer proved that it refuses exactly this request. Otherwise it may have refused a copy
+            that a proxy changed, so the request should not be given up.
     """
 
     def __init__(
@@ -107,16 +107,16 @@ class RelayerRefused(GatewayError):
 
 
 class RelayerUntrusted(GatewayError):
-    """Raised when the answering service does not prove to be the relayer that was set up."""
+    """Raised when the service that responded does not prove to be the relayer that was set up."""
 
     outcome = "untrusted"
 
 
 class DeadlineExceeded(GatewayError):
-    """Raised when the time given to a turn's memory is up.
+    """Raised when the time for a turn's memory is up.
 
     Attributes:
-        step: what was running.
+        step: the step that was running.
     """
 
     outcome = "timeout"

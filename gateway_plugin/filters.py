@@ -1,7 +1,9 @@
-"""Which messages of a turn are worth remembering.
+"""The capture filters: they decide which messages of a turn are worth remembering.
 
-Each message is judged alone, after wrappers and envelopes are gone: a window that holds one good message must not
-carry the bad ones along (CP-37). Order matters: what must never be stored is dropped before anything can argue for it.
+`judge` removes wrappers and envelopes from a message and classifies it; `judge_cleaned` does so for a message that is clean
+already. The result is a `Judgement`: the cleaned text, or a `DropReason`. Each message is classified alone, so one good
+message does not carry bad ones along (CP-37). The order of the checks matters: messages that must never be stored are
+dropped before a trigger (`TRIGGERS`) can speak for them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ FILLER: Final = frozenset(
     .replace("\n", "|")
     .split("|")
 )
-"""Phrases, case-folded, that say nothing alone or in a row (MW-15)."""
+"""Case-folded phrases without information; a message that consists of them only is dropped (MW-15)."""
 
 TRIGGERS: Final = re.compile(
     r"\b(?:remember|don'?t forget|keep in mind|note that|for the record|memorize|zapamatuj|radši|zapamiętaj|pamiętaj)\b"
@@ -46,18 +48,18 @@ TRIGGERS: Final = re.compile(
     r"|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,4}\.[A-Za-z]{2,24}\b",
     re.IGNORECASE,
 )
-"""Requests to remember, and statements that tend to stay true (MW-16)."""
+"""Matches requests to remember, and statements that tend to stay true (MW-16)."""
 
 
 class Origin(StrEnum):
-    """Who produced a message."""
+    """The author of a message."""
 
     USER = "user"
     ASSISTANT = "assistant"
 
 
 class DropReason(StrEnum):
-    """Why a message is not captured."""
+    """The reason why a message is not captured."""
 
     EMPTY = "empty"
     COMMAND = "command"
@@ -73,13 +75,13 @@ class DropReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What becomes of a message.
+    """The decision about a message.
 
     Attributes:
-        text: the cleaned text; what may be sent when ``dropped`` is None.
-        dropped: why the message is left out, or None.
-        priority: a trigger was found: somebody asked to remember, or stated something lasting.
-        suspect: weak signs of injection; the text is stored, and not injected on its own.
+        text: the cleaned text, which may be sent if ``dropped`` is None.
+        dropped: the reason to leave the message out, or None.
+        priority: whether a trigger was found: a user asked to remember something, or stated something lasting.
+        suspect: weak signs of a prompt injection. The text is stored, but not injected automatically.
     """
 
     text: str
@@ -89,19 +91,20 @@ class Judgement:
 
     @property
     def keep(self) -> bool:
-        """Whether the message is captured."""
+        """Return whether the message is captured."""
         return self.dropped is None
 
 
 _TRIGGER_FLOOR: Final = 5
-"""Even with a trigger, fewer visible characters than this say nothing (MS-18)."""
+"""The minimum number of visible characters of a message with a trigger (MS-18)."""
 
 _MAX_EMOJI: Final = 3
 
-# People state facts in three words; what others say as briefly ("Noted.") is an echo or a courtesy.
+# Minimum length of an assistant's message, unless the settings give one. People state facts in three words, but an equally
+# short message of an assistant ("Noted.") is an echo or a courtesy.
 _SHORTEST_ANSWER: Final = 30
 
-# What MemWal does not even look at, whatever it says (MW-13).
+# MemWal ignores messages of up to this many characters, even with a trigger (MW-13).
 _ITS_TINY: Final = 10
 
 _MOST_BYTES: Final = MAX_TEXT_BYTES - 64
@@ -117,8 +120,8 @@ _EMOJI: Final = re.compile(
     "|[\U0001f300-\U0001faff\u2600-\u27bf\u2b50\u2b55\u231a\u231b\u23e9-\u23f3\u203c\u2049]"
     "(?:[\ufe0f\U0001f3fb-\U0001f3ff]|\u200d[\U0001f300-\U0001faff\u2600-\u27bf])*)"
 )
-# What memory-core-plus takes for an attack. Talk about software is full of it, so by default such words alone only make a
-# text suspect; whoever asks for that plugin's rules gets them, over the forms that `normalise` unifies.
+# The phrases that memory-core-plus takes for an attack. They are frequent in conversations about software, so by default
+# they only make a text suspect. With that plugin's rules they drop it; they are searched in the text after `normalise`.
 _ITS_PHRASES: Final = re.compile(
     r"\bignore (?:all )?previous instructions\b|\byou are now\b|\bsystem:|\bforget (?:everything|all)\b"
     r"|\b(?:act|behave) as\b|\bdo not follow\b|\bnew instructions\b|\boverride\b|\bjailbreak\b"
@@ -126,7 +129,7 @@ _ITS_PHRASES: Final = re.compile(
 _TURN_LABEL: Final = re.compile(r"^\s*\[(?:Human|User|Assistant)\]:", re.IGNORECASE)
 
 _LOGGED_AT: Final = r"^\s*(?:\d{4}-\d{2}-\d{2}[T ][\d:.]{5,15}(?:Z|[+-]\d{2}:?\d{2})?\s+)?"
-# What only a host's log says, and a warning of it: one about the host's own things.
+# Lines that only a host's log has, and warnings about the host's own components.
 _HOST_LINE: Final = re.compile(
     _LOGGED_AT + r"(?:"
     r"\[(?:plugins|tools|memsearch|memrelay|gateway|reload|secrets|config)\](?:\s|$)|\[agents?/"
@@ -136,7 +139,8 @@ _HOST_LINE: Final = re.compile(
     r")",
     re.IGNORECASE,
 )
-# What a log, a dump of a configuration or the frame of a message also says, and a person may, too: noise beside those alone.
+# Lines that logs, configuration dumps and message frames have, but that people may write too. They are only dropped if the
+# text also has a line that matches `_HOST_LINE`.
 _BESIDE_HOST_LINES: Final = re.compile(
     _LOGGED_AT + r"(?:"
     r"(?-i:WARNING): |sender \(untrusted|```|[{}\[\]],?\s*$|\"(?:label|id|name|username)\":"
@@ -149,23 +153,24 @@ def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
     """Clean one message and decide whether it is captured.
 
     Args:
-        text: the message as the host has it.
-        origin: who produced it.
-        settings: the length bounds. A trigger bypasses the lower one, unless the message is a question.
+        text: the message as the host delivered it.
+        origin: its author.
+        settings: the length bounds. A user's message with a trigger has a smaller lower bound, unless it is a question.
     """
     return judge_cleaned(strip(text[: looked_at(settings)]), origin=origin, settings=settings)
 
 
 def looked_at(settings: CaptureSettings) -> int:
-    """Return how many characters of a message are looked at.
+    """Return how many characters of a message are read.
 
-    Wrappers may be long; what is left must fit the bound, so a text far above both need not be read to its end.
+    Wrappers may be long, but the text that remains without them is bounded. So a much longer message need not be read to its
+    end.
     """
     return settings.max_length * 8 + 200_000
 
 
 def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
-    """Decide as `judge` about a message whose wrappers and envelopes are gone."""
+    """Decide, as `judge` does, about a message whose wrappers and envelopes have been removed."""
     cleaned = strip_host_log(cleaned)
     if origin is Origin.ASSISTANT and settings.assistant_tail:
         cleaned = _tail(cleaned, settings.assistant_tail)
@@ -190,7 +195,7 @@ def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) ->
 
 
 def _as_memory_core_plus(cleaned: str, settings: CaptureSettings) -> DropReason | None:
-    """Return why memory-core-plus leaves a message out, where its rules are asked for (CP-36)."""
+    """Return why memory-core-plus would drop a message; None if it would not, or its rules are not switched on (CP-36)."""
     if settings.rules is not CaptureRules.MEMORY_CORE_PLUS:
         return None
     if len(cleaned) > settings.max_length:
@@ -205,7 +210,7 @@ def _as_memory_core_plus(cleaned: str, settings: CaptureSettings) -> DropReason 
 
 
 def _fitting(text: str, limit: int) -> str:
-    """Return a text whose middle is cut out where it is longer than the limit, or than the protocol takes."""
+    """Return a text without its middle if it is longer than ``limit`` characters or has more bytes than the protocol allows."""
     fitting = clip_middle(text, limit)
     # Characters outside ASCII take up to four bytes.
     if len(text) * 4 > _MOST_BYTES and (size := len(fitting.encode(errors="replace"))) > _MOST_BYTES:
@@ -214,7 +219,7 @@ def _fitting(text: str, limit: int) -> str:
 
 
 def _tail(text: str, limit: int) -> str:
-    """Return the end of a long text, from a word's beginning on: there an answer says what came of it."""
+    """Return the last ``limit`` characters of a text, from the start of a word: the end of a response states its result."""
     if len(text) <= limit:
         return text
     end = text[-limit:]
@@ -222,9 +227,9 @@ def _tail(text: str, limit: int) -> str:
 
 
 def strip_host_log(text: str) -> str:
-    """Drop the lines that a host's log put into a text, and what such logs say beside (MS-16).
+    """Remove the lines of a host's log from a text, and lines that usually accompany them (MS-16).
 
-    ``Error: ...`` stays, and so does a person's ``WARNING: ...`` where no line of a log is near: that is what they want remembered.
+    A line ``Error: ...`` stays, because people want it remembered. So does ``WARNING: ...`` in a text without log lines.
     """
     lines = text.split("\n")
     if not any(_HOST_LINE.match(line) for line in lines):
@@ -249,7 +254,7 @@ def _shape(cleaned: str, line: str) -> DropReason | None:
 
 
 def _is_emoji(cleaned: str, line: str) -> bool:
-    """Tell whether a message is hardly more than emoji."""
+    """Return whether a message has more than three emoji and little other text."""
     count = len(_EMOJI.findall(cleaned))
     return count > _MAX_EMOJI and sum(map(str.isalnum, line)) < 4 * count
 
@@ -257,7 +262,7 @@ def _is_emoji(cleaned: str, line: str) -> bool:
 def _is_filler(line: str) -> bool:
     if len(line) > _FILLER_CHARS:
         return False
-    # Vowel signs are part of a word, although regular expressions do not count them as such.
+    # Vowel signs (category M) are part of a word, although `str.isalnum` is false for them.
     words = "".join(
         c if c.isalnum() or c == "'" or unicodedata.category(c)[0] == "M" else " " for c in folded(line)
     ).split()
@@ -265,7 +270,7 @@ def _is_filler(line: str) -> bool:
 
 
 def _all_filler(words: list[str]) -> bool:
-    """Tell whether words can be read as a row of filler phrases."""
+    """Return whether words can be split into a sequence of filler phrases."""
     reachable = {0}
     for start in range(len(words)):
         if start in reachable:

@@ -1,8 +1,8 @@
-"""The host's own language model, for what the relayer has none for: facts, summaries, and reminders of active mode.
+"""The use of the host's language model for facts, summaries and active mode, if the relayer has no model of its own.
 
-The relayer says what to ask and checks what is answered (`relayer.wire.questions`); here a question is carried to the host and
-back, beside the turns and never within one, but for active mode's, which has the turn's deadline. What that may cost is bounded
-twice: calls in an hour, and a pause that grows while the model fails.
+The relayer writes the questions and checks the model's output (`relayer.wire.questions`); this module carries them to the host
+and back. `ModelWork` does so in the background, between turns; only active mode asks within a turn, under the turn's deadline.
+`LentModel` limits the cost in two ways: calls per hour, and a pause that grows while the model fails.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_NAME: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class HostQuestion:
-    """What a host's model is asked.
+    """A question to a host's model.
 
     Attributes:
         system: what it is told, "" for nothing.
@@ -58,7 +58,7 @@ class HostQuestion:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """What it answered, the tokens of question and answer, its name, and what it cost in dollars where the host knows that."""
+    """The model's output, the tokens of question and output, the model's name, and the cost in US dollars if known."""
 
     text: str = field(repr=False)
     tokens: int = 0
@@ -67,7 +67,7 @@ class HostAnswer:
 
 
 class HostModel(Protocol):
-    """What a host offers: one question, one answer."""
+    """The interface of a host's model: one question, one output."""
 
     async def complete(self, question: HostQuestion) -> HostAnswer:
         """Ask the model; cancelling the caller should end the request.
@@ -165,12 +165,12 @@ class LentModel:
         self._fail("its answers are not in the form that was asked for")
 
     def found(self, facts: int, dropped: int) -> None:
-        """Note what the relayer made of an answer."""
+        """Count the facts that the relayer took from the model's output, and those that it dropped."""
         self._facts += facts
         self._dropped += dropped
 
     def status(self) -> HostModelStatus:
-        """Return how things stand."""
+        """Return the model's usage and its current problem, if any."""
         self._forget_old()
         used = len(self._asked)
         trouble = self._failure
@@ -312,7 +312,7 @@ class ModelWork:
             retry = None if error.status < 500 and error.status != 429 else self._pause(failures)
         except GatewayError:
             retry = self._pause(failures)
-        except Exception:  # noqa: BLE001 - nobody waits for it, and the log still has what was promised
+        except Exception:  # noqa: BLE001 - no caller waits, and the job stays in the log
             retry = self._pause(failures)
         if retry is not None:
             self._due.setdefault(owner, (self._clock.monotonic() + retry, failures + 1))

@@ -1,6 +1,7 @@
-"""Who speaks in a turn: what a host's session key says, and from it agent, namespace, and the keys that requests need.
+"""The identity of a turn: its agent, its namespace and the keys for its requests, found from the host's session key.
 
-The agent comes from the session key, the namespace from the agent and the configured scope. The model has no say in either.
+`parse_session_key` takes the agent from the session key, and `identify` derives the namespace from the agent and the configured
+scope. The language model cannot influence either.
 
 A session key is public: logged by hosts, guessable, partly chosen by users. It *selects* an agent and is never the
 source of a key. Shapes understood, with ``<id>`` an agent's name::
@@ -47,7 +48,7 @@ OWNER: Final = "memrelay-owner"
 
 
 class Audience(StrEnum):
-    """Who can read the answer of a turn."""
+    """The readers of a turn's response."""
 
     DIRECT = "direct"
     GROUP = "group"
@@ -55,7 +56,7 @@ class Audience(StrEnum):
 
 
 class RunKind(StrEnum):
-    """What started a run, as far as its session key tells."""
+    """The cause of a run, as far as its session key tells."""
 
     MAIN = "main"
     SUBAGENT = "subagent"
@@ -232,7 +233,7 @@ def parse_session_key(key: str) -> SessionRef:
 
 
 def _is_main(name: str) -> bool:
-    """Whether a name, however it is spelled, is that of the host's default agent."""
+    """Return whether a name, in any spelling, is that of the host's default agent."""
     return unicodedata.normalize("NFKC", name).strip().casefold() == DEFAULT_AGENT
 
 
@@ -289,7 +290,7 @@ def _thread(rest: list[str], words: list[str]) -> str | None:
 
 
 class NamespaceScope(StrEnum):
-    """What separates one set of memories from another."""
+    """The property that separates one set of memories from another."""
 
     AGENT = "agent"
     AGENT_SENDER = "agent+sender"
@@ -385,7 +386,7 @@ _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class KeyHolder(Protocol):
-    """What this process may sign and open."""
+    """The keys that this process holds."""
 
     @property
     def account(self) -> str:
@@ -457,7 +458,7 @@ class Identity:
 
     @property
     def route(self) -> str:
-        """What a balancer may know of the namespace; see `relayer.wire.sealing.route`."""
+        """Return the routing id of the namespace, which load balancers may see; see `relayer.wire.sealing.route`."""
         return route(self.namespace_secret)
 
     def certificate_header(self, now: int) -> str:
@@ -477,7 +478,7 @@ def identify(
     workspace: str | None = None,
     renamed: Mapping[str, str] = _NOBODY,
 ) -> Identity:
-    """Tell whose turn it is.
+    """Return the identity of a turn.
 
     Args:
         holder: the keys at hand.

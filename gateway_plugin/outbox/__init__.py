@@ -1,5 +1,5 @@
 """Captured turns on their way to the relayer: where they wait (`queue`), and who delivers them (`sender`).
 
-Imports keys and calls to the relayer, and nothing of what decides about a turn; whoever composes a plugin or looks at what waits
-may import it.
+The package imports keys and the client of the relayer, and none of the modules that decide about a turn. Modules that compose a
+plugin or show the waiting items may import it.
 """

@@ -1,12 +1,12 @@
-"""Where captured turns wait until the relayer has them, and what a gateway remembers beside them: one sealed SQLite database.
+"""The outbox: a queue of captured turns that wait for the relayer, and small values, in one sealed SQLite database.
 
-An outbox keeps order, never loses an item silently and never delivers one twice under two keys. Beside its items it keeps small
-values such as a session's cursor, which must move in the same instant as an item is queued, or a crash in between would capture a
-turn twice or never.
+`Outbox` keeps items in order, never loses one silently and never delivers one under two keys. It also stores values such as a
+session's cursor, which is set in the same transaction as an item is queued; otherwise a crash in between would capture a turn
+twice or never. `_RowSeal` encrypts the rows and `_Database` manages the file.
 
-A put returns when the turn is on the disk. A process that is killed at any instant leaves the file as it was before or after a
-put, never between; whoever starts next with the same keys goes on. Any number of processes may put; the one that holds the lock
-beside the file delivers for all of them. An outbox in memory is the same without the file.
+`put` returns when the turn is on the disk. If a process is killed, the file is as it was before or after a put, and the next
+process with the same keys continues. Any number of processes may put items; the one that holds the lock file next to the
+database delivers for all of them. An outbox in memory works the same without the file.
 """
 
 from __future__ import annotations
@@ -582,7 +582,7 @@ class Outbox:
         return tuple(DeadLetter(row[0].hex(), self._item(*row), reason) for reason, *row in rows)
 
     def retry(self, letter_id: str | None) -> int:
-        """Let one dead letter, or all, wait again; return how many."""
+        """Queue one dead letter, or all if the id is None, for delivery again, and return their number."""
         where, values = _named(letter_id)
         with self._database.writing() as database:
             return database.execute(
@@ -660,13 +660,13 @@ class Outbox:
         return True
 
     def release(self) -> None:
-        """Give the right to deliver back."""
+        """Release the sole right to deliver."""
         descriptor, self._lock = self._lock, None
         if descriptor is not None:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Let go of everything outside this process; later calls open it again."""
+        """Release the lock and close the file; later calls open it again."""
         self.release()
         self._database.close()
 

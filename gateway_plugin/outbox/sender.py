@@ -1,11 +1,10 @@
-"""Delivers what the outbox holds, in order within each namespace, while the conversation goes on.
+"""Delivery of the outbox's items to the relayer, in order within each namespace, in the background.
 
-What fails for a passing reason stays where it is and is tried again, with longer and longer pauses; meanwhile its
-namespace waits, and no other. So it is, with a long pause, with what the account's quota has no room for. What the relayer refuses for good becomes a dead letter, and the next item goes on. NamespaceRef
-for delivery never lasts longer than asked, and not at all while the deliveries waited for keep failing.
-
-Several processes may share an outbox. The one that claims it delivers for all; the others look every now and then
-whether it still does.
+`Sender` runs the delivery loop. After a temporary failure an item stays in the outbox and is retried with growing pauses
+(`Pauses`), which hold back its own namespace only; if the account's quota is full, the pause is long. An item that the relayer
+refuses permanently becomes a dead letter, and the next one is delivered. Waiting for delivery ends at the caller's timeout, or
+earlier if the awaited deliveries fail. Several processes may share an outbox: the one that claims it delivers for all, and
+the others check regularly whether it still does. `Positions` stores the newest log position of each namespace.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Pauses:
 
     @property
     def latest(self) -> str:
-        """Why the newest failure of those that still count happened; "" when there is none."""
+        """Return the message of the newest failure among the current pauses; "" if there is none."""
         newest = max(self._pauses.values(), key=lambda pause: pause.serial, default=None)
         return str(newest.error) if newest is not None else ""
 
@@ -82,7 +81,7 @@ class Pauses:
         self._pauses[namespace] = _Pause(error, failures, self.failures, now + pause)
 
     def delivered(self, namespace: str) -> None:
-        """End a namespace's pause, and those of all that found nobody: somebody answers now, and may answer them too."""
+        """End a namespace's pause, and those of all that could not reach or trust the relayer, because it responds now."""
         self.end(namespace)
         for other, pause in list(self._pauses.items()):
             if isinstance(pause.error, RelayerUnreachable | RelayerUntrusted):
@@ -93,11 +92,11 @@ class Pauses:
         self._pauses.pop(namespace, None)
 
     def clear(self) -> None:
-        """End all of them: nothing waits any more."""
+        """End all pauses, because no item is waiting any more."""
         self._pauses.clear()
 
     def cut_short(self) -> None:
-        """Have everything tried now; how often it failed stays known."""
+        """Let all namespaces be retried now. Their numbers of failures are kept."""
         for pause in self._pauses.values():
             pause.until = 0.0
 
@@ -178,7 +177,7 @@ class Sender:
 
     @property
     def last_error(self) -> str:
-        """Why what waits is not delivered, of the latest failure; "" when nothing failed."""
+        """Return the message of the latest failure that holds back delivery; "" if there is none."""
         return self._pauses.latest or self._broken
 
     def wake(self) -> None:
@@ -242,7 +241,7 @@ class Sender:
             self._waited_for -= 1
 
     def _nothing_but(self, namespaces: set[str]) -> bool:
-        """Whether nothing waits besides these; where it cannot be told, there is nothing to wait for."""
+        """Return whether no other namespace has waiting items; True also if the outbox cannot be read."""
         if not namespaces:
             return self._outbox.waiting() == 0 or bool(self._broken)
         try:

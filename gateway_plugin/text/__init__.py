@@ -1,4 +1,4 @@
-"""Functions of text alone: what is taken off it, and the words and shapes that are looked for in it.
+"""Functions on plain text: removing wrappers and envelopes, matching operators' patterns, and parsing JSON.
 
-Imports nothing else of the plugin; anything may import it.
+The package imports no other part of the plugin, so every module may import it.
 """
