@@ -331,7 +331,7 @@ class Position(Request):
 
 
 class SourceInfo(Request):
-    """Where a memory comes from, as far as the caller knows.
+    """The origin of a memory, as far as the caller knows it.
 
     ``place`` is the group in which it was said, or the person to whom, where an agent keeps people apart; ``sender`` the person who said
     it in a group, or to whom the assistant said it. See `AudienceFilter`.
