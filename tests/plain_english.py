@@ -35,7 +35,7 @@ def rows(table: Path) -> list[list[str]]:
 
 def replacements() -> dict[str, str]:
     """Return the word to use instead for each word that is refused."""
-    return {word: instead for word, instead in rows(WORDS)}
+    return dict(rows(WORDS))
 
 
 def allowed() -> set[tuple[str, str]]:
@@ -43,7 +43,9 @@ def allowed() -> set[tuple[str, str]]:
     return {(path, word) for path, word, _reason in rows(ALLOWED)}
 
 
-def refused_words(name: str, text: str, instead: dict[str, str], exceptions: set[tuple[str, str]]) -> Iterator[str]:
+def refused_words(
+    name: str, text: str, instead: dict[str, str], exceptions: set[tuple[str, str]]
+) -> Iterator[str]:
     """Yield a complaint for each refused word in a text, with its line and its replacement."""
     pattern = re.compile(r"\b(" + "|".join(map(re.escape, instead)) + r")\b", re.IGNORECASE)
     for number, line in enumerate(text.splitlines(), 1):
@@ -99,9 +101,13 @@ def tree_complaints(root: Path) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--subject", type=Path, help="check the commit message in this file instead of the tree")
+    parser.add_argument(
+        "--subject", type=Path, help="check the commit message in this file instead of the tree"
+    )
     options = parser.parse_args()
-    complaints = subject_complaints(options.subject.read_text("utf-8")) if options.subject else tree_complaints(ROOT)
+    complaints = (
+        subject_complaints(options.subject.read_text("utf-8")) if options.subject else tree_complaints(ROOT)
+    )
     found = list(complaints)
     print("\n".join(found), end="\n" if found else "")
     return int(bool(found))
