@@ -23,6 +23,10 @@ def cut(text: str, size: int) -> Iterator[tuple[int, int]]:
     Args:
         text: the text to split.
         size: maximum size of a passage, in bytes of UTF-8, at least 4; all but the last are at least three quarters full.
+
+    Example:
+        >>> list(cut("One sentence. Another one.", 15))
+        [(0, 14), (14, 26)]
     """
     start = 0
     while start < len(text):

@@ -40,6 +40,10 @@ def escape(text: str) -> str:
     and links.
 
     Example: ``escape("![x](https://a.example)")`` is ``"!&#91;x&#93;(https://a.example)"``.
+
+    Example:
+        >>> escape("<b>5 & 6</b>")
+        '&lt;b&gt;5 &amp; 6&lt;/b&gt;'
     """
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(text).translate(_ENTITIES))
 
