@@ -104,6 +104,10 @@ def same_word(one: str, other: str, shortest: int = 3) -> bool:
         one: a form.
         other: a form.
         shortest: characters that both have to begin with.
+
+    Example:
+        >>> same_word("trinke", "trinkt"), same_word("tea", "coffee")
+        (True, False)
     """
     if one == other:
         return True
@@ -120,7 +124,12 @@ def _bare(word: str) -> str:
 
 
 def is_negation(form: str) -> bool:
-    """Return whether a form is a negation."""
+    """Return whether a form is a negation.
+
+    Example:
+        >>> is_negation("not"), is_negation("house")
+        (True, False)
+    """
     found = _patterns("").marker.fullmatch(form)
     return found is not None and found.lastgroup != "limit"
 
