@@ -19,15 +19,12 @@ from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
+from relayer.extensions import FRONTS, load_extensions
 from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
-from relayer.http.compat.accept import CompatAcceptance, Points, Rates, Window
-from relayer.http.compat.front import CompatFront
-from relayer.http.compat.front import Services as CompatServices
-from relayer.http.compat.names import Tokens, inner_account
-from relayer.http.compat.table import table as compat_table
+from relayer.http.fronts import CreateFront, Front
 from relayer.http.health import Readiness
 from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
@@ -134,11 +131,7 @@ async def build(
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
-        own = read_quotas(settings.quotas)
-        # The operator names an account by the id that clients use. The same id may be that of a gateway's account and that of
-        # a MemWal account.
-        also = {inner_account(account): quota for account, quota in own.items()}
-        quotas = Quotas(ports, settings.quota, {**own, **also})
+        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
         stack.push_async_callback(quotas.close)
         namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
@@ -298,7 +291,7 @@ def _assemble(
         services,
         metrics=metrics,
         randomness=context.randomness,
-        compat=_compat(settings, services, acceptance, metrics),
+        front=_front(settings, services, acceptance, metrics),
         traces=traces,
     )
     indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
@@ -310,46 +303,23 @@ def _assemble(
     return relayer
 
 
-def _compat(
-    settings: RelayerSettings, native: Services, acceptance: Acceptance, metrics: Metrics
-) -> CompatFront | None:
-    """Return the front end for MemWal clients; None if they are not served."""
-    if not settings.serves_memwal:
-        return None
-    context = native.context
-    if settings.compat_legacy:
-        log.warning(
-            "legacy_clients_served",
-            why="--compat-legacy: requests without a nonce are known by their signatures alone, and answered for their keys' own accounts",
+def _front(
+    settings: RelayerSettings, services: Services, acceptance: Acceptance, metrics: Metrics
+) -> Front | None:
+    """Return the front for MemWal's clients; None if they are not served, or only by default and it is not installed.
+
+    Raises:
+        ConfigurationError: it is requested and not installed.
+    """
+    create: CreateFront | None = load_extensions(FRONTS).get("memwal") if settings.serves_memwal else None
+    if create is not None:
+        return create(settings, services, acceptance, metrics.registry)
+    if settings.serves_memwal and (settings.compat is not None or settings.compat_legacy):
+        raise ConfigurationError(
+            "--compat memwal: the front for MemWal's clients is not installed; install a memrelay that has "
+            "relayer.fronts.memwal, or give --compat off"
         )
-    front = CompatAcceptance(
-        native.accounts,
-        context.keys,
-        acceptance.limits,
-        bodies=acceptance.bodies,
-        authorities=acceptance.authorities,
-        points=Points(
-            Rates(*settings.compat_rates),
-            context.clock,
-            enabled=settings.rate_limits == "on",
-        ),
-        window=Window(legacy=settings.compat_legacy),
-        clock=context.clock,
-    )
-    services = CompatServices(
-        context,
-        native.accounts,
-        native.quotas,
-        tokens=Tokens(context.keys),
-        acceptance=front,
-        limits=acceptance.limits,
-        connections=acceptance.connections,
-        readiness=native.readiness,
-        version=native.version,
-        public_url=settings.public_url,
-        trusted=settings.trusted_proxy,
-    )
-    return CompatFront(compat_table(), services, metrics.registry)
+    return None
 
 
 def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:

@@ -20,7 +20,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from relayer.http.accept import Acceptance, Trail
-from relayer.http.compat.front import CompatFront
+from relayer.http.fronts import Front
 from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, taken
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
@@ -51,7 +51,7 @@ class RequestHandler:
         metrics: counts requests.
         randomness: for request ids.
         traces: the exporter of spans; None exports none.
-        compat: a second front that is asked first whether a path is its own; None if there is none.
+        front: a second front that is asked first whether a path is its own; None if there is none.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RequestHandler:
         metrics: Metrics,
         randomness: Randomness,
         traces: Traces | None = None,
-        compat: CompatFront | None = None,
+        front: Front | None = None,
     ) -> None:
         self.connections = acceptance.connections
         self.unread = acceptance.unread
@@ -70,7 +70,7 @@ class RequestHandler:
         self._services = services
         self._metrics = metrics
         self._traces = traces
-        self._compat = compat
+        self._front = front
         # Bound once, because the lazy proxy would look its configuration up for every line.
         self._log = log.bind()
         self._under_way: set[web.RequestHandler] = set()
@@ -114,8 +114,8 @@ class RequestHandler:
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         started = perf_counter()
-        if self._compat is not None and self._compat.answers(request.raw_path):
-            return await self._respond_to_other(self._compat, request, started)
+        if self._front is not None and self._front.answers(request.raw_path):
+            return await self._respond_to_other(self._front, request, started)
         request_id = self.request_id(request)
         name_request(request_id)
         trail = Trail(request_id=request_id)
@@ -141,7 +141,7 @@ class RequestHandler:
         return answer
 
     async def _respond_to_other(
-        self, front: CompatFront, request: web.BaseRequest, started: float
+        self, front: Front, request: web.BaseRequest, started: float
     ) -> web.StreamResponse:
         request_id = front.request_id(request)
         name_request(request_id)

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody, Pointer, PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
-from relayer.http.compat import contract, names
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import What
-from relayer.http.compat.storing import located, once_free
+from relayer.fronts.memwal import contract, names
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.names import What
+from relayer.fronts.memwal.storing import located, once_free
 from relayer.log import creation
 from relayer.log.erasure.reports import ErasureReports
 from relayer.namespaces.namespace import OpenNamespace

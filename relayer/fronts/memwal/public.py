@@ -11,9 +11,9 @@ import hashlib
 import re
 from typing import Any
 
+from relayer.fronts.memwal.contract import CompatError
+from relayer.fronts.memwal.front import CompatCall, Reply
 from relayer.http.accept import parse_json
-from relayer.http.compat.contract import CompatError
-from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.problems import HttpProblem
 
 API_VERSION = "1.1.0"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from relayer.errors import DeadlineExceeded, Refused
-from relayer.http.compat import contract
-from relayer.http.compat.contract import Weights, check_text
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import What
+from relayer.fronts.memwal import contract
+from relayer.fronts.memwal.contract import Weights, check_text
+from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.names import What
 from relayer.lib.work import Deadline
 from relayer.use_cases.insight import ask as answer_by_model
 from relayer.use_cases.recall import recall as search

@@ -23,10 +23,10 @@ from nacl.signing import SigningKey, VerifyKey
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.crypto import RelayerKeys
 from relayer.errors import AccountLost, StoreError
+from relayer.fronts.memwal import names
+from relayer.fronts.memwal.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.accept import MAX_TARGET, Authorities
 from relayer.http.bodies import MAX_BODY, RequestBodies
-from relayer.http.compat import names
-from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.limits import Limits, SeenReads, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.lib.work import Buckets, Limit, take

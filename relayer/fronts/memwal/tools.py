@@ -16,9 +16,9 @@ from time import perf_counter
 from typing import Any, Final
 
 from relayer import errors
-from relayer.http.compat import contract, finding, listings, public, storing
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Handler, translated
+from relayer.fronts.memwal import contract, finding, listings, public, storing
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, Handler, translated
 from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
 from relayer.telemetry import describe, log
 from relayer.wire.quoting import escape, reads_like_an_order

@@ -21,9 +21,9 @@ from nacl.signing import SigningKey
 from relayer.access.accounts import Accounts, DelegateKey, Registration, registration_at
 from relayer.commands.operator_work import Site, store_command
 from relayer.errors import ConfigurationError, CorruptNamespace
+from relayer.fronts.memwal.names import address_of, inner_account, is_shown_account
+from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.health import own_url
-from relayer.http.compat.names import address_of, inner_account, is_shown_account
-from relayer.http.compat.public import PACKAGE_ID
 from relayer.log.objects import LogPorts
 from relayer.operator.reports import Report
 from relayer.settings.keys import make_key_file

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from cachetools import LRUCache, TTLCache
 
-from relayer.http.compat.contract import CompatError
+from relayer.fronts.memwal.contract import CompatError
 
 MCP_PATH: Final = "/api/mcp"
 MOST_SESSIONS: Final = 1000

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from relayer.fronts.memwal.accept import Caller
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.sessions import MCP_PATH, MOST_CALLS, TOO_MANY, Json, Session, rpc_error
+from relayer.fronts.memwal.tools import TOOLS, call_tool
 from relayer.http.accept import parse_json, peer_of
-from relayer.http.compat.accept import Caller
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.sessions import MCP_PATH, MOST_CALLS, TOO_MANY, Json, Session, rpc_error
-from relayer.http.compat.tools import TOOLS, call_tool
 from relayer.http.limits import peer_name
 from relayer.http.problems import HttpProblem
 

@@ -25,12 +25,13 @@ from pydantic import BaseModel, ValidationError
 from relayer import errors
 from relayer.access.accounts import Accounts
 from relayer.access.quotas import Quotas
+from relayer.fronts.memwal import contract
+from relayer.fronts.memwal.accept import STEADY_SECONDS, Caller, CompatAcceptance, too_many
+from relayer.fronts.memwal.contract import CompatError
+from relayer.fronts.memwal.names import Tokens
+from relayer.fronts.memwal.sessions import MCP_PATH, Sessions, refusal
 from relayer.http.accept import parse_json, peer_of
-from relayer.http.compat import contract
-from relayer.http.compat.accept import STEADY_SECONDS, Caller, CompatAcceptance, too_many
-from relayer.http.compat.contract import CompatError
-from relayer.http.compat.names import Tokens
-from relayer.http.compat.sessions import MCP_PATH, Sessions, refusal
+from relayer.http.fronts import Answered
 from relayer.http.health import Readiness
 from relayer.http.limits import Limits, Network
 from relayer.http.problems import HttpProblem, problem_of
@@ -170,21 +171,6 @@ class CompatRoute:
     signed: bool = True
     bearer: bool = False
     urgent: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A response as the server sends it, with what is logged about it."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str]
-    route: str
-    code: str
-    rule: str = ""
-    account: str = ""
-    events: AsyncIterator[bytes] | None = None
-    endless: bool = False
 
 
 class CompatMetrics:

@@ -31,11 +31,11 @@ from relayer.domain.operations import (
     Trust,
     encode_record,
 )
-from relayer.http.compat import contract, names
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import Place, What
-from relayer.http.compat.storing import once_free, writing
+from relayer.fronts.memwal import contract, names
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.names import Place, What
+from relayer.fronts.memwal.storing import once_free, writing
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory

@@ -19,10 +19,10 @@ from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import Status
 from relayer.errors import NamespaceClosed, Refused
-from relayer.http.compat import contract, names
-from relayer.http.compat.contract import CompatError, bad, check_text
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import What
+from relayer.fronts.memwal import contract, names
+from relayer.fronts.memwal.contract import CompatError, bad, check_text
+from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.names import What
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace

@@ -1,9 +1,17 @@
-"""The table of routes for MemWal's clients."""
+"""The table of routes for MemWal's clients, and `create_front`, which the relayer calls when it starts."""
 
 from __future__ import annotations
 
-from relayer.http.compat import finding, listings, mcp, opaque, public, storing
-from relayer.http.compat.front import CompatRoute
+from prometheus_client import CollectorRegistry
+
+from relayer.fronts.memwal import finding, listings, mcp, opaque, public, storing
+from relayer.fronts.memwal.accept import CompatAcceptance, Points, Rates, Window
+from relayer.fronts.memwal.front import CompatFront, CompatRoute, Services
+from relayer.fronts.memwal.names import Tokens, inner_account
+from relayer.http import routes
+from relayer.http.accept import Acceptance
+from relayer.settings.config import RelayerSettings
+from relayer.telemetry import log
 
 _RECALL_SECONDS = 13.8
 _LONG_SECONDS = 54.0
@@ -44,3 +52,42 @@ def table() -> tuple[CompatRoute, ...]:
         CompatRoute("GET", "/v1/blobs/{id}", opaque.blob, signed=False),
     )
     # fmt: on
+
+
+def create_front(
+    settings: RelayerSettings, native: routes.Services, acceptance: Acceptance, registry: CollectorRegistry
+) -> CompatFront:
+    """Create the front; see `relayer.http.fronts.CreateFront`."""
+    context = native.context
+    if settings.compat_legacy:
+        log.warning(
+            "legacy_clients_served",
+            why="--compat-legacy: requests without a nonce are known by their signatures alone, and answered for their keys' own accounts",
+        )
+    # The operator names an account by the id that clients use. The same id may be that of a gateway's account and that of a
+    # MemWal account.
+    native.quotas.add_ids(inner_account)
+    front = CompatAcceptance(
+        native.accounts,
+        context.keys,
+        acceptance.limits,
+        bodies=acceptance.bodies,
+        authorities=acceptance.authorities,
+        points=Points(Rates(*settings.compat_rates), context.clock, enabled=settings.rate_limits == "on"),
+        window=Window(legacy=settings.compat_legacy),
+        clock=context.clock,
+    )
+    services = Services(
+        context,
+        native.accounts,
+        native.quotas,
+        tokens=Tokens(context.keys),
+        acceptance=front,
+        limits=acceptance.limits,
+        connections=acceptance.connections,
+        readiness=native.readiness,
+        version=native.version,
+        public_url=settings.public_url,
+        trusted=settings.trusted_proxy,
+    )
+    return CompatFront(table(), services, registry)
