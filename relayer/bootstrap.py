@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
@@ -24,7 +25,7 @@ from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
-from relayer.http.fronts import CreateFront, Front
+from relayer.http.fronts import CreateFront, Front, NativeFront
 from relayer.http.health import Readiness
 from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
@@ -287,11 +288,11 @@ def _assemble(
         document=cache(partial(document, routes, version.version)),
     )
     handler = RequestHandler(
-        acceptance,
-        services,
+        [*_fronts(settings, services, acceptance, metrics), NativeFront(acceptance, services)],
+        connections=acceptance.connections,
+        unread=acceptance.unread,
         metrics=metrics,
         randomness=context.randomness,
-        front=_front(settings, services, acceptance, metrics),
         traces=traces,
     )
     indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
@@ -303,23 +304,23 @@ def _assemble(
     return relayer
 
 
-def _front(
+def _fronts(
     settings: RelayerSettings, services: Services, acceptance: Acceptance, metrics: Metrics
-) -> Front | None:
-    """Return the front for MemWal's clients; None if they are not served, or only by default and it is not installed.
+) -> list[Front[Any]]:
+    """Return the front for MemWal's clients, unless they are not served, or only by default and it is not installed.
 
     Raises:
         ConfigurationError: it is requested and not installed.
     """
     create: CreateFront | None = load_extensions(FRONTS).get("memwal") if settings.serves_memwal else None
     if create is not None:
-        return create(settings, services, acceptance, metrics.registry)
+        return [create(settings, services, acceptance, metrics.registry)]
     if settings.serves_memwal and (settings.compat is not None or settings.compat_legacy):
         raise ConfigurationError(
             "--compat memwal: the front for MemWal's clients is not installed; install a memrelay that has "
             "relayer.fronts.memwal, or give --compat off"
         )
-    return None
+    return []
 
 
 def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Never, TypeVar
 from urllib.parse import parse_qsl
 
@@ -25,10 +24,10 @@ from relayer.access.fleet import FleetKeys
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.http.bodies import MAX_BODY, RequestBodies
-from relayer.http.limits import Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
+from relayer.http.limits import Limits, Network, ReplayCache, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
-from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
-from relayer.lib.work import Deadline, OnBehalfOf, WorkPool, on_behalf_of
+from relayer.http.routes import EVENTS, AcceptedCall, RequestContext, Route, Routes
+from relayer.lib.work import Deadline, WorkPool
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
@@ -53,23 +52,6 @@ from relayer.wire.signing import (
 
 _CERTIFICATES = 4096
 _SEALED_KEYS = 8192
-
-
-@dataclass(slots=True)
-class Trail:
-    """The context of a request, filled in step by step, whether it is accepted or refused.
-
-    Metrics, the log line and the proof of the response depend on it.
-
-    Attributes:
-        route: the matched route; None until one has matched.
-        prover: makes the proof of the response; None if the request states no signature to bind a proof to.
-        request_id: the id of the request.
-    """
-
-    route: Route | None = None
-    prover: Prover | None = None
-    request_id: str = ""
 
 
 class Acceptance:
@@ -114,13 +96,13 @@ class Acceptance:
         self._texts = texts
         self._clock = clock
         self._trusted = trusted
-        self._seen = SeenReads()
+        self._seen = ReplayCache()
         self._certificates: LRUCache[bytes, Certificate] = LRUCache(_CERTIFICATES)
         self._sealed_keys: TLRUCache[bytes, SealedKey] = TLRUCache(
             _SEALED_KEYS, ttu=lambda _, key, __: key.not_after, timer=lambda: clock.now_ms() // 1000
         )
 
-    async def accept(self, request: BaseRequest, trail: Trail) -> AcceptedCall:
+    async def accept(self, request: BaseRequest, context: RequestContext) -> AcceptedCall:
         """Check a request and return the call for its handler. The first step that fails decides the response.
 
         Steps before 11 wait for nothing; steps before 13 do not access the store.
@@ -131,10 +113,10 @@ class Acceptance:
         """
         # 1. Target and headers are within their size limits, and no header is given twice.
         head = read_head(request, self._trusted)
-        trail.prover = self._prover(head)
+        context.prover = self._prover(head)
         # 2. The route exists and accepts this method and, as far as the headers tell, this body.
-        trail.route, parameter, raw_query = self._routes.find(head.method, head.target)
-        route = trail.route
+        route, parameter, raw_query = self._routes.find(head.method, head.target)
+        context.route = route
         check_announced(head, expects_body=route.body is not None)
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
         if route.right is None:
@@ -198,7 +180,7 @@ class Acceptance:
                 signer.account, signer.author, getattr(query, "limit", 0) // route.rows_a_token
             )
         body, signer = await self._body(
-            request, head, route, signer, key, prover=trail.prover, seconds=deadline.remaining()
+            request, head, route, signer, key, prover=context.prover, seconds=deadline.remaining()
         )
         # 12. The body's namespace, if it has one, matches.
         access = self._access(route, route.right, signer, key, getattr(body, "namespace", None))
@@ -210,8 +192,6 @@ class Acceptance:
         # because a revocation removes the account's keys from the cache.
         if opened is not None:
             self._keep(opened, key)
-        self.connections.accepted(request.protocol, signer.account)
-        on_behalf_of.set(OnBehalfOf(signer.account, urgent=not route.writes))
         last_event = head.values.get("last-event-id", "")
         return AcceptedCall(
             route, deadline, parameter, query, body, signer, access, head.wants_events, last_event

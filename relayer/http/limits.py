@@ -1,6 +1,6 @@
 """Rate limits, replay detection, and limits on responses that clients do not read.
 
-`Limits` holds token buckets for accounts, agents, failing peers and unknown accounts. `SeenReads` remembers the nonces of
+`Limits` holds token buckets for accounts, agents, failing peers and unknown accounts. `ReplayCache` remembers the nonces of
 reads, so that a signature is not accepted twice. `UnreadAnswers` limits the bytes of responses that are being sent, and
 `taken` breaks a connection off if its client reads too slowly. The rates leave capacity for a gateway with many busy
 agents and stop a client that loops. Each process counts for itself: with n replicas, or n processes on one port, the
@@ -194,7 +194,7 @@ _SLICE = 60
 _MOST_SEEN = 1_000_000
 
 
-class SeenReads:
+class ReplayCache:
     """Remembers the reads that this process answered until their signatures expire, in slices of one minute.
 
     A slice that has been dropped stays closed. If the clock is set back, expired signatures become valid again, and nothing
@@ -260,7 +260,7 @@ _LEAST_BYTES = 16 * 1024
 _RETRY_SECONDS = 1.0
 
 
-class NotTaken(ConnectionError):
+class SlowClient(ConnectionError):
     """Raised if a client does not read its response in time; the connection is broken off."""
 
 
@@ -325,7 +325,7 @@ async def taken(request: BaseRequest, writing: Awaitable[None], size: int, secon
         seconds: the interval in which the peer has to receive at least 16 KiB.
 
     Raises:
-        NotTaken: the peer received less than that; the connection is broken off.
+        SlowClient: the peer received less than that; the connection is broken off.
         ConnectionError: the connection is gone.
     """
     watch = _Watch(request, size, seconds)
@@ -338,7 +338,7 @@ async def taken(request: BaseRequest, writing: Awaitable[None], size: int, secon
     finally:
         watch.timer.cancel()
         if watch.stalled:
-            raise NotTaken("an answer was not taken")
+            raise SlowClient("an answer was not taken")
 
 
 class _Watch:

@@ -1,111 +1,65 @@
-"""Request handling for MemWal's clients.
+"""The front for MemWal's clients: routes, calls and errors; see `relayer.http.fronts` for what the server does.
 
-`CompatFront.respond` finds the route, authenticates the request, calls the handler with a `CompatCall`, maps errors to
-MemWal's responses and counts the result in `CompatMetrics`. Handlers return a `Reply`; the server sends it as an `Answered`.
+`CompatFront` finds the route of a request, authenticates it, and gives the handler a `CompatCall`. `translated` turns the
+errors of use cases into MemWal's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
-import re
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from time import perf_counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
-from aiohttp.web import BaseRequest, RequestHandler
+from aiohttp.web import BaseRequest
 from cachetools import TTLCache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel, ValidationError
 
 from relayer import errors
-from relayer.access.accounts import Accounts
-from relayer.access.quotas import Quotas
 from relayer.fronts.memwal import contract
 from relayer.fronts.memwal.accept import STEADY_SECONDS, Caller, CompatAcceptance, too_many
 from relayer.fronts.memwal.contract import CompatError
 from relayer.fronts.memwal.names import Tokens
-from relayer.fronts.memwal.sessions import MCP_PATH, Sessions, refusal
+from relayer.fronts.memwal.sessions import MCP_PATH, Sessions, refusal_of
 from relayer.http.accept import parse_json, peer_of
-from relayer.http.fronts import Answered
-from relayer.http.health import Readiness
-from relayer.http.limits import Limits, Network
+from relayer.http.fronts import Refusal
+from relayer.http.limits import Network
 from relayer.http.problems import HttpProblem, problem_of
-from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
-from relayer.namespaces.context import Context
-from relayer.telemetry import describe, log
-from relayer.wire.connections import Connections
-from relayer.wire.schemas import VersionResponse
+from relayer.http.routes import JSON, BaseRoute, Reply, RequestContext, Routes, Services
+from relayer.lib.work import Deadline
 
-JSON = "application/json"
-_CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-_SEGMENT = r"([A-Za-z0-9_-]{1,128})"
-_GRACE_SECONDS = 0.25
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 B = TypeVar("B", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The response of a handler.
+def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    """Return a response that is encoded as JSON."""
+    return Reply(encode(value), status, headers=headers or {})
 
-    Attributes:
-        body: a value that is encoded as JSON, or bytes that are sent as they are.
-        status: the HTTP status.
-        media_type: the content type.
-        headers: further headers.
-        events: sent one by one in place of a body.
-        endless: whether the events go on until the relayer stops.
-    """
 
-    body: Any = b""
-    status: int = 200
-    media_type: str = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
-    events: AsyncIterator[bytes] | None = None
-    endless: bool = False
-
-    @property
-    def encoded(self) -> bytes:
-        """The bytes of the body."""
-        if isinstance(self.body, bytes):
-            return self.body
-        return json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+def encode(value: Any) -> bytes:
+    """Encode a value as compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """The services that handlers use; created by the composition root.
+class CompatServices(Services):
+    """The services of the native routes, and those of this front's handlers.
 
     Attributes:
-        context: for the use cases.
-        accounts: the registered accounts.
-        quotas: the limits of what accounts may store.
         tokens: encodes and decodes the ids of jobs and blobs.
         acceptance: authenticates requests and charges points.
-        limits: the rate limits of this process.
-        connections: gets every accepted request, to know which connections are worth keeping.
-        readiness: reports whether the store takes writes.
-        version: version information for all clients.
         public_url: the URL by which clients reach this relayer; None takes the one of each request.
         trusted: networks of proxies that are trusted to name the client in ``X-Forwarded-For``.
         jobs: the jobs of idempotency keys, by account and key. The log knows such a key only within its namespace.
         sessions: sessions of MCP clients.
     """
 
-    context: Context
-    accounts: Accounts
-    quotas: Quotas
     tokens: Tokens
     acceptance: CompatAcceptance
-    limits: Limits
-    connections: Connections
-    readiness: Readiness
-    version: VersionResponse
     public_url: str | None = None
     trusted: tuple[Network, ...] = ()
     jobs: TTLCache[tuple[str, str], tuple[str, ...]] = field(
@@ -118,7 +72,8 @@ class Services:
 class CompatCall:
     """A request for a handler. On routes that need no signature it has no signer."""
 
-    to: Services
+    to: CompatServices
+    route: CompatRoute
     deadline: Deadline
     request: BaseRequest
     raw: bytes = b""
@@ -132,6 +87,11 @@ class CompatCall:
         if self.signer is None:
             raise TypeError("the route is declared as open")
         return self.signer
+
+    @property
+    def account(self) -> str:
+        """The account that the response is for; empty on open routes."""
+        return self.signer.account if self.signer is not None else ""
 
     def body(self, schema: type[B]) -> B:
         """Parse the body; raises `CompatError` 400 if it is not JSON, 422 with field and rule if it violates the schema."""
@@ -151,174 +111,113 @@ Handler: TypeAlias = Callable[[CompatCall], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
-class CompatRoute:
-    """One method of one path with at most one ``{id}``.
+class CompatRoute(BaseRoute):
+    """A route of MemWal's API.
 
     Attributes:
-        method: upper case.
-        path: as a template.
         handle: the handler.
-        seconds: the maximum duration of a request.
         signed: whether the request must be signed.
         bearer: whether it is a route of MCP clients, which send a key and sign nothing.
-        urgent: whether a user is waiting for the response.
     """
 
-    method: str
-    path: str
     handle: Handler
+    _: KW_ONLY
     seconds: float = 29.0
     signed: bool = True
     bearer: bool = False
-    urgent: bool = False
 
-
-class CompatMetrics:
-    """Metrics under the names that MemWal's own relayer uses."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ("method", "route", "status")
-        self.requests = Counter(
-            "memwal_http_requests", "Requests of MemWal's clients.", labels, registry=registry
-        )
-        self.seconds = Histogram(
-            "memwal_http_request_duration_seconds", "Their time.", labels, buckets=_BUCKETS, registry=registry
-        )
-        self.in_flight = Gauge("memwal_http_requests_in_flight", "Those being answered.", registry=registry)
-        self.errors = Counter("memwal_errors", "Refused ones.", ("kind", "route"), registry=registry)
-        self.denials = Counter(
-            "memwal_rate_limit_denials", "Those that came too fast.", ("bucket", "route"), registry=registry
-        )
-
-    def observe(self, method: str, answered: Answered, seconds: float) -> None:
-        """Count a response."""
-        labels = (method, answered.route, str(answered.status))
-        self.requests.labels(*labels).inc()
-        self.seconds.labels(*labels).observe(seconds)
-        if answered.status == 429:
-            self.denials.labels(answered.rule, answered.route).inc()
-        elif answered.status >= 400:
-            self.errors.labels(answered.code, answered.route).inc()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers_head", not self.bearer)
 
 
 class CompatFront:
-    """Answers requests of MemWal's clients; all other requests are for the native front."""
+    """Answers requests of MemWal's clients, and counts them under the names that MemWal's own relayer uses."""
 
     def __init__(
-        self, routes: tuple[CompatRoute, ...], services: Services, registry: CollectorRegistry
+        self, routes: tuple[CompatRoute, ...], services: CompatServices, registry: CollectorRegistry
     ) -> None:
         self._services = services
-        self._metrics = CompatMetrics(registry)
-        self._exact: dict[str, dict[str, CompatRoute]] = {}
-        self._patterns: list[tuple[re.Pattern[str], CompatRoute]] = []
-        for route in routes:
-            before, parameter, after = route.path.partition("{id}")
-            if parameter:
-                pattern = re.compile(re.escape(before) + _SEGMENT + re.escape(after))
-                self._patterns.append((pattern, route))
-            else:
-                self._exact.setdefault(route.path, {})[route.method] = route
+        self._routes = Routes(routes)
+        self._paths = {route.path for route in routes}
+        labels = ("method", "route", "status")
+        self._requests = Counter(
+            "memwal_http_requests", "Requests of MemWal's clients.", labels, registry=registry
+        )
+        self._seconds = Histogram(
+            "memwal_http_request_duration_seconds", "Their time.", labels, buckets=_BUCKETS, registry=registry
+        )
+        under_way = Gauge("memwal_http_requests_in_flight", "Those being answered.", registry=registry)
+        self.in_flight = under_way.track_inprogress()
+        self._errors = Counter("memwal_errors", "Refused ones.", ("kind", "route"), registry=registry)
+        self._denials = Counter(
+            "memwal_rate_limit_denials", "Those that came too fast.", ("bucket", "route"), registry=registry
+        )
 
     def answers(self, target: str) -> bool:
         """Return whether a target belongs to this front."""
         path = target.partition("?")[0]
-        return path in self._exact or path.startswith(("/api/", "/v1/owners/", "/v1/blobs/"))
+        return path in self._paths or path.startswith(("/api/", "/v1/owners/", "/v1/blobs/"))
 
-    def request_id(self, request: BaseRequest) -> str:
-        """Return the client's request id, if it has the required form; otherwise a new one."""
-        for name in ("x-request-id", "x-correlation-id"):
-            given = request.headers.get(name)
-            if given is not None and _CLIENT_ID.fullmatch(given):
-                return given
-        return str(uuid.UUID(bytes=self._services.context.randomness.bytes(16), version=4))
+    async def accept(self, request: BaseRequest, context: RequestContext) -> CompatCall:
+        """Find the route and authenticate the request, by its signature or the key that it sends.
 
-    async def respond(self, request: BaseRequest, request_id: str, protocol: RequestHandler) -> Answered:
-        """Answer a request; raises nothing except on cancellation."""
-        started = perf_counter()
-        self._metrics.in_flight.inc()
-        template = "-"
-        try:
-            route, parameter, query = self._find(request)
-            template = route.path
-            answered = await self._answer(request, route, parameter, query, protocol)
-        except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a response
-            answered = await self._refuse(error, template, request_id)
-        finally:
-            self._metrics.in_flight.dec()
-        self._metrics.observe(request.method, answered, perf_counter() - started)
-        return answered
-
-    async def _answer(
-        self, request: BaseRequest, route: CompatRoute, parameter: str, query: str, protocol: RequestHandler
-    ) -> Answered:
+        Raises:
+            CompatError, HttpProblem: the request is refused.
+            StoreError: the cached state of its account is too old, and the store does not respond.
+        """
+        route, parameter, query = self._routes.find(request.method, request.raw_path)
+        context.route = route
         to = self._services
+        acceptance, peer = to.acceptance, peer_of(request, to.trusted)
         deadline = Deadline.after(to.context.clock, route.seconds)
-        fields = dict(parse_qsl(query, keep_blank_values=True))
         signer, raw = None, b""
-        peer = peer_of(request, to.trusted)
         if route.bearer:
-            signer = await to.acceptance.accept_bearer(request, peer, to.context.randomness.bytes(16))
+            signer = await acceptance.accept_bearer(request, peer, to.context.randomness.bytes(16))
             # The cost of a tool is charged where the tool is called.
-            to.limits.charge(signer.account, signer.principal.author, 1.0)
+            acceptance.limits.charge(signer.account, signer.principal.author, 1.0)
         elif route.signed:
-            signer, raw = await to.acceptance.accept(request, peer)
+            signer, raw = await acceptance.accept(request, peer)
         if request.method == "POST" and not route.signed:
-            raw = await to.acceptance.open_body(request, peer)
+            raw = await acceptance.open_body(request, peer)
         if signer is not None:
-            to.limits.charge_body(signer.account, signer.principal.author, len(raw) // 4096)
-            to.connections.accepted(protocol, signer.account)
-            on_behalf_of.set(OnBehalfOf(signer.account, urgent=route.urgent))
-        call = CompatCall(to, deadline, request, raw, parameter, fields, signer)
-        try:
-            async with asyncio.timeout(deadline.remaining() + _GRACE_SECONDS):
-                reply = await route.handle(call)
-        except TimeoutError as error:
-            raise errors.DeadlineExceeded("answer") from error
-        account = signer.account if signer is not None else ""
-        return Answered(
-            reply.status,
-            reply.encoded,
-            {"Content-Type": reply.media_type, **reply.headers},
-            route.path,
-            "ok",
-            account=account,
-            events=reply.events,
-            endless=reply.endless,
-        )
+            acceptance.limits.charge_body(signer.account, signer.principal.author, len(raw) // 4096)
+        fields = dict(parse_qsl(query, keep_blank_values=True))
+        return CompatCall(to, route, deadline, request, raw, parameter, fields, signer)
 
-    def _find(self, request: BaseRequest) -> tuple[CompatRoute, str, str]:
-        path, _, query = request.raw_path.partition("?")
-        methods: dict[str, tuple[CompatRoute, str]] = {
-            method: (route, "") for method, route in self._exact.get(path, {}).items()
-        }
-        for pattern, route in self._patterns:
-            # A path that is in the table literally is not matched against patterns.
-            if not methods and (match := pattern.fullmatch(path)) is not None:
-                methods = {route.method: (route, match[1])}
-        if not methods:
-            raise CompatError(404, "Not found", rule="no route")
-        method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
-        if method not in methods:
-            allowed = ", ".join(sorted(methods))
-            raise CompatError(405, "Method not allowed", rule="method", headers={"Allow": allowed})
-        return *methods[method], query
+    async def handle(self, call: CompatCall) -> Reply:
+        """Run the handler."""
+        return await call.route.handle(call)
 
-    async def _refuse(self, error: Exception, template: str, request_id: str) -> Answered:
+    async def still_admits(self, call: CompatCall) -> None:
+        """Do nothing: streams of MCP clients check their keys themselves."""
+
+    async def refuse(self, error: Exception, context: RequestContext) -> Refusal:
+        """Render an error as MemWal's relayer does; refusals that depend on secrets or state take a fixed time."""
+        template = context.route.path if context.route is not None else "-"
         problem = error if isinstance(error, CompatError) else translated(error, template)
         if problem.steady:
             await self._services.context.clock.sleep(STEADY_SECONDS)
-        if problem.status == 500:
-            log.error("request_failed", **describe(error))
         message = problem.message
         if problem.status in {500, 503} and message:
-            message = f"{message} (traceId: {request_id})"
+            message = f"{message} (traceId: {context.request_id})"
         told = {"error": message, **problem.more} if message else {}
         if template.startswith(MCP_PATH):
-            told = refusal(problem.status, message)
-        body = Reply(told).encoded if told else b""
-        headers = {"Content-Type": JSON, **problem.headers} if body else dict(problem.headers)
-        code = problem.rule or str(problem.status)
-        return Answered(problem.status, body, headers, template, f"http_{problem.status}", code)
+            told = refusal_of(problem.status, message)
+        headers = {"Content-Type": JSON, **problem.headers} if told else problem.headers
+        rule = problem.rule or str(problem.status)
+        return Refusal(problem.status, encode(told) if told else b"", headers, f"http_{problem.status}", rule)
+
+    def observe(self, method: str, route: str, refusal: Refusal | None, status: int, seconds: float) -> None:
+        """Count a response."""
+        labels = (method, route, str(status))
+        self._requests.labels(*labels).inc()
+        self._seconds.labels(*labels).observe(seconds)
+        if refusal is None:
+            return
+        if status == 429:
+            self._denials.labels(refusal.rule, route).inc()
+        else:
+            self._errors.labels(refusal.code, route).inc()
 
 
 # Names that MemWal's clients know for the step during which a recall exceeded its deadline.
@@ -339,7 +238,8 @@ def translated(error: Exception, template: str) -> CompatError:
         return CompatError(503, contract.UNAVAILABLE, rule=problem.code, headers={"Retry-After": str(wait)})
     if problem.status >= 500:
         return CompatError(500, "Internal server error", rule=problem.rule or problem.code)
-    return CompatError(problem.status, problem.detail, rule=problem.code)
+    message = _ROUTING.get(problem.code, problem.detail)
+    return CompatError(problem.status, message, rule=problem.code, headers=problem.headers)
 
 
 def _late(during: str, template: str) -> CompatError:
@@ -350,6 +250,7 @@ def _late(during: str, template: str) -> CompatError:
     return CompatError(504, f"Recall timed out during {step}", rule="RECALL_TIMEOUT", more=more)
 
 
+_ROUTING = {"not_found": "Not found", "method_not_allowed": "Method not allowed"}
 # Statuses of conditions that may pass: the store, a model or the embedder is down, or a namespace is being erased.
 _PASSING = frozenset({409, 502, 503, 507})
 _REFUSED = {"not_found": 404, "quota_exceeded": 402, "too_large": 413, "over_budget": 503, "no_model": 503}

@@ -18,9 +18,10 @@ from relayer.domain.namespace import Custody, Pointer, PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad
-from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.front import CompatCall, reply
 from relayer.fronts.memwal.names import What
 from relayer.fronts.memwal.storing import located, once_free
+from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.log.erasure.reports import ErasureReports
 from relayer.namespaces.namespace import OpenNamespace
@@ -121,7 +122,7 @@ async def list_namespaces(call: CompatCall) -> Reply:
         }
         for one in page.rows
     ]
-    return Reply({"namespaces": shown} | page.rest)
+    return reply({"namespaces": shown} | page.rest)
 
 
 async def list_owned(call: CompatCall) -> Reply:
@@ -145,7 +146,7 @@ async def list_owned(call: CompatCall) -> Reply:
         }
         for one, each, token in page.rows
     ]
-    return Reply({"memories": shown} | page.rest)
+    return reply({"memories": shown} | page.rest)
 
 
 async def list_agents(call: CompatCall) -> Reply:
@@ -158,7 +159,7 @@ async def list_agents(call: CompatCall) -> Reply:
         else [(k.key, k.label) for k in registered.keys]
     )
     agents = [{"label": label, "sui_address": names.address_of(key)} for key, label in keys]
-    return Reply({"agents": agents, "snapshot_version": SNAPSHOT_VERSION})
+    return reply({"agents": agents, "snapshot_version": SNAPSHOT_VERSION})
 
 
 def _check_owner(call: CompatCall) -> None:
@@ -218,7 +219,7 @@ async def stats(call: CompatCall) -> Reply:
     body = call.body(contract.NamespaceBody)
     kept = await _live_in(call, call.caller.access(body.namespace))
     counts = {"memory_count": len(kept), "storage_bytes": sum(one.size for one in kept)}
-    return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
+    return reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
 
 
 async def _live_in(call: CompatCall, access: Access) -> list[_Kept]:
@@ -255,7 +256,7 @@ async def restore(call: CompatCall) -> Reply:
         "failed": 0,
         "truncated": lacking > 0,
     }
-    return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
+    return reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
 
 
 async def forget(call: CompatCall) -> Reply:
@@ -273,7 +274,7 @@ async def forget(call: CompatCall) -> Reply:
         raise CompatError(401, rule="replayed", steady=True)
     deleted = len(await _live_in(call, access))
     await _erased(call, access)
-    return Reply({"deleted": deleted, "namespace": body.namespace, "owner": call.caller.shown})
+    return reply({"deleted": deleted, "namespace": body.namespace, "owner": call.caller.shown})
 
 
 async def _erased(call: CompatCall, access: Access) -> None:
@@ -306,7 +307,7 @@ async def list_texts(call: CompatCall) -> Reply:
         for one in page.memories
     ]
     rest = {"next_cursor": page.next_cursor, "namespace": body.namespace, "owner": call.caller.shown}
-    return Reply({"memories": shown, "total": page.total} | rest)
+    return reply({"memories": shown, "total": page.total} | rest)
 
 
 async def forget_memories(call: CompatCall) -> Reply:
@@ -321,7 +322,7 @@ async def forget_memories(call: CompatCall) -> Reply:
             continue
         access, record = found
         deleted += await once_free(call.deadline, partial(_erase_one, call, access, record, place))
-    return Reply({"deleted": deleted, "owner": call.caller.shown})
+    return reply({"deleted": deleted, "owner": call.caller.shown})
 
 
 async def _erase_one(call: CompatCall, access: Access, record: bytes, place: int) -> bool:

@@ -17,19 +17,19 @@ from urllib.parse import urlsplit
 
 from relayer.fronts.memwal.accept import Caller
 from relayer.fronts.memwal.contract import CompatError, bad
-from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.front import CompatCall, encode, reply
 from relayer.fronts.memwal.sessions import MCP_PATH, MOST_CALLS, TOO_MANY, Json, Session, rpc_error
 from relayer.fronts.memwal.tools import TOOLS, call_tool
 from relayer.http.accept import parse_json, peer_of
 from relayer.http.limits import peer_name
 from relayer.http.problems import HttpProblem
+from relayer.http.routes import EVENTS, Reply
 
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Supported versions of the protocol, oldest first: those that begin with a handshake."""
 BEAT_SECONDS: Final = 3.0
 SESSION_MS: Final = 24 * 3600 * 1000
 SESSION_HEADER: Final = "mcp-session-id"
-EVENTS: Final = "text/event-stream"
 _STREAMED = {"X-Accel-Buffering": "no", "Cache-Control": "no-cache, no-transform"}
 _BEAT = b": working\n\n"
 _PARSE, _INVALID, _NO_METHOD, _PARAMS, _INTERNAL = -32700, -32600, -32601, -32602, -32603
@@ -57,11 +57,11 @@ async def post(call: CompatCall) -> Reply:
             return _told(message, _INVALID, "Mcp-Session-Id is missing: begin with initialize", status=400)
         session = _new_session(call)
         call.to.sessions.begin(session, call.to.context.clock.monotonic())
-        return Reply(_initialized(call, message), headers={SESSION_HEADER: session.id})
+        return reply(_initialized(call, message), headers={SESSION_HEADER: session.id})
     session = _session(call, name)
     if "method" not in message or "id" not in message:
         _noted(session, message)
-        return Reply(status=202)
+        return Reply(b"", 202)
     return await _answered(call, session, message)
 
 
@@ -72,7 +72,7 @@ async def listen(call: CompatCall) -> Reply:
     if name is None:
         raise CompatError(400, "Mcp-Session-Id is missing: begin with initialize", rule="no session")
     session = _session(call, name)
-    return _stream(call, _listened(call, session))
+    return Reply(b"", media_type=EVENTS, headers=_STREAMED, chunks=_listened(call, session), endless=True)
 
 
 async def end(call: CompatCall) -> Reply:
@@ -81,7 +81,7 @@ async def end(call: CompatCall) -> Reply:
     if name is None:
         raise CompatError(400, "Mcp-Session-Id is missing", rule="no session")
     call.to.sessions.end(_session(call, name))
-    return Reply(status=204)
+    return Reply(b"", 204)
 
 
 async def stream(call: CompatCall) -> Reply:
@@ -89,7 +89,7 @@ async def stream(call: CompatCall) -> Reply:
     _check_origin(call)
     session = replace(_new_session(call), streams=True, gone=partial(_is_gone, call))
     call.to.sessions.begin(session, call.to.context.clock.monotonic())
-    return _stream(call, _events(call, session))
+    return Reply(b"", media_type=EVENTS, headers=_STREAMED, chunks=_events(call, session), endless=True)
 
 
 def _is_gone(call: CompatCall) -> bool:
@@ -136,13 +136,13 @@ def _message(call: CompatCall) -> Json | Reply:
     try:
         message = parse_json(call.raw)
     except HttpProblem:
-        return Reply(rpc_error(None, _PARSE, "The body is not one JSON document"), 400)
+        return reply(rpc_error(None, _PARSE, "The body is not one JSON document"), 400)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not _is_id(message.get("id", 0)):
-        return Reply(rpc_error(None, _INVALID, "The body is not one JSON-RPC 2.0 message"), 400)
+        return reply(rpc_error(None, _INVALID, "The body is not one JSON-RPC 2.0 message"), 400)
     if "method" in message and not (
         isinstance(message["method"], str) and isinstance(message.get("params"), dict | None)
     ):
-        return Reply(rpc_error(None, _INVALID, "method must be a string, params an object"), 400)
+        return reply(rpc_error(None, _INVALID, "method must be a string, params an object"), 400)
     return message
 
 
@@ -157,7 +157,7 @@ def _params(message: Json) -> Json:
 def _told(
     message: Json, code: int, text: str, *, status: int = 200, data: dict[str, Any] | None = None
 ) -> Reply:
-    return Reply(rpc_error(message.get("id"), code, text, data), status)
+    return reply(rpc_error(message.get("id"), code, text, data), status)
 
 
 def _owner(caller: Caller) -> bytes:
@@ -274,10 +274,10 @@ def _begun(call: CompatCall, session: Session, message: Json) -> asyncio.Task[Js
 async def _answered(call: CompatCall, session: Session, message: Json) -> Reply:
     """Answer a request on its own connection: as JSON, or as events if it takes longer than a beat."""
     if message["method"] != "tools/call":
-        return Reply(_plain(call, message))
+        return reply(_plain(call, message))
     refused = _busy(session, message)
     if refused is not None:
-        return Reply(refused)
+        return reply(refused)
     task = _begun(call, session, message)
     takes_events = EVENTS in call.request.headers.get("accept", "")
     try:
@@ -286,8 +286,8 @@ async def _answered(call: CompatCall, session: Session, message: Json) -> Reply:
         task.cancel()
         raise
     if task.done():
-        return Reply(task.result())
-    return Reply(media_type=EVENTS, headers=_STREAMED, events=_late(task, message))
+        return reply(task.result())
+    return Reply(b"", media_type=EVENTS, headers=_STREAMED, chunks=_late(task, message))
 
 
 async def _late(task: asyncio.Task[Json], message: Json) -> AsyncIterator[bytes]:
@@ -324,12 +324,6 @@ async def _followed(session: Session, task: asyncio.Task[Json], message: Json) -
                 session.put(told)
     finally:
         task.cancel()
-
-
-def _stream(call: CompatCall, events: AsyncIterator[bytes]) -> Reply:
-    if call.request.method != "GET":
-        raise CompatError(405, "Method not allowed", rule="method", headers={"Allow": "GET"})
-    return Reply(media_type=EVENTS, headers=_STREAMED, events=events, endless=True)
 
 
 async def _events(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
@@ -374,4 +368,4 @@ async def _is_admitted(call: CompatCall, session: Session) -> bool:
 
 
 def _event(message: Json) -> bytes:
-    return b"event: message\ndata: " + Reply(message).encoded + b"\n\n"
+    return b"event: message\ndata: " + encode(message) + b"\n\n"

@@ -33,9 +33,10 @@ from relayer.domain.operations import (
 )
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad
-from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.front import CompatCall, reply
 from relayer.fronts.memwal.names import Place, What
 from relayer.fronts.memwal.storing import once_free, writing
+from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
@@ -65,7 +66,7 @@ async def remember(call: CompatCall) -> Reply:
         record = await once_free(call.deadline, partial(_store, call, access, body, vector))
     token = call.to.tokens.make(What.BLOB, access, record)
     shown = {"id": token, "blob_id": body.blob_id or token}
-    return Reply(shown | {"owner": call.caller.shown, "namespace": body.namespace})
+    return reply(shown | {"owner": call.caller.shown, "namespace": body.namespace})
 
 
 async def _store(call: CompatCall, access: Access, body: contract.ManualBody, vector: bytes) -> bytes:
@@ -156,7 +157,7 @@ async def recall(call: CompatCall) -> Reply:
     nearest = sorted(hits, key=lambda hit: hit[0])[:limit]
     ranked = sorted((shown for _, shown in nearest), key=lambda shown: shown["rank"])
     results = [{name: value for name, value in shown.items() if name != "rank"} for shown in ranked]
-    return Reply({"results": results, "total": len(results)})
+    return reply({"results": results, "total": len(results)})
 
 
 def sealed_in(opened: OpenNamespace) -> Iterator[Memory]:

@@ -46,7 +46,7 @@ _TEXTS = {
 _CODES = {401: UNAUTHORISED, 403: UNAUTHORISED, 429: TOO_MANY}
 
 
-def refusal(status: int, message: str) -> Json:
+def refusal_of(status: int, message: str) -> Json:
     """Return the JSON-RPC error for a refused request of an MCP client."""
     return rpc_error(None, _CODES.get(status, FAILED), message or _TEXTS.get(status, "Request refused"))
 

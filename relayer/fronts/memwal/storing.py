@@ -21,8 +21,9 @@ from relayer.domain.operations import Status
 from relayer.errors import NamespaceClosed, Refused
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad, check_text
-from relayer.fronts.memwal.front import CompatCall, Reply
+from relayer.fronts.memwal.front import CompatCall, reply
 from relayer.fronts.memwal.names import What
+from relayer.http.routes import Reply
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
@@ -50,8 +51,8 @@ async def remember(call: CompatCall) -> Reply:
     check_text(body.text, "text", contract.MAX_REMEMBERED)
     [job] = await _stored(call, [(body.namespace, body.text)], body.idempotency_key)
     if not call.caller.legacy:
-        return Reply({"job_id": job.token, "status": "running"}, 202)
-    return Reply(
+        return reply({"job_id": job.token, "status": "running"}, 202)
+    return reply(
         {"id": job.token, "blob_id": job.blob, "owner": call.caller.shown, "namespace": body.namespace}
     )
 
@@ -64,7 +65,7 @@ async def bulk(call: CompatCall) -> Reply:
     for place, item in enumerate(body.items):
         check_text(item.text, f"items.{place}.text", contract.MAX_REMEMBERED)
     jobs = await _stored(call, [(item.namespace, item.text) for item in body.items], body.idempotency_key)
-    return Reply({"job_ids": [job.token for job in jobs], "total": len(jobs), "status": "running"}, 202)
+    return reply({"job_ids": [job.token for job in jobs], "total": len(jobs), "status": "running"}, 202)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ async def job_status(call: CompatCall) -> Reply:
     found = await _state(call, call.parameter, wait=True)
     if found is None:
         raise CompatError(404, f"Job {call.parameter} not found", rule="no job")
-    return Reply({"job_id": call.parameter, **found})
+    return reply({"job_id": call.parameter, **found})
 
 
 async def bulk_status(call: CompatCall) -> Reply:
@@ -198,7 +199,7 @@ async def bulk_status(call: CompatCall) -> Reply:
             continue
         found = {name: value for name, value in found.items() if name in {"status", "blob_id", "error"}}
         results.append({"job_id": job_id, **found})
-    return Reply({"results": results})
+    return reply({"results": results})
 
 
 async def _state(
@@ -274,9 +275,9 @@ async def analyze(call: CompatCall) -> Reply:
     call.to.acceptance.points.spend(caller.principal.author.hex(), caller.account, float(len(facts)))
     if caller.legacy:
         shown = [{"text": text, "id": job.token, "blob_id": job.blob} for text, job in facts]
-        return Reply({"facts": shown, "total": len(shown), "owner": caller.shown})
+        return reply({"facts": shown, "total": len(shown), "owner": caller.shown})
     jobs = [job.token for _, job in facts]
-    return Reply(
+    return reply(
         {
             "job_ids": jobs,
             "facts": [{"text": text, "id": job.token, "job_id": job.token} for text, job in facts],

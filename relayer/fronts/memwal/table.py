@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from prometheus_client import CollectorRegistry
 
 from relayer.fronts.memwal import finding, listings, mcp, opaque, public, storing
 from relayer.fronts.memwal.accept import CompatAcceptance, Points, Rates, Window
-from relayer.fronts.memwal.front import CompatFront, CompatRoute, Services
+from relayer.fronts.memwal.front import CompatFront, CompatRoute, CompatServices
 from relayer.fronts.memwal.names import Tokens, inner_account
 from relayer.http import routes
 from relayer.http.accept import Acceptance
@@ -30,10 +32,10 @@ def table() -> tuple[CompatRoute, ...]:
         CompatRoute("POST", "/api/remember/bulk", storing.bulk),
         CompatRoute("POST", "/api/remember/bulk/status", storing.bulk_status),
         CompatRoute("POST", "/api/remember/manual", opaque.remember),
-        CompatRoute("POST", "/api/recall", finding.recall, seconds=_RECALL_SECONDS, urgent=True),
-        CompatRoute("POST", "/api/recall/manual", opaque.recall, seconds=_RECALL_SECONDS, urgent=True),
+        CompatRoute("POST", "/api/recall", finding.recall, seconds=_RECALL_SECONDS, interactive=True),
+        CompatRoute("POST", "/api/recall/manual", opaque.recall, seconds=_RECALL_SECONDS, interactive=True),
         CompatRoute("POST", "/api/analyze", storing.analyze, seconds=_LONG_SECONDS),
-        CompatRoute("POST", "/api/ask", finding.ask, urgent=True),
+        CompatRoute("POST", "/api/ask", finding.ask, interactive=True),
         CompatRoute("POST", "/api/restore", listings.restore, seconds=_LONG_SECONDS),
         CompatRoute("POST", "/api/embed", finding.embed),
         CompatRoute("POST", "/api/stats", listings.stats),
@@ -77,16 +79,10 @@ def create_front(
         window=Window(legacy=settings.compat_legacy),
         clock=context.clock,
     )
-    services = Services(
-        context,
-        native.accounts,
-        native.quotas,
+    services = CompatServices(
+        **{one.name: getattr(native, one.name) for one in fields(native)},
         tokens=Tokens(context.keys),
         acceptance=front,
-        limits=acceptance.limits,
-        connections=acceptance.connections,
-        readiness=native.readiness,
-        version=native.version,
         public_url=settings.public_url,
         trusted=settings.trusted_proxy,
     )

@@ -42,7 +42,8 @@ class Asked:
     async def of(self, handler: Handler, parameter: str = "", **body: Any) -> Json:
         """Return the response body of a handler of a signed route; raises as that handler does."""
         raw = json.dumps(body).encode()
-        found: Json = (await handler(replace(self.call, raw=raw, parameter=parameter))).body
+        answer = await handler(replace(self.call, raw=raw, parameter=parameter))
+        found: Json = json.loads(answer.body)
         return found
 
     def limit(self, most: int) -> int:
@@ -149,7 +150,7 @@ async def _bounded(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], n
     to, signer = call.to, call.caller
     author = signer.principal.author
     to.acceptance.points.charge(author.hex(), signer.account, tool.points)
-    to.limits.charge(signer.account, author, max(tool.points, 1.0))
+    to.acceptance.limits.charge(signer.account, author, max(tool.points, 1.0))
     on_behalf_of.set(OnBehalfOf(signer.account, urgent=tool.name == "memwal_recall"))
     named = arguments.get("namespace")
     if named is not None and not isinstance(named, str):
