@@ -25,13 +25,13 @@ from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
-from relayer.http.fronts import CreateFront, Front, NativeFront
+from relayer.http.fronts import CreateFront, Front
 from relayer.http.health import Readiness
 from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
-from relayer.http.server import RequestHandler
+from relayer.http.server import NativeFront, RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
@@ -253,7 +253,19 @@ def _assemble(
         await context.namespaces.drop_agent(account, names)
 
     accounts.on_revoked = revoked
-    routes, version, clock = table(), _version(context), context.clock
+    routes, clock, model = table(), context.clock, context.embedder.model
+    extractor = f"{context.extractor.name} {context.extractor.version}"
+    if context.facts is not None and context.facts.extracts:
+        facts = context.facts.extractor
+        extractor = f"{facts.name} {facts.version} {facts.model}"
+    version = VersionResponse(
+        version=product_version(),
+        api_version=API_VERSION,
+        min_client_version=MIN_CLIENT_VERSION,
+        model=model.name,
+        dimension=model.dimension,
+        extractor=extractor,
+    )
     acceptance = Acceptance(
         routes,
         authorities=accepted_authorities(
@@ -264,7 +276,13 @@ def _assemble(
         keys=context.keys,
         limits=limits,
         texts=context.texts,
-        connections=Connections(_connection_limits(settings)),
+        connections=Connections(
+            ConnectionLimits(
+                most=connections_within(settings.connections),
+                per_address=settings.most_per_address,
+                answer_seconds=settings.answer_timeout,
+            )
+        ),
         clock=clock,
         trusted=settings.trusted_proxy,
     )
@@ -295,8 +313,15 @@ def _assemble(
         randomness=context.randomness,
         traces=traces,
     )
-    indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
-    idle = _idle(settings, context)
+    indexes = IndexMaintenance(context)
+    limits_of_logs = LogMaintenanceLimits(
+        CompactionLimits(entries=settings.compact_entries), context.collect_after_ms
+    )
+    upkeep = LogMaintenance(context.ports, context.namespaces, limits_of_logs)
+    idle = None
+    if settings.collect_idle_every:
+        walks = IdleLimits(every=settings.collect_idle_every, collect_after_ms=context.collect_after_ms)
+        idle = IdleCollection(context.ports, walks)
     relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
     metrics.build(version=version.version, model=version.model, extractor=version.extractor)
     _publish_gauges(metrics, relayer, settings)
@@ -321,47 +346,6 @@ def _fronts(
             "relayer.fronts.memwal, or give --compat off"
         )
     return []
-
-
-def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:
-    return ConnectionLimits(
-        most=connections_within(settings.connections),
-        per_address=settings.most_per_address,
-        answer_seconds=settings.answer_timeout,
-    )
-
-
-def _version(context: Context) -> VersionResponse:
-    model = context.embedder.model
-    return VersionResponse(
-        version=product_version(),
-        api_version=API_VERSION,
-        min_client_version=MIN_CLIENT_VERSION,
-        model=model.name,
-        dimension=model.dimension,
-        extractor=_extractor_of(context),
-    )
-
-
-def _extractor_of(context: Context) -> str:
-    facts = context.facts
-    if facts is None or not facts.extracts:
-        return f"{context.extractor.name} {context.extractor.version}"
-    return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
-
-
-def _upkeep(settings: RelayerSettings, context: Context) -> LogMaintenance:
-    limits = LogMaintenanceLimits(
-        CompactionLimits(entries=settings.compact_entries), context.collect_after_ms
-    )
-    return LogMaintenance(context.ports, context.namespaces, limits)
-
-
-def _idle(settings: RelayerSettings, context: Context) -> IdleCollection | None:
-    if not settings.collect_idle_every:
-        return None
-    limits = IdleLimits(every=settings.collect_idle_every, collect_after_ms=context.collect_after_ms)
-    return IdleCollection(context.ports, limits)
 
 
 def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_days: int) -> None:

@@ -145,11 +145,8 @@ class Acceptance:
                 body_sha256=digest,
                 headers_sha256=said,
             )
-            # 6. The certificate's own signature, form and validity period are valid.
-            certificate = known or self._new_certificate(certificate_header, said[0])
-            _check_time(certificate, now)
-            # 7. This relayer serves the account.
-            self._check_served(certificate)
+            # 6. and 7. The certificate's own signature, form and validity period are valid, and this relayer serves its account.
+            certificate = self._certificate(certificate_header, said[0], now)
             # 8. The sealed key opens with a live fleet key, belongs to this agent and has not expired, and the certificate
             # grants the right on its namespace.
             key, opened = self._sealed_key(key_header, said[1], certificate, route, now=now)
@@ -190,8 +187,9 @@ class Acceptance:
                 await self._admit(signer, route)
         # Cache the opened key for the next requests. This must happen in the same step of the event loop as the check above,
         # because a revocation removes the account's keys from the cache.
-        if opened is not None:
-            self._keep(opened, key)
+        if opened is not None and key is not None:
+            # The cache does not take a key that expired while the body was being received.
+            self._sealed_keys[opened] = key
         last_event = head.values.get("last-event-id", "")
         return AcceptedCall(
             route, deadline, parameter, query, body, signer, access, head.wants_events, last_event
@@ -246,14 +244,16 @@ class Acceptance:
         except Malformed as error:
             raise HttpProblem("malformed", "memory-certificate is not a certificate.") from error
 
-    def _new_certificate(self, header: str, digest: bytes) -> Certificate:
-        certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
-        self._certificates[digest] = certificate
-        return certificate
-
-    def _check_served(self, certificate: Certificate) -> None:
+    def _certificate(self, header: str, digest: bytes, now: int) -> Certificate:
+        certificate = self._certificates.get(digest)
+        if certificate is None:
+            certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
+            self._certificates[digest] = certificate
+        if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
+            raise NotAccepted("certificate_time")
         if not self._accounts.serves(certificate.account):
             raise NotAccepted("account_not_served")
+        return certificate
 
     def _sealed_key(
         self, header: str, digest: bytes, certificate: Certificate, route: Route, *, now: int
@@ -387,11 +387,6 @@ class Acceptance:
         # The list of revocations is the only thing that admin rights without a namespace give access to.
         revokes = route.right is Right.ADMIN and not route.namespaced
         await self._accounts.admit(signer.certificate, revokes=revokes)
-
-    def _keep(self, digest: bytes, key: SealedKey | None) -> None:
-        # The cache does not take a key that expired while the body was being received.
-        if key is not None:
-            self._sealed_keys[digest] = key
 
 
 MAX_TARGET = 2048
@@ -570,11 +565,6 @@ class Authorities:
                     self._spellings[host] = authority
                 return authority
         raise HttpProblem("wrong_authority", accepted=self.accepted)
-
-
-def _check_time(certificate: Certificate, now: int) -> None:
-    if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
-        raise NotAccepted("certificate_time")
 
 
 _NO_BODY = hashlib.sha256(b"").digest()

@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from time import perf_counter, time_ns
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,11 +21,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from relayer.errors import DeadlineExceeded
-from relayer.http.fronts import Call, Front, Refusal, render_problem
-from relayer.http.limits import SlowClient, UnreadAnswers, break_off, peer_name, taken
+from relayer.http.accept import Acceptance
+from relayer.http.fronts import Call, Front, Refusal
+from relayer.http.limits import PEER_FAILURES, SlowClient, UnreadAnswers, break_off, peer_name, taken
 from relayer.http.metrics import Metrics
-from relayer.http.problems import HttpProblem
-from relayer.http.routes import Reply, RequestContext
+from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
+from relayer.http.routes import AcceptedCall, Reply, RequestContext, Services
 from relayer.lib.work import OnBehalfOf, on_behalf_of
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
@@ -45,11 +46,54 @@ _TOO_MANY = 429
 _GONE_LOOK_SECONDS = 0.2
 
 
+class NativeFront:
+    """memrelay's own API; it comes last and answers every path."""
+
+    def __init__(self, acceptance: Acceptance, services: Services) -> None:
+        self.paths: frozenset[str] = frozenset()
+        self.prefixes: tuple[str, ...] = ("",)
+        self.in_flight: AbstractContextManager[Any] = nullcontext()
+        self.accept = acceptance.accept
+        self.still_admits = acceptance.still_admits
+        self._unread = acceptance.unread
+        self._services = services
+
+    async def handle(self, call: AcceptedCall) -> Reply:
+        """Run the handler. A read is checked again at its end."""
+        reply = await call.route.handle(self._services, call)
+        if call.signer is not None and not call.route.writes:
+            # A revocation that came while the response was computed applies to it, above all if the request waited long.
+            await self.still_admits(call)
+            self._unread.check(call.account, len(reply.body))
+        return reply
+
+    async def refuse(self, error: Exception, context: RequestContext) -> Refusal:
+        """Render an error as `render_problem` does."""
+        return render_problem(error, context)
+
+    def observe(self, method: str, route: str, refusal: Refusal | None, status: int, seconds: float) -> None:
+        """Count nothing: the server's own metrics are those of this front."""
+
+
+def render_problem(error: Exception, context: RequestContext) -> Refusal:
+    """Return an error as a problem document, with a proof if the request states a signature."""
+    problem = problem_of(error)
+    headers = {"Content-Type": MEDIA_TYPE, **problem.headers}
+    body = problem.body(context.request_id)
+    # Peers that fail too often are refused without spending CPU on a signature.
+    if context.prover is not None and problem.rule != PEER_FAILURES:
+        if problem.code == "unauthorized":
+            # Signed regardless of how far the request got: the kind of proof must not reveal what the one 401 hides.
+            context.prover.refused()
+        headers[PROOF_HEADER] = context.prover.whole(problem.status, body)
+    return Refusal(problem.status, body, headers, problem.code, problem.rule or "")
+
+
 class RequestHandler:
     """Answers requests; pass it to a `RelayerServer`.
 
     Args:
-        fronts: asked in this order whether a path is theirs; the last one answers every path.
+        fronts: the first one that declares a path answers it; the last one is a `NativeFront`.
         connections: the open connections.
         unread: counts the bytes of responses that are being sent.
         metrics: counts requests.
@@ -84,7 +128,8 @@ class RequestHandler:
         """Answer one request; raises nothing except on cancellation."""
         self._under_way.add(request.protocol)
         self.connections.asked(request.protocol)
-        front = next(front for front in self._fronts if front.answers(request.raw_path))
+        path = request.raw_path.partition("?")[0]
+        front = next(one for one in self._fronts if path in one.paths or path.startswith(one.prefixes))
         try:
             with front.in_flight:
                 response = await self._respond(front, request)

@@ -96,7 +96,7 @@ class Points:
 
     def __init__(self, rates: Rates, clock: Clock, *, enabled: bool) -> None:
         def layer(name: str, points: int, seconds: int, unit: str) -> tuple[str, str, Buckets]:
-            return name, f"{points} weighted-requests/{unit}", Buckets(_per(points, seconds))
+            return name, f"{points} weighted-requests/{unit}", Buckets(Limit(float(points), points / seconds))
 
         self.enabled = enabled
         self._clock = clock
@@ -124,10 +124,6 @@ class Points:
         if self.enabled:
             for layer, _, table in self._layers:
                 table.spend(key if layer == "delegate_key" else account, points, self._clock.monotonic())
-
-
-def _per(points: int, seconds: int) -> Limit:
-    return Limit(float(points), points / seconds)
 
 
 def too_many(layer: str, limit: str, wait: float) -> CompatError:

@@ -83,7 +83,7 @@ async def create(
     Example: memrelay account create --label laptop
     """
     signing = None if key is not None else _signing_key(key_file)
-    public = _public(key) if key is not None else bytes(_some(signing).verify_key)
+    public = bytes(signing.verify_key) if signing is not None else _public(key or "")
     shown = "0x" + secrets.token_hex(32)
     one = DelegateKey(public, _label(label), site.ports.clock.now_ms())
     registered = await _accounts(site.ports).register(
@@ -184,11 +184,6 @@ def _row(one: Registration) -> dict[str, Any]:
         for key in one.keys
     ]
     return {"account": one.shown, "active": one.active, "keys": keys}
-
-
-def _some(key: SigningKey | None) -> SigningKey:
-    assert key is not None  # the caller requires one of the two options
-    return key
 
 
 def _signing_key(file: Path | None) -> SigningKey:

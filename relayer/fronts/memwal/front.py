@@ -138,7 +138,8 @@ class CompatFront:
     ) -> None:
         self._services = services
         self._routes = Routes(routes)
-        self._paths = {route.path for route in routes}
+        self.paths = frozenset(route.path for route in routes)
+        self.prefixes: tuple[str, ...] = ("/api/", "/v1/owners/", "/v1/blobs/")
         labels = ("method", "route", "status")
         self._requests = Counter(
             "memwal_http_requests", "Requests of MemWal's clients.", labels, registry=registry
@@ -152,11 +153,6 @@ class CompatFront:
         self._denials = Counter(
             "memwal_rate_limit_denials", "Those that came too fast.", ("bucket", "route"), registry=registry
         )
-
-    def answers(self, target: str) -> bool:
-        """Return whether a target belongs to this front."""
-        path = target.partition("?")[0]
-        return path in self._paths or path.startswith(("/api/", "/v1/owners/", "/v1/blobs/"))
 
     async def accept(self, request: BaseRequest, context: RequestContext) -> CompatCall:
         """Find the route and authenticate the request, by its signature or the key that it sends.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from relayer.access.accounts import Access
-from relayer.domain.namespace import Custody, Pointer, PointerState
+from relayer.domain.namespace import Custody, PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad
@@ -66,32 +67,22 @@ async def _namespaces(call: CompatCall) -> list[_Namespace]:
         pointers = await creation.list_pointers(context.ports, account)
     found = []
     for pointer in pointers:
-        if _is_seen(pointer):
-            one = await _opened(call, pointer)
-            if one is not None:
-                found.append(one)
+        live = pointer.state is PointerState.LIVE and pointer.custody is Custody.RELAYER
+        if not live or not names.is_ours(pointer.name):
+            continue
+        access = call.caller.inner_access(pointer.name)
+        # One that was erased in the meantime is left out, and a corrupt one, which an operator has to repair.
+        with suppress(CorruptNamespace, NamespaceClosed):
+            async with context.namespaces.use_if_exists(access, call.deadline) as opened:
+                if opened is None:
+                    continue
+                await opened.refresh(call.deadline)
+                if kept := _kept(opened, context.clock.now_ms()):
+                    first = opened.memory(kept[0].record) or opened.turn(kept[0].record)
+                    name = first.record.source.host if first is not None else ""
+                    incarnation = ulid.render(pointer.incarnation)
+                    found.append(_Namespace(incarnation, name, access, kept, opened.last_time))
     return found
-
-
-def _is_seen(pointer: Pointer) -> bool:
-    live = pointer.state is PointerState.LIVE
-    return live and pointer.custody is Custody.RELAYER and names.is_ours(pointer.name)
-
-
-async def _opened(call: CompatCall, pointer: Pointer) -> _Namespace | None:
-    access = call.caller.inner_access(pointer.name)
-    try:
-        async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
-            if opened is None:
-                return None
-            await opened.refresh(call.deadline)
-            kept = _kept(opened, call.to.context.clock.now_ms())
-            if not kept:
-                return None
-            name = _name_of(opened, kept[0].record)
-            return _Namespace(ulid.render(pointer.incarnation), name, access, kept, opened.last_time)
-    except (CorruptNamespace, NamespaceClosed):
-        return None  # erased in the meantime, or corrupt, which an operator has to repair
 
 
 def _kept(opened: OpenNamespace, now: int) -> list[_Kept]:
@@ -100,11 +91,6 @@ def _kept(opened: OpenNamespace, now: int) -> list[_Kept]:
         for one in opened.states()
         if one.live_at(now)
     ]
-
-
-def _name_of(opened: OpenNamespace, record: bytes) -> str:
-    memory = opened.memory(record) or opened.turn(record)
-    return memory.record.source.host if memory is not None else ""
 
 
 async def list_namespaces(call: CompatCall) -> Reply:

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -87,14 +86,14 @@ async def end(call: CompatCall) -> Reply:
 async def stream(call: CompatCall) -> Reply:
     """Handle ``GET /api/mcp/sse``: open a session, which ends with the stream. Its first event names the URL for messages."""
     _check_origin(call)
-    session = replace(_new_session(call), streams=True, gone=partial(_is_gone, call))
+
+    def is_gone() -> bool:
+        transport = call.request.transport
+        return transport is None or transport.is_closing()
+
+    session = replace(_new_session(call), streams=True, gone=is_gone)
     call.to.sessions.begin(session, call.to.context.clock.monotonic())
     return Reply(b"", media_type=EVENTS, headers=_STREAMED, chunks=_events(call, session), endless=True)
-
-
-def _is_gone(call: CompatCall) -> bool:
-    transport = call.request.transport
-    return transport is None or transport.is_closing()
 
 
 async def messages(call: CompatCall) -> Reply:
@@ -346,25 +345,18 @@ async def _listened(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
             async with asyncio.timeout(BEAT_SECONDS):
                 waiting = await session.waiting.get()
         except TimeoutError:
-            if not await _is_admitted(call, session):
-                return
+            peer = peer_of(call.request, to.trusted)
+            try:
+                await to.acceptance.readmit(session.key, session.account, peer, bytes(16))
+            except CompatError as error:
+                # If the store does not respond, the key still counts as accepted: only a 401 says that it no longer is.
+                if error.status == 401:
+                    return
             yield b": beat\n\n"
             continue
         if waiting is None:
             return
         yield _event(waiting)
-
-
-async def _is_admitted(call: CompatCall, session: Session) -> bool:
-    try:
-        nonce = bytes(16)
-        await call.to.acceptance.readmit(
-            session.key, session.account, peer_of(call.request, call.to.trusted), nonce
-        )
-    except CompatError as error:
-        # If the store does not respond, the key still counts as accepted: only a 401 says that it no longer is.
-        return error.status != 401
-    return True
 
 
 def _event(message: Json) -> bytes:

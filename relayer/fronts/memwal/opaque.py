@@ -70,14 +70,7 @@ async def remember(call: CompatCall) -> Reply:
 
 
 async def _store(call: CompatCall, access: Access, body: contract.ManualBody, vector: bytes) -> bytes:
-    async with call.to.context.namespaces.use(access, call.deadline, create=True) as opened:
-        return await _append(call, opened, access, body, vector)
-
-
-async def _append(
-    call: CompatCall, opened: OpenNamespace, access: Access, body: contract.ManualBody, vector: bytes
-) -> bytes:
-    context, keys = call.to.context, opened.keys
+    context = call.to.context
     record = ulid.make(context.clock.now_ms(), context.randomness.bytes(10))
     data = base64.b64encode(body.encrypted_data or b"").decode()
     sealed_by_client = Record(
@@ -97,18 +90,20 @@ async def _append(
         author=access.principal.author,
         lines=(Line(Role.TOOL, data, message_id=base64.b64encode(vector).decode()),),
     )
-    stored = Stored(
-        record=record,
-        # Two records with the same content are stored separately, because the relayer does not know their content.
-        content=keys.content_mac(f"{SESSION} {record.hex()}"),
-        sealed=keys.seal_record(
-            record, encode_record(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
-        ),
-        created_at=sealed_by_client.created_at,
-        key_epoch=keys.epoch,
-    )
-    (outcome,) = await opened.append([Put(access.origin(), stored)], call.deadline)
-    return outcome.subject
+    async with context.namespaces.use(access, call.deadline, create=True) as opened:
+        keys = opened.keys
+        stored = Stored(
+            record=record,
+            # Two records with the same content are stored separately, because the relayer does not know their content.
+            content=keys.content_mac(f"{SESSION} {record.hex()}"),
+            sealed=keys.seal_record(
+                record, encode_record(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
+            ),
+            created_at=sealed_by_client.created_at,
+            key_epoch=keys.epoch,
+        )
+        (outcome,) = await opened.append([Put(access.origin(), stored)], call.deadline)
+        return outcome.subject
 
 
 def _packed(vector: Sequence[float]) -> bytes:

@@ -51,10 +51,6 @@ def refusal_of(status: int, message: str) -> Json:
     return rpc_error(None, _CODES.get(status, FAILED), message or _TEXTS.get(status, "Request refused"))
 
 
-def _is_there() -> bool:
-    return False
-
-
 @dataclass(slots=True, eq=False)
 class Session:
     """A session of an MCP client.
@@ -83,7 +79,7 @@ class Session:
     namespace: str = ""
     used: float = 0.0
     streams: bool = False
-    gone: Callable[[], bool] = _is_there
+    gone: Callable[[], bool] = lambda: False
     calls: dict[tuple[type, Any], asyncio.Task[Json]] = field(default_factory=dict)
     sending: set[asyncio.Task[None]] = field(default_factory=set)
     waiting: asyncio.Queue[Json | None] = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))

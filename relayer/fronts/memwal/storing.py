@@ -85,11 +85,14 @@ async def _stored(
     call: CompatCall, items: Sequence[tuple[str, str]], idempotency_key: str | None
 ) -> list[_Job]:
     """Store texts, each in its namespace. A repeated idempotency key stores nothing and returns the same jobs."""
-    key = _checked(idempotency_key)
+    key = idempotency_key
+    if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
+        raise bad(f"idempotency_key must have 1..{_LONGEST_KEY} characters")
     accesses = {name: call.caller.access(name) for name, _ in items}
     known = call.to.jobs.get((call.caller.account, key), ()) if key else ()
-    if len(known) == len(items) and all([await _is_there(call, token) for token in known]):
-        return [_Job(token, _blob_of(call, token)) for token in known]
+    states = [await _state(call, token, wait=False) for token in known]
+    if len(states) == len(items) and all(states):
+        return [_Job(token, state["blob_id"]) for token, state in zip(known, states, strict=True) if state]
     jobs: dict[int, _Job] = {}
     for name, access in accesses.items():
         places = [place for place, (own, _) in enumerate(items) if own == name]
@@ -101,23 +104,6 @@ async def _stored(
     if key:
         call.to.jobs[call.caller.account, key] = tuple(job.token for job in found)
     return found
-
-
-def _blob_of(call: CompatCall, token: str) -> str:
-    place = call.to.tokens.read(What.JOB, token)
-    return "" if place is None else call.to.tokens.token(What.BLOB, place)
-
-
-async def _is_there(call: CompatCall, token: str) -> bool:
-    return (await _state(call, token, wait=False)) is not None
-
-
-def _checked(key: str | None) -> str | None:
-    if key is None:
-        return None
-    if not key or len(key) > _LONGEST_KEY:
-        raise bad(f"idempotency_key must have 1..{_LONGEST_KEY} characters")
-    return key
 
 
 async def _remembered(
@@ -132,18 +118,13 @@ async def _remembered(
         work = partial(store, call.to.context, access, request, call.deadline)
         answer = await once_free(call.deadline, work)
         ids = [ulid.parse(one.id) for one in answer.memories]
-        gone = await _gone(call, access, ids)
+        async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
+            gone = next((one for one in ids if opened is None or not opened.is_live(one)), None)
         if gone is None or key is None:
             return ids
         # The memory stored under this key has been deleted since. The client stores it again, and derives its key from the
         # text, so it gets the same key and needs a new one here.
         key = f"{key[:_LONGEST_KEY]} after {ulid.render(gone)}"
-
-
-async def _gone(call: CompatCall, access: Access, ids: Sequence[bytes]) -> bytes | None:
-    """Return the first of the records that no longer exists or is hidden, or None."""
-    async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
-        return next((one for one in ids if opened is None or not opened.is_live(one)), None)
 
 
 async def once_free(deadline: Deadline, work: Callable[[], Awaitable[T]]) -> T:
