@@ -13,7 +13,7 @@ storing    remember, bulk, analyze, and the status of their jobs
 finding    recall, ask, embed
 opaque     data that clients sealed themselves: bytes and a vector
 listings   namespaces, memories, counts; and deletion
-sessions   sessions of MCP clients: their number, owners and pending messages
+sessions   sessions of MCP clients: their streams, running calls and limits
 tools      the tools for MCP clients, implemented with the handlers above
 mcp        the Model Context Protocol: Streamable HTTP and server-sent events
 """

@@ -47,7 +47,6 @@ def table() -> tuple[CompatRoute, ...]:
         CompatRoute("GET", "/v1/owners/{id}/memories", listings.list_owned),
         CompatRoute("GET", "/v1/owners/{id}/agents", listings.list_agents),
         CompatRoute("POST", "/api/mcp", mcp.post, seconds=_LONG_SECONDS, signed=False, bearer=True),
-        CompatRoute("GET", "/api/mcp", mcp.listen, signed=False, bearer=True),
         CompatRoute("DELETE", "/api/mcp", mcp.end, signed=False, bearer=True),
         CompatRoute("GET", "/api/mcp/sse", mcp.stream, signed=False, bearer=True),
         CompatRoute("POST", "/api/mcp/messages", mcp.messages, signed=False, bearer=True),
