@@ -35,7 +35,7 @@ from relayer.http.server import NativeFront, RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
-from relayer.lib.work import EmbeddingShares, WorkPool
+from relayer.lib.work import FairEmbedder, FairExecutor
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
@@ -128,7 +128,7 @@ async def build(
         former = models.former(embedder)
         embedder, former = (
             models.shared(MeteredEmbedder(embedder, metrics.observe_embedding)),
-            former and EmbeddingShares(MeteredEmbedder(former, metrics.observe_embedding)),
+            former and FairEmbedder(MeteredEmbedder(former, metrics.observe_embedding)),
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
@@ -149,7 +149,7 @@ async def build(
             redacts=settings.redaction == "on",
             collect_after_ms=int(settings.collect_after * 1000),
             former=former,
-            texts=WorkPool(on_used=limits.charge_work),
+            texts=FairExecutor(on_used=limits.charge_work),
         )
         traces = _traces_to(settings.otlp_url, stack) if settings.otlp_url else None
         relayer = _assemble(

@@ -27,7 +27,7 @@ from relayer.http.bodies import MAX_BODY, RequestBodies
 from relayer.http.limits import Limits, Network, ReplayCache, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.http.routes import EVENTS, AcceptedCall, RequestContext, Route, Routes
-from relayer.lib.work import Deadline, WorkPool
+from relayer.lib.work import Deadline, FairExecutor
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
@@ -79,7 +79,7 @@ class Acceptance:
         fleet: FleetKeys,
         keys: RelayerKeys,
         limits: Limits,
-        texts: WorkPool,
+        texts: FairExecutor,
         connections: Connections,
         clock: Clock,
         trusted: Sequence[Network] = (),

@@ -27,7 +27,7 @@ from relayer.http.limits import PEER_FAILURES, SlowClient, UnreadAnswers, break_
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, RequestContext, Services
-from relayer.lib.work import OnBehalfOf, on_behalf_of
+from relayer.lib.work import Requester, current_requester
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
 from relayer.wire.connections import Connections
@@ -167,7 +167,7 @@ class RequestHandler:
             call: Call = await front.accept(request, context)
             if call.account:
                 self.connections.accepted(request.protocol, call.account)
-                on_behalf_of.set(OnBehalfOf(call.account, urgent=call.route.interactive))
+                current_requester.set(Requester(call.account, interactive=call.route.interactive))
             async with asyncio.timeout(call.deadline.remaining() + _GRACE_SECONDS):
                 work = front.handle(call)
                 reply = await (_while_there(request, work) if call.route.ends_with_caller else work)

@@ -19,7 +19,7 @@ from relayer import errors
 from relayer.fronts.memwal import contract, finding, listings, public, storing
 from relayer.fronts.memwal.contract import CompatError, bad
 from relayer.fronts.memwal.front import CompatCall, Handler, translated
-from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
+from relayer.lib.work import Deadline, Requester, current_requester
 from relayer.telemetry import describe, log
 from relayer.wire.quoting import escape, reads_like_an_order
 
@@ -151,7 +151,7 @@ async def _bounded(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], n
     author = signer.principal.author
     to.acceptance.points.charge(author.hex(), signer.account, tool.points)
     to.acceptance.limits.charge(signer.account, author, max(tool.points, 1.0))
-    on_behalf_of.set(OnBehalfOf(signer.account, urgent=tool.name == "memwal_recall"))
+    current_requester.set(Requester(signer.account, interactive=tool.name == "memwal_recall"))
     named = arguments.get("namespace")
     if named is not None and not isinstance(named, str):
         raise bad("namespace must be a string")
