@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Never, TypeVar
 from urllib.parse import parse_qsl
 
@@ -183,8 +184,10 @@ class Acceptance:
         access = self._access(route, route.right, signer, key, getattr(body, "namespace", None))
         # 13. The account has revoked neither key nor certificate. This is the first step that may access the store.
         if not self._accounts.admits_now(certificate):
+            knows = partial(self._accounts.knows, signer.account)
             async with deadline.step("admit"):
-                await self._admit(signer, route)
+                with self.limits.lookup(knows, signer.peer, route.cost):
+                    await self._check_revocations(signer, route)
         # Cache the opened key for the next requests. This must happen in the same step of the event loop as the check above,
         # because a revocation removes the account's keys from the cache.
         if opened is not None and key is not None:
@@ -203,7 +206,7 @@ class Acceptance:
             StoreError: as for `accept`.
         """
         if call.signer is not None and not self._accounts.admits_now(call.signer.certificate):
-            await self._hold(call.signer, call.route)
+            await self._check_revocations(call.signer, call.route)
 
     def drop_expired(self) -> None:
         """Remove expired keys from the cache. Call it regularly, so that no secret is kept longer than its key is valid."""
@@ -370,20 +373,7 @@ class Acceptance:
         secret = secret or self._keys.namespace_secret(signer.account, namespace, generation)
         return Access(signer, namespace, generation, custody, until, secret)
 
-    async def _admit(self, signer: Principal, route: Route) -> None:
-        """Check a request against the revocations of its account.
-
-        A request of an account that has nothing stored here is charged to the peer, because a client can create any number
-        of such accounts.
-        """
-        stranger = not self._accounts.knows(signer.account)
-        if stranger:
-            self.limits.charge_stranger(signer.peer, route.cost)
-        await self._hold(signer, route)
-        if stranger and self._accounts.knows(signer.account):
-            self.limits.credit_stranger(signer.peer, route.cost)
-
-    async def _hold(self, signer: Principal, route: Route) -> None:
+    async def _check_revocations(self, signer: Principal, route: Route) -> None:
         # The list of revocations is the only thing that admin rights without a namespace give access to.
         revokes = route.right is Right.ADMIN and not route.namespaced
         await self._accounts.admit(signer.certificate, revokes=revokes)

@@ -14,7 +14,7 @@ import ipaddress
 import socket
 import struct
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TypeAlias
@@ -149,18 +149,25 @@ class Limits:
         if self._enabled:
             self._accounts.spend(account, seconds * _TOKENS_PER_SECOND, self._clock.monotonic())
 
-    def charge_stranger(self, peer: str, cost: float) -> None:
-        """Charge a request to its peer (a `peer_name`), because its account is not known to have anything stored here.
+    @contextmanager
+    def lookup(self, is_known: Callable[[], bool], peer: str, cost: float) -> Iterator[None]:
+        """Charge the lookup of an account in the block to its peer, unless the account has something stored here.
+
+        A client can make up any number of accounts, and each lookup takes a request of the store.
+
+        Args:
+            is_known: returns whether the account is known to have something stored here, before and after the lookup.
+            peer: a `peer_name`.
+            cost: in tokens.
 
         Raises:
             HttpProblem: ``rate_limited``.
         """
-        if self._enabled and (wait := take(((self._strangers, peer),), cost, self._clock.monotonic())):
+        stranger = self._enabled and not is_known()
+        if stranger and (wait := take(((self._strangers, peer),), cost, self._clock.monotonic())):
             raise HttpProblem("rate_limited", retry_after=wait, rule="peer_strangers")
-
-    def credit_stranger(self, peer: str, cost: float) -> None:
-        """Refund what `charge_stranger` took, because the account has something stored here after all."""
-        if self._enabled:
+        yield
+        if stranger and is_known():
             self._strangers.spend(peer, -cost, self._clock.monotonic())
 
     def check_peer(self, address: str) -> None:

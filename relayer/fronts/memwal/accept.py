@@ -13,6 +13,7 @@ import hashlib
 import math
 import uuid
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import unquote
 
 from aiohttp.web import BaseRequest
@@ -378,12 +379,9 @@ class CompatAcceptance:
         if not names.is_shown_account(shown):
             raise _refused("account", steady=True)
         inner = names.inner_account(shown)
-        stranger = not self._accounts.knows(inner)
-        if stranger:
-            # A client can make up any number of accounts, and each lookup takes a request of the store.
-            self.limits.charge_stranger(peer_name(peer), 1.0)
         try:
-            registered = await self._accounts.registration(inner)
+            with self.limits.lookup(partial(self._accounts.knows, inner), peer_name(peer), 1.0):
+                registered = await self._accounts.registration(inner)
         except AccountLost as error:
             raise _refused("account lost", steady=True) from error
         except StoreError as error:
@@ -391,8 +389,6 @@ class CompatAcceptance:
             raise CompatError(
                 503, UNAVAILABLE, rule="auth", headers={"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}
             ) from error
-        if stranger and self._accounts.knows(inner):
-            self.limits.credit_stranger(peer_name(peer), 1.0)
         if registered is not None:
             if not registered.admits(key):
                 raise _refused("key not registered", steady=True)
