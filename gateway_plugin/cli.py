@@ -11,25 +11,22 @@ from typing import Annotated, NoReturn
 import typer
 
 from gateway_plugin import __version__
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands import (
     consolidate,
     doctor,
     erase,
-    index,
     life,
     migrate,
     profile,
     share,
     switch,
-    transfer,
     version,
 )
 from gateway_plugin.commands import hosts as init
 from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.hosts import bridge, openclaw
-from gateway_plugin.commands.index import cited_files, told_with_sources
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import outbox
@@ -49,9 +46,11 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import Identity, typed
+from gateway_plugin.files.commands import index, transfer
+from gateway_plugin.files.commands.index import cited_files, told_with_sources
+from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
-from gateway_plugin.sessions import Toggles
+from gateway_plugin.sessions.book import Toggles
 from gateway_plugin.setup import settings_from
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, application, fail, span
 from relayer.wire.memories import AskRequest

@@ -26,11 +26,11 @@ from gateway_plugin.calls.calling import (
     paged,
     segment,
 )
+from gateway_plugin.calls.clock import Clock
 from gateway_plugin.calls.trust import TrustStore
-from gateway_plugin.clock import Clock
 from gateway_plugin.errors import RelayerUnreachable
-from gateway_plugin.identity import Identity, identify, parse_session_key
-from gateway_plugin.keys import load_keys
+from gateway_plugin.keys.gateway_secret import load_keys
+from gateway_plugin.keys.identity import Identity, identify, parse_session_key
 from relayer.wire import memories, questions, schemas, service
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView

@@ -27,22 +27,25 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, 
 import aiohttp
 
 from gateway_plugin.calls.calling import Outages
-from gateway_plugin.capture import Capturer, TurnCapture
-from gateway_plugin.clock import Clock, SystemClock
-from gateway_plugin.consolidation import Consolidator, RecallCounts
+from gateway_plugin.calls.clock import Clock, SystemClock
+from gateway_plugin.calls.local_relayer import trouble_for
+from gateway_plugin.capture.capturer import Capturer, TurnCapture
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.files.daily import DailyNotes
+from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
+from gateway_plugin.files.living import LivingFiles, Look
 from gateway_plugin.host_model import HostModel, ModelWork, lend
-from gateway_plugin.identity import (
+from gateway_plugin.keys.identity import (
     KeyHolder,
     parse_session_key,
 )
-from gateway_plugin.local_relayer import trouble_for
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
-from gateway_plugin.query import parse_messages, prompt_text
-from gateway_plugin.recall import Recaller, TurnRecall
-from gateway_plugin.sessions import Identities, LastTurn, Sessions, Toggles, Turns, Watchdog
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.recall.consolidation import Consolidator, RecallCounts
+from gateway_plugin.recall.recaller import Recaller, TurnRecall
+from gateway_plugin.recall.sharing import Shares
+from gateway_plugin.sessions.book import Identities, LastTurn, Sessions, Toggles, Turns, Watchdog
+from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
     connect,
@@ -51,8 +54,10 @@ from gateway_plugin.setup import (
     settings_from,
     shares_path,
 )
-from gateway_plugin.sharing import Shares
-from gateway_plugin.status import (
+from gateway_plugin.tools.toolbox import READING, ToolAnswer, Toolbox, failure
+from gateway_plugin.turn.gates import HostTurn, Purpose
+from gateway_plugin.turn.query import parse_messages, prompt_text
+from gateway_plugin.turn.status import (
     CaptureReport,
     Injection,
     NotifyOnce,
@@ -61,11 +66,6 @@ from gateway_plugin.status import (
     notify,
     without_effect,
 )
-from gateway_plugin.tools import READING, ToolAnswer, Toolbox, failure
-from gateway_plugin.transfer.daily import DailyNotes
-from gateway_plugin.transfer.indexed import IndexedFile, Indexes, IndexRoot
-from gateway_plugin.transfer.living import LivingFiles, Look
-from gateway_plugin.turn import HostTurn, Purpose
 from relayer.wire.sealing import derive
 
 CLOSING_SECONDS: Final = 5.0
@@ -99,7 +99,7 @@ class AsyncMemoryPlugin:
         agent: the agent of sessions whose key names no agent; None takes it from the settings.
         settings: the settings, or the host's configuration object for this plugin; None reads the environment.
         secret: the gateway's secret, 64 hexadecimal digits or base64. None looks for it and creates one if there is none,
-            see `gateway_plugin.keys`.
+            see `gateway_plugin.keys.gateway_secret`.
         holder: the keys, if the caller has loaded them; no secret is looked for then.
         outbox: stores captured turns until they are delivered. None stores them sealed in a file that outlives the
             process, or in memory if ``capture.durable`` is false.
@@ -385,7 +385,7 @@ class AsyncMemoryPlugin:
         """Run a memory tool that the model called. Failures are returned as a `ToolAnswer`, too.
 
         Args:
-            name: one of `gateway_plugin.tool_arguments.ALL_TOOL_NAMES`.
+            name: one of `gateway_plugin.tools.arguments.ALL_TOOL_NAMES`.
             arguments: the arguments as the model passed them.
             session_key: as in `before_turn`.
             host: as in `before_turn`; the tool ``memory_transcript`` reads from ``host.transcripts``.

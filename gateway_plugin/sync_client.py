@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import aiohttp
 
+from gateway_plugin.calls.clock import Clock
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import Clock
 from gateway_plugin.plugin import OnThread, waited
 
 __all__ = ["SyncRelayerClient"]

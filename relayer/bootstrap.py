@@ -167,7 +167,7 @@ async def build(
         scheduler = await stack.enter_async_context(Scheduler(clock, randomness, _report))
         metrics.counter(
             "background_failures",
-            "Failures beside the requests; the log says of what, and it is tried again.",
+            "Failures outside requests. The log names them, and they are tried again.",
             scheduler.failures.total,
         )
         _start_background(scheduler, relayer, settings.forget_inactive_days)
@@ -432,7 +432,7 @@ def _publish_counters(metrics: Metrics, relayer: Relayer) -> None:
     judged = "Turns of captures, and parts of long ones: kept, or left and why."
     metrics.counters("capture_verdicts", judged, "reason", lambda: relayer.context.verdicts)
     counter("indexes_written", "Indexes stored for later openings.", lambda: indexes.written)
-    in_vain = "Indexes stored in vain: somebody was quicker, or erased a memory."
+    in_vain = "Indexes stored in vain, because another process was quicker or a memory was erased."
     counter("indexes_lost", in_vain, lambda: indexes.lost)
     counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
     kept = {"upkeep": relayer.upkeep.counts, "erasures": relayer.context.erasures.counts}

@@ -13,8 +13,8 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, find_context, open_outbox
-from gateway_plugin.consolidation import Difference, Report, difference, last_report, take
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
+from gateway_plugin.recall.consolidation import Difference, Report, difference, last_report, take
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 from relayer.wire.fields import one_line, render_time
 from relayer.wire.service import ProposalView, TakenView

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.calls.local_relayer import folder_of, trouble_for
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
@@ -41,12 +42,11 @@ from gateway_plugin.hosts.openclaw.examination import (
     check_kept_turns,
     check_names,
 )
-from gateway_plugin.identity import DEFAULT_AGENT, Identity, KeyHolder, RootHolder
-from gateway_plugin.local_relayer import folder_of, trouble_for
+from gateway_plugin.keys.identity import DEFAULT_AGENT, Identity, KeyHolder, RootHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
-from gateway_plugin.sessions import WHY_CAPTURED, WHY_MARK
-from gateway_plugin.settings import PluginSettings, safe_load
+from gateway_plugin.sessions.book import WHY_CAPTURED, WHY_MARK
+from gateway_plugin.settings.model import PluginSettings, safe_load
 from gateway_plugin.setup import secret_source
 from relayer.wire.command_line import FAILED, JsonOption, fail
 

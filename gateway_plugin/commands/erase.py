@@ -21,7 +21,7 @@ from gateway_plugin.commands.run import (
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import Identity, NamespaceRef, RootHolder
+from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from gateway_plugin.bridge.server import run_bridge
-from gateway_plugin.clock import SystemClock
+from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.calls.local_relayer import LocalRelayer
 from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
 from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
@@ -31,9 +32,8 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
-from gateway_plugin.local_relayer import LocalRelayer
-from gateway_plugin.status import notify
 from gateway_plugin.text.json_text import parse_json
+from gateway_plugin.turn.status import notify
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 openclaw = typer.Typer(

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
@@ -30,9 +30,9 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.doctor import CANARY
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
-from gateway_plugin.keys import recover_secret
-from gateway_plugin.transfer.sending import send_items
+from gateway_plugin.files.sending import send_items
+from gateway_plugin.keys.gateway_secret import recover_secret
+from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
 from relayer.wire import codec as base64url
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted

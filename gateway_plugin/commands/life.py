@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, checked
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 from relayer.wire.amounts import parse_seconds
 from relayer.wire.command_line import USAGE, JsonOption, fail
 from relayer.wire.fields import MAX_TTL_SECONDS

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gateway_plugin.clock import SystemClock
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.commands.hosts import bridge_command
 from gateway_plugin.commands.keys import revoke
 from gateway_plugin.commands.run import (
@@ -54,12 +54,12 @@ from gateway_plugin.hosts.mcp.credentials import (
     stamp,
 )
 from gateway_plugin.hosts.mcp.definitions import Offered
-from gateway_plugin.identity import KeyHolder, RootHolder, named, typed
-from gateway_plugin.keys import secret_path
+from gateway_plugin.keys.gateway_secret import secret_path
+from gateway_plugin.keys.identity import KeyHolder, RootHolder, named, typed
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings import DEFAULT_URL, PluginSettings
+from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import holder_for, settings_from
-from gateway_plugin.status import notify
+from gateway_plugin.turn.status import notify
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail, span
 from relayer.wire.errors import InvalidName

@@ -17,11 +17,15 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.clock import SystemClock
-from gateway_plugin.commands.from_memwal import checked_access, read_namespace
+from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.commands.hosts import bridge_command, row_of
-from gateway_plugin.commands.index import index_place
 from gateway_plugin.commands.run import Output, UrlOption, ask, guarded
+from gateway_plugin.files.commands.from_memwal import checked_access, read_namespace
+from gateway_plugin.files.commands.index import index_place
+from gateway_plugin.files.indexed import RootKind
+from gateway_plugin.files.memwal import MemWalAccess
+from gateway_plugin.files.sending import send_items
 from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
     CONSENT,
@@ -33,12 +37,8 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
-from gateway_plugin.identity import DEFAULT_AGENT, DEFAULT_NAME
-from gateway_plugin.local_relayer import LocalRelayer, is_wanted
-from gateway_plugin.settings import safe_load
-from gateway_plugin.transfer.indexed import RootKind
-from gateway_plugin.transfer.memwal import MemWalAccess
-from gateway_plugin.transfer.sending import send_items
+from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME
+from gateway_plugin.settings.model import safe_load
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 

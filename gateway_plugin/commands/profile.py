@@ -16,10 +16,10 @@ from gateway_plugin.commands.run import (
     guarded,
     with_client,
 )
-from gateway_plugin.formatting import harmless_profile, standing_block
-from gateway_plugin.people import Hearing
-from gateway_plugin.recall import STANDING_TOKENS
-from gateway_plugin.transfer.profile_file import put_profile
+from gateway_plugin.files.profile_file import put_profile
+from gateway_plugin.keys.people import Hearing
+from gateway_plugin.recall.formatting import harmless_profile, standing_block
+from gateway_plugin.recall.recaller import STANDING_TOKENS
 from relayer.wire.command_line import USAGE, JsonOption, complain, fail
 from relayer.wire.service import SECTIONS
 

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import (
     DeadlineExceeded,
     GatewayError,
@@ -31,13 +31,20 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.formatting import age_in_words, told_at
-from gateway_plugin.identity import DEFAULT_NAME, Identity, KeyHolder, RootHolder, identify, parse_session_key
-from gateway_plugin.keys import secret_path
+from gateway_plugin.keys.gateway_secret import secret_path
+from gateway_plugin.keys.identity import (
+    DEFAULT_NAME,
+    Identity,
+    KeyHolder,
+    RootHolder,
+    identify,
+    parse_session_key,
+)
 from gateway_plugin.outbox.queue import Outbox, outbox_path
-from gateway_plugin.settings import DEFAULT_URL, PluginSettings
+from gateway_plugin.recall.formatting import age_in_words, told_at
+from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
-from gateway_plugin.status import notify
+from gateway_plugin.turn.status import notify
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, answer, fail
 from relayer.wire.errors import InvalidName

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.commands.run import Output, find_context, guarded, root_holder
-from gateway_plugin.identity import named, typed
+from gateway_plugin.keys.identity import named, typed
+from gateway_plugin.recall.sharing import Share, Shares, shared_namespace
 from gateway_plugin.setup import shares_path
-from gateway_plugin.sharing import Share, Shares, shared_namespace
 from relayer.wire.command_line import USAGE, JsonOption, fail
 from relayer.wire.errors import InvalidName
 

@@ -15,10 +15,10 @@ from gateway_plugin.commands.run import (
     find_context,
     open_outbox,
 )
-from gateway_plugin.identity import parse_session_key, typed
+from gateway_plugin.keys.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.sessions import Identities, Toggles
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.sessions.book import Identities, Toggles
+from gateway_plugin.turn.gates import HostTurn
 from relayer.wire.command_line import USAGE, JsonOption, fail
 
 SessionOption = Annotated[

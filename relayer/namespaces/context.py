@@ -151,7 +151,7 @@ def no_such_memory() -> Refused:
 
 def nonce_reused() -> Refused:
     """Return the refusal for a signature whose nonce was already used with another operation."""
-    return Refused("nonce_reused", "this signature's nonce belongs to another operation: sign anew")
+    return Refused("nonce_reused", "this signature's nonce belongs to another operation: sign again")
 
 
 def idempotency_conflict() -> Refused:

@@ -63,7 +63,7 @@ async def changes(
 
 
 def mark_of(after: str) -> tuple[int, int]:
-    """Return the position in the log that a cursor stands for: the sequence number of an entry, and a change of it."""
+    """Return the position in the log of a cursor: the sequence number of an entry, and a change of it."""
     slot, _, number = after.partition(".")
     return int(slot), int(number) if number else _WHOLE_SLOT
 

@@ -22,10 +22,10 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.identity import AgentHolder, KeyHolder, RootHolder, mint, named
-from gateway_plugin.keys import SECRET_VARIABLES, secret_path, taken_variable
-from gateway_plugin.private_files import config_directory, locked, read_private, replace_private
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.keys.gateway_secret import SECRET_VARIABLES, secret_path, taken_variable
+from gateway_plugin.keys.identity import AgentHolder, KeyHolder, RootHolder, mint, named
+from gateway_plugin.keys.private_files import config_directory, locked, read_private, replace_private
+from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import holder_for
 from gateway_plugin.text.json_text import parse_json
 from relayer.wire import codec as base64url
@@ -48,7 +48,7 @@ class Credentials(BaseModel):
         account: the account's id.
         agent: the agent's normal name.
         secret: its secret, 64 hex digits.
-        certificate: the certificate, as `gateway_plugin.identity.AgentHolder.parse` takes it.
+        certificate: the certificate, as `gateway_plugin.keys.identity.AgentHolder.parse` takes it.
         label: a name for people.
         created_at: seconds since 1970, as is ``expires_at``.
     """

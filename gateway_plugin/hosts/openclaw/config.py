@@ -13,10 +13,10 @@ import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
-from gateway_plugin.identity import DEFAULT_AGENT
-from gateway_plugin.people import platform_id
-from gateway_plugin.private_files import create_private, replace_private
-from gateway_plugin.settings import (
+from gateway_plugin.keys.identity import DEFAULT_AGENT
+from gateway_plugin.keys.people import platform_id
+from gateway_plugin.keys.private_files import create_private, replace_private
+from gateway_plugin.settings.model import (
     DEFAULT_NAMESPACE_VARIABLE,
     MAX_OWNERS,
     FilesSettings,

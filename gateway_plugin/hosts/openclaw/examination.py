@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin import __version__
+from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import Clock
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.hosts.openclaw.config import (
@@ -29,11 +29,11 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
-from gateway_plugin.identity import Identity, KeyHolder
+from gateway_plugin.keys.identity import Identity, KeyHolder
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.settings import safe_load
+from gateway_plugin.settings.model import safe_load
 from gateway_plugin.text.json_text import parse_json
-from gateway_plugin.tool_arguments import TOOL_NAMES
+from gateway_plugin.tools.arguments import TOOL_NAMES
 
 _START_SECONDS: Final = 60.0
 _RESTART: Final = "then: openclaw gateway restart"

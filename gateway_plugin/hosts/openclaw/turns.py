@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway_plugin.identity import DEFAULT_AGENT, Audience
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.keys.identity import DEFAULT_AGENT, Audience
+from gateway_plugin.turn.gates import HostTurn
 
 HOST: Final = "openclaw"
 

@@ -125,7 +125,7 @@ async def revoke(
     *,
     key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
 ) -> Report:
-    """Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds.
+    """Revoke a key, or block a whole account; running relayers enforce it within 15 seconds.
 
     Example: memrelay account revoke ID --key KEY
     """

@@ -12,7 +12,7 @@ from relayer.commands.options import deferred_command
 COMMANDS: Final = {
     "create": "Register an account with one key; more are added to it, and taken back, one by one.",
     "add_key": "Let another key sign for an account; relayers that run know it within 15 seconds.",
-    "revoke": "Take back a key, or let nobody of an account in; relayers that run know it within 15 seconds.",
+    "revoke": "Revoke a key, or block a whole account; running relayers enforce it within 15 seconds.",
     "list_accounts": "List registered accounts with their keys and labels.",
     "env": 'Print the variables that MemWal\'s clients read, the private key among them: eval "$(memrelay account env)".',
     "credentials": "Write the file of credentials that MemWal's MCP package reads, for its owner alone.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.recall import Recaller
+from gateway_plugin.recall.recaller import Recaller
 
 SECRET = "11" * 32
 KEY = "agent:researcher:uuid-456"

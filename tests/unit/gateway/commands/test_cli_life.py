@@ -7,13 +7,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import keys
 from gateway_plugin.cli import app
+from gateway_plugin.keys import gateway_secret
 
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch, environ, wire):
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
     for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_AGENT", "MEMRELAY_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():

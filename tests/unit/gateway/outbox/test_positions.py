@@ -6,7 +6,7 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.identity import NamespaceRef
+from gateway_plugin.keys.identity import NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import Position
