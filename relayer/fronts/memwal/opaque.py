@@ -31,11 +31,12 @@ from relayer.domain.operations import (
     Trust,
     encode_record,
 )
-from relayer.http.compat import contract, names
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import Place, What
-from relayer.http.compat.storing import once_free, writing
+from relayer.fronts.memwal import contract, names
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, reply
+from relayer.fronts.memwal.names import Place, What
+from relayer.fronts.memwal.storing import once_free, writing
+from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
@@ -65,18 +66,11 @@ async def remember(call: CompatCall) -> Reply:
         record = await once_free(call.deadline, partial(_store, call, access, body, vector))
     token = call.to.tokens.make(What.BLOB, access, record)
     shown = {"id": token, "blob_id": body.blob_id or token}
-    return Reply(shown | {"owner": call.caller.shown, "namespace": body.namespace})
+    return reply(shown | {"owner": call.caller.shown, "namespace": body.namespace})
 
 
 async def _store(call: CompatCall, access: Access, body: contract.ManualBody, vector: bytes) -> bytes:
-    async with call.to.context.namespaces.use(access, call.deadline, create=True) as opened:
-        return await _append(call, opened, access, body, vector)
-
-
-async def _append(
-    call: CompatCall, opened: OpenNamespace, access: Access, body: contract.ManualBody, vector: bytes
-) -> bytes:
-    context, keys = call.to.context, opened.keys
+    context = call.to.context
     record = ulid.make(context.clock.now_ms(), context.randomness.bytes(10))
     data = base64.b64encode(body.encrypted_data or b"").decode()
     sealed_by_client = Record(
@@ -96,18 +90,20 @@ async def _append(
         author=access.principal.author,
         lines=(Line(Role.TOOL, data, message_id=base64.b64encode(vector).decode()),),
     )
-    stored = Stored(
-        record=record,
-        # Two records with the same content are stored separately, because the relayer does not know their content.
-        content=keys.content_mac(f"{SESSION} {record.hex()}"),
-        sealed=keys.seal_record(
-            record, encode_record(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
-        ),
-        created_at=sealed_by_client.created_at,
-        key_epoch=keys.epoch,
-    )
-    (outcome,) = await opened.append([Put(access.origin(), stored)], call.deadline)
-    return outcome.subject
+    async with context.namespaces.use(access, call.deadline, create=True) as opened:
+        keys = opened.keys
+        stored = Stored(
+            record=record,
+            # Two records with the same content are stored separately, because the relayer does not know their content.
+            content=keys.content_mac(f"{SESSION} {record.hex()}"),
+            sealed=keys.seal_record(
+                record, encode_record(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
+            ),
+            created_at=sealed_by_client.created_at,
+            key_epoch=keys.epoch,
+        )
+        (outcome,) = await opened.append([Put(access.origin(), stored)], call.deadline)
+        return outcome.subject
 
 
 def _packed(vector: Sequence[float]) -> bytes:
@@ -156,7 +152,7 @@ async def recall(call: CompatCall) -> Reply:
     nearest = sorted(hits, key=lambda hit: hit[0])[:limit]
     ranked = sorted((shown for _, shown in nearest), key=lambda shown: shown["rank"])
     results = [{name: value for name, value in shown.items() if name != "rank"} for shown in ranked]
-    return Reply({"results": results, "total": len(results)})
+    return reply({"results": results, "total": len(results)})
 
 
 def sealed_in(opened: OpenNamespace) -> Iterator[Memory]:

@@ -16,10 +16,10 @@ from time import perf_counter
 from typing import Any, Final
 
 from relayer import errors
-from relayer.http.compat import contract, finding, listings, public, storing
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Handler, translated
-from relayer.lib.work import Deadline, OnBehalfOf, on_behalf_of
+from relayer.fronts.memwal import contract, finding, listings, public, storing
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, Handler, translated
+from relayer.lib.work import Deadline, Requester, current_requester
 from relayer.telemetry import describe, log
 from relayer.wire.quoting import escape, reads_like_an_order
 
@@ -42,7 +42,8 @@ class Asked:
     async def of(self, handler: Handler, parameter: str = "", **body: Any) -> Json:
         """Return the response body of a handler of a signed route; raises as that handler does."""
         raw = json.dumps(body).encode()
-        found: Json = (await handler(replace(self.call, raw=raw, parameter=parameter))).body
+        answer = await handler(replace(self.call, raw=raw, parameter=parameter))
+        found: Json = json.loads(answer.body)
         return found
 
     def limit(self, most: int) -> int:
@@ -149,8 +150,8 @@ async def _bounded(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], n
     to, signer = call.to, call.caller
     author = signer.principal.author
     to.acceptance.points.charge(author.hex(), signer.account, tool.points)
-    to.limits.charge(signer.account, author, max(tool.points, 1.0))
-    on_behalf_of.set(OnBehalfOf(signer.account, urgent=tool.name == "memwal_recall"))
+    to.acceptance.limits.charge(signer.account, author, max(tool.points, 1.0))
+    current_requester.set(Requester(signer.account, interactive=tool.name == "memwal_recall"))
     named = arguments.get("namespace")
     if named is not None and not isinstance(named, str):
         raise bad("namespace must be a string")

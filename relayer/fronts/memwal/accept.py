@@ -13,6 +13,7 @@ import hashlib
 import math
 import uuid
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import unquote
 
 from aiohttp.web import BaseRequest
@@ -23,11 +24,11 @@ from nacl.signing import SigningKey, VerifyKey
 from relayer.access.accounts import Access, Accounts, Principal
 from relayer.crypto import RelayerKeys
 from relayer.errors import AccountLost, StoreError
+from relayer.fronts.memwal import names
+from relayer.fronts.memwal.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.accept import MAX_TARGET, Authorities
 from relayer.http.bodies import MAX_BODY, RequestBodies
-from relayer.http.compat import names
-from relayer.http.compat.contract import UNAVAILABLE, CompatError, check_namespace
-from relayer.http.limits import Limits, SeenReads, peer_name
+from relayer.http.limits import Limits, ReplayCache, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
@@ -96,7 +97,7 @@ class Points:
 
     def __init__(self, rates: Rates, clock: Clock, *, enabled: bool) -> None:
         def layer(name: str, points: int, seconds: int, unit: str) -> tuple[str, str, Buckets]:
-            return name, f"{points} weighted-requests/{unit}", Buckets(_per(points, seconds))
+            return name, f"{points} weighted-requests/{unit}", Buckets(Limit(float(points), points / seconds))
 
         self.enabled = enabled
         self._clock = clock
@@ -124,10 +125,6 @@ class Points:
         if self.enabled:
             for layer, _, table in self._layers:
                 table.spend(key if layer == "delegate_key" else account, points, self._clock.monotonic())
-
-
-def _per(points: int, seconds: int) -> Limit:
-    return Limit(float(points), points / seconds)
 
 
 def too_many(layer: str, limit: str, wait: float) -> CompatError:
@@ -221,11 +218,11 @@ class CompatAcceptance:
         self._bodies = bodies
         self._accounts = accounts
         self._keys = keys
-        self._limits = limits
+        self.limits = limits
         self.points = points
         self._window = window
         self._clock = clock
-        self._nonces = SeenReads()
+        self._nonces = ReplayCache()
         # Time at which each key was last accepted, by its public half, or by the digest of the header for bearer keys.
         self._admitted: LRUCache[str, float] = LRUCache(_MOST_ADMITTED)
 
@@ -258,7 +255,7 @@ class CompatAcceptance:
             self._charge(request, signed, caller, now)
         except CompatError as error:
             if error.status == 401:
-                self._limits.note_failure(peer)
+                self.limits.note_failure(peer)
             raise
         return caller, body
 
@@ -286,7 +283,7 @@ class CompatAcceptance:
             await self._admit(key, account, peer)
         except CompatError as error:
             if error.status == 401:
-                self._limits.note_failure(peer)
+                self.limits.note_failure(peer)
                 error.headers["WWW-Authenticate"] = CHALLENGE
             raise
         self._admitted[name] = self._clock.monotonic()
@@ -295,7 +292,7 @@ class CompatAcceptance:
     def _check_peer(self, peer: str, name: str) -> None:
         """Refuse a peer that failed too often. Keys that were accepted lately are still served behind the same address."""
         if self._clock.monotonic() - self._admitted.get(name, -math.inf) > _ADMITTED_SECONDS:
-            self._limits.check_peer(peer)
+            self.limits.check_peer(peer)
 
     def _charge(self, request: BaseRequest, signed: _Signed, caller: Caller, now: int) -> None:
         """Charge a request, then record its nonce, so that one that is refused for its rate may be sent again and uses no memory.
@@ -307,12 +304,12 @@ class CompatAcceptance:
         points = points_of(request.method, request.raw_path.partition("?")[0])
         self.points.charge(key.hex(), account, points)
         # Status requests cost no points, but must not be a way to keep a relayer busy.
-        self._limits.charge(account, key, max(points, 1.0))
+        self.limits.charge(account, key, max(points, 1.0))
         try:
             self._note(signed, now)
         except (CompatError, HttpProblem):
             self.points.spend(key.hex(), account, -points)
-            self._limits.credit(account, key, max(points, 1.0))
+            self.limits.credit(account, key, max(points, 1.0))
             raise
 
     async def readmit(self, key: bytes, account: str, peer: str, nonce: bytes) -> Caller:
@@ -382,12 +379,9 @@ class CompatAcceptance:
         if not names.is_shown_account(shown):
             raise _refused("account", steady=True)
         inner = names.inner_account(shown)
-        stranger = not self._accounts.knows(inner)
-        if stranger:
-            # A client can make up any number of accounts, and each lookup takes a request of the store.
-            self._limits.charge_stranger(peer_name(peer), 1.0)
         try:
-            registered = await self._accounts.registration(inner)
+            with self.limits.lookup(partial(self._accounts.knows, inner), peer_name(peer), 1.0):
+                registered = await self._accounts.registration(inner)
         except AccountLost as error:
             raise _refused("account lost", steady=True) from error
         except StoreError as error:
@@ -395,8 +389,6 @@ class CompatAcceptance:
             raise CompatError(
                 503, UNAVAILABLE, rule="auth", headers={"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}
             ) from error
-        if stranger and self._accounts.knows(inner):
-            self._limits.credit_stranger(peer_name(peer), 1.0)
         if registered is not None:
             if not registered.admits(key):
                 raise _refused("key not registered", steady=True)

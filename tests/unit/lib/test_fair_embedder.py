@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relayer.errors import AccountBusy, QueueFull
-from relayer.lib.work import EmbeddingShares, OnBehalfOf, ShareLimits, on_behalf_of
+from relayer.lib.work import EmbeddingLimits, FairEmbedder, Requester, current_requester
 from relayer.ports import EmbeddingModel
 from relayer.testing.hashing_embedder import HashingEmbedder
 
@@ -51,9 +51,11 @@ async def _idle() -> None:
         await asyncio.sleep(0)
 
 
-def _ask(shares: EmbeddingShares, account: str, *texts: str, urgent: bool = True) -> asyncio.Task[np.ndarray]:
+def _ask(
+    shares: FairEmbedder, account: str, *texts: str, interactive: bool = True
+) -> asyncio.Task[np.ndarray]:
     async def ask() -> np.ndarray:
-        on_behalf_of.set(OnBehalfOf(account, urgent))
+        current_requester.set(Requester(account, interactive))
         return await shares.embed(texts)
 
     return asyncio.create_task(ask())
@@ -71,7 +73,7 @@ async def _rest(gated: _Gated, tasks: Sequence[asyncio.Task[np.ndarray]]) -> Non
 
 async def test_a_flood_of_one_account_leaves_the_model_free_for_another() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated)
+    shares = FairEmbedder(gated)
     flood = [_ask(shares, "loud", f"loud {number}") for number in range(40)]
     await _idle()
     assert gated.begun == ["loud 0"]
@@ -83,7 +85,7 @@ async def test_a_flood_of_one_account_leaves_the_model_free_for_another() -> Non
 
 async def test_who_had_least_of_the_model_goes_next() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
+    shares = FairEmbedder(gated, EmbeddingLimits(at_once=1))
     tasks = [_ask(shares, "long", "x" * 1000 + str(number)) for number in range(4)]
     await _idle()
     tasks += [_ask(shares, "short", f"y{number}") for number in range(4)]
@@ -93,10 +95,10 @@ async def test_who_had_least_of_the_model_goes_next() -> None:
 
 async def test_queries_go_before_captures_and_captures_are_not_starved() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
+    shares = FairEmbedder(gated, EmbeddingLimits(at_once=1))
     tasks = [_ask(shares, "first", "first")]
     await _idle()
-    tasks.append(_ask(shares, "capturing", "capture", urgent=False))
+    tasks.append(_ask(shares, "capturing", "capture", interactive=False))
     tasks += [_ask(shares, f"account {number}", f"query {number}") for number in range(20)]
     await _rest(gated, tasks)
     assert 1 < gated.begun.index("capture") <= 9
@@ -104,10 +106,10 @@ async def test_queries_go_before_captures_and_captures_are_not_starved() -> None
 
 async def test_after_a_query_one_place_is_kept_for_the_next(monkeypatch) -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated)
+    shares = FairEmbedder(gated)
     asked = _ask(shares, "reader", "asked")
     await _idle()
-    tasks = [_ask(shares, account, f"{account} {n}", urgent=False) for account in "ab" for n in range(2)]
+    tasks = [_ask(shares, account, f"{account} {n}", interactive=False) for account in "ab" for n in range(2)]
     await gated.finish(0)
     assert gated.begun == ["asked", "a 0"]
     again = _ask(shares, "reader", "asked again")
@@ -122,7 +124,7 @@ async def test_after_a_query_one_place_is_kept_for_the_next(monkeypatch) -> None
 
 async def test_an_account_with_too_much_waiting_is_told_to_come_back_and_others_are_not() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1, waiting=3, waiting_of_account=2))
+    shares = FairEmbedder(gated, EmbeddingLimits(at_once=1, waiting=3, waiting_of_account=2))
     tasks = [_ask(shares, "loud", f"{number}") for number in range(3)]
     await _idle()
     with pytest.raises(AccountBusy) as caught:
@@ -138,9 +140,9 @@ async def test_an_account_with_too_much_waiting_is_told_to_come_back_and_others_
 
 async def test_a_query_waits_for_one_text_of_many_and_these_keep_their_order() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
+    shares = FairEmbedder(gated, EmbeddingLimits(at_once=1))
     texts = [f"{'word ' * (number % 7)}{number}" for number in range(30)]
-    bulk = _ask(shares, "bulk", *texts, urgent=False)
+    bulk = _ask(shares, "bulk", *texts, interactive=False)
     await _idle()
     query = _ask(shares, "query", "query")
     gated.another.clear()
@@ -153,8 +155,8 @@ async def test_a_query_waits_for_one_text_of_many_and_these_keep_their_order() -
 
 async def test_a_short_query_goes_beside_a_text_of_its_own_account_and_a_long_one_waits_for_it() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated)
-    bulk = _ask(shares, "one", *(f"turn {number}" for number in range(100)), urgent=False)
+    shares = FairEmbedder(gated)
+    bulk = _ask(shares, "one", *(f"turn {number}" for number in range(100)), interactive=False)
     await _idle()
     queries = [_ask(shares, "one", text) for text in ("short", "as short", "long " * 100)]
     await _idle()
@@ -170,8 +172,8 @@ async def test_a_short_query_goes_beside_a_text_of_its_own_account_and_a_long_on
 
 async def test_a_call_that_has_begun_is_not_refused_when_others_fill_the_queue() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1, waiting=2, waiting_of_account=2))
-    bulk = _ask(shares, "one", "turn 0", "turn 1", "turn 2", urgent=False)
+    shares = FairEmbedder(gated, EmbeddingLimits(at_once=1, waiting=2, waiting_of_account=2))
+    bulk = _ask(shares, "one", "turn 0", "turn 1", "turn 2", interactive=False)
     await _idle()
     others = [_ask(shares, "one", f"query {number}") for number in range(2)]
     await _rest(gated, [bulk, *others])
@@ -181,15 +183,15 @@ async def test_a_call_that_has_begun_is_not_refused_when_others_fill_the_queue()
 
 async def test_an_endpoint_is_given_the_texts_of_a_call_at_once() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1, one_by_one=False))
-    bulk = _ask(shares, "one", "turn 0", "turn 1", urgent=False)
+    shares = FairEmbedder(gated, EmbeddingLimits(at_once=1, one_by_one=False))
+    bulk = _ask(shares, "one", "turn 0", "turn 1", interactive=False)
     await _rest(gated, [bulk])
     assert gated.begun == ["turn 0"]
 
 
 async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     gated = _Gated()
-    shares = EmbeddingShares(gated, ShareLimits(at_once=1))
+    shares = FairEmbedder(gated, EmbeddingLimits(at_once=1))
     running, waiting, other = (_ask(shares, "a", "1"), _ask(shares, "a", "2"), _ask(shares, "b", "3"))
     await _idle()
     waiting.cancel()

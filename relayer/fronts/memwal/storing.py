@@ -19,10 +19,11 @@ from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import Status
 from relayer.errors import NamespaceClosed, Refused
-from relayer.http.compat import contract, names
-from relayer.http.compat.contract import CompatError, bad, check_text
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import What
+from relayer.fronts.memwal import contract, names
+from relayer.fronts.memwal.contract import CompatError, bad, check_text
+from relayer.fronts.memwal.front import CompatCall, reply
+from relayer.fronts.memwal.names import What
+from relayer.http.routes import Reply
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
@@ -50,8 +51,8 @@ async def remember(call: CompatCall) -> Reply:
     check_text(body.text, "text", contract.MAX_REMEMBERED)
     [job] = await _stored(call, [(body.namespace, body.text)], body.idempotency_key)
     if not call.caller.legacy:
-        return Reply({"job_id": job.token, "status": "running"}, 202)
-    return Reply(
+        return reply({"job_id": job.token, "status": "running"}, 202)
+    return reply(
         {"id": job.token, "blob_id": job.blob, "owner": call.caller.shown, "namespace": body.namespace}
     )
 
@@ -64,7 +65,7 @@ async def bulk(call: CompatCall) -> Reply:
     for place, item in enumerate(body.items):
         check_text(item.text, f"items.{place}.text", contract.MAX_REMEMBERED)
     jobs = await _stored(call, [(item.namespace, item.text) for item in body.items], body.idempotency_key)
-    return Reply({"job_ids": [job.token for job in jobs], "total": len(jobs), "status": "running"}, 202)
+    return reply({"job_ids": [job.token for job in jobs], "total": len(jobs), "status": "running"}, 202)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,14 @@ async def _stored(
     call: CompatCall, items: Sequence[tuple[str, str]], idempotency_key: str | None
 ) -> list[_Job]:
     """Store texts, each in its namespace. A repeated idempotency key stores nothing and returns the same jobs."""
-    key = _checked(idempotency_key)
+    key = idempotency_key
+    if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
+        raise bad(f"idempotency_key must have 1..{_LONGEST_KEY} characters")
     accesses = {name: call.caller.access(name) for name, _ in items}
     known = call.to.jobs.get((call.caller.account, key), ()) if key else ()
-    if len(known) == len(items) and all([await _is_there(call, token) for token in known]):
-        return [_Job(token, _blob_of(call, token)) for token in known]
+    states = [await _state(call, token, wait=False) for token in known]
+    if len(states) == len(items) and all(states):
+        return [_Job(token, state["blob_id"]) for token, state in zip(known, states, strict=True) if state]
     jobs: dict[int, _Job] = {}
     for name, access in accesses.items():
         places = [place for place, (own, _) in enumerate(items) if own == name]
@@ -100,23 +104,6 @@ async def _stored(
     if key:
         call.to.jobs[call.caller.account, key] = tuple(job.token for job in found)
     return found
-
-
-def _blob_of(call: CompatCall, token: str) -> str:
-    place = call.to.tokens.read(What.JOB, token)
-    return "" if place is None else call.to.tokens.token(What.BLOB, place)
-
-
-async def _is_there(call: CompatCall, token: str) -> bool:
-    return (await _state(call, token, wait=False)) is not None
-
-
-def _checked(key: str | None) -> str | None:
-    if key is None:
-        return None
-    if not key or len(key) > _LONGEST_KEY:
-        raise bad(f"idempotency_key must have 1..{_LONGEST_KEY} characters")
-    return key
 
 
 async def _remembered(
@@ -131,18 +118,13 @@ async def _remembered(
         work = partial(store, call.to.context, access, request, call.deadline)
         answer = await once_free(call.deadline, work)
         ids = [ulid.parse(one.id) for one in answer.memories]
-        gone = await _gone(call, access, ids)
+        async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
+            gone = next((one for one in ids if opened is None or not opened.is_live(one)), None)
         if gone is None or key is None:
             return ids
         # The memory stored under this key has been deleted since. The client stores it again, and derives its key from the
         # text, so it gets the same key and needs a new one here.
         key = f"{key[:_LONGEST_KEY]} after {ulid.render(gone)}"
-
-
-async def _gone(call: CompatCall, access: Access, ids: Sequence[bytes]) -> bytes | None:
-    """Return the first of the records that no longer exists or is hidden, or None."""
-    async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
-        return next((one for one in ids if opened is None or not opened.is_live(one)), None)
 
 
 async def once_free(deadline: Deadline, work: Callable[[], Awaitable[T]]) -> T:
@@ -181,7 +163,7 @@ async def job_status(call: CompatCall) -> Reply:
     found = await _state(call, call.parameter, wait=True)
     if found is None:
         raise CompatError(404, f"Job {call.parameter} not found", rule="no job")
-    return Reply({"job_id": call.parameter, **found})
+    return reply({"job_id": call.parameter, **found})
 
 
 async def bulk_status(call: CompatCall) -> Reply:
@@ -198,7 +180,7 @@ async def bulk_status(call: CompatCall) -> Reply:
             continue
         found = {name: value for name, value in found.items() if name in {"status", "blob_id", "error"}}
         results.append({"job_id": job_id, **found})
-    return Reply({"results": results})
+    return reply({"results": results})
 
 
 async def _state(
@@ -274,9 +256,9 @@ async def analyze(call: CompatCall) -> Reply:
     call.to.acceptance.points.spend(caller.principal.author.hex(), caller.account, float(len(facts)))
     if caller.legacy:
         shown = [{"text": text, "id": job.token, "blob_id": job.blob} for text, job in facts]
-        return Reply({"facts": shown, "total": len(shown), "owner": caller.shown})
+        return reply({"facts": shown, "total": len(shown), "owner": caller.shown})
     jobs = [job.token for _, job in facts]
-    return Reply(
+    return reply(
         {
             "job_ids": jobs,
             "facts": [{"text": text, "id": job.token, "job_id": job.token} for text, job in facts],

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from relayer.errors import DeadlineExceeded, Refused
-from relayer.http.compat import contract
-from relayer.http.compat.contract import Weights, check_text
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import What
+from relayer.fronts.memwal import contract
+from relayer.fronts.memwal.contract import Weights, check_text
+from relayer.fronts.memwal.front import CompatCall, reply
+from relayer.fronts.memwal.names import What
+from relayer.http.routes import Reply
 from relayer.lib.work import Deadline
 from relayer.use_cases.insight import ask as answer_by_model
 from relayer.use_cases.recall import recall as search
@@ -73,7 +74,7 @@ async def recall(call: CompatCall) -> Reply:
         found = [one for one in found if one.hit.distance < body.max_distance]
     shown = [one.shown() for one in found[:limit]]
     answer: dict[str, Any] = {"results": shown, "total": len(shown)}
-    return Reply(answer | ({"dropped_count": dropped} if dropped else {}))
+    return reply(answer | ({"dropped_count": dropped} if dropped else {}))
 
 
 async def _found(
@@ -113,7 +114,7 @@ async def ask(call: CompatCall) -> Reply:
     relevant = [one for one in found if one.hit.distance <= _RELEVANT]
     answer = await _answered(call, body, relevant)
     memories = [one.shown() for one in relevant]
-    return Reply({"answer": answer, "memories_used": len(memories), "memories": memories})
+    return reply({"answer": answer, "memories_used": len(memories), "memories": memories})
 
 
 async def _answered(call: CompatCall, body: contract.AskBody, relevant: Sequence[Result]) -> str:
@@ -140,4 +141,4 @@ async def embed(call: CompatCall) -> Reply:
     check_text(body.text, "text", contract.MAX_ANALYZED)
     async with call.deadline.step("embed"):
         vectors = await call.to.context.embedder.embed([body.text])
-    return Reply({"vector": [float(number) for number in vectors[0]]})
+    return reply({"vector": [float(number) for number in vectors[0]]})

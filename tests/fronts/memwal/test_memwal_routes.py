@@ -13,8 +13,8 @@ from nacl.signing import SigningKey
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.errors import EmbedderUnavailable
-from relayer.http.compat.contract import Weights
-from relayer.http.compat.public import PACKAGE_ID
+from relayer.fronts.memwal.contract import Weights
+from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 from relayer.wire.fields import parse_time

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from relayer.http.compat.names import LONGEST_NAMESPACE
+from relayer.fronts.memwal.names import LONGEST_NAMESPACE
 from relayer.wire.fields import MAX_DIMENSION, parse_time
 
 MAX_REMEMBERED = 1024 * 1024

@@ -11,10 +11,11 @@ import hashlib
 import re
 from typing import Any
 
+from relayer.fronts.memwal.contract import CompatError
+from relayer.fronts.memwal.front import CompatCall, reply
 from relayer.http.accept import parse_json
-from relayer.http.compat.contract import CompatError
-from relayer.http.compat.front import CompatCall, Reply
 from relayer.http.problems import HttpProblem
+from relayer.http.routes import Reply
 
 API_VERSION = "1.1.0"
 PACKAGE_ID = "0x" + hashlib.blake2b(b"memrelay/v1/memwal-package", digest_size=32).hexdigest()
@@ -55,19 +56,19 @@ def _block(call: CompatCall) -> dict[str, Any]:
 
 async def version(call: CompatCall) -> Reply:
     """Handle ``GET /version``: information that both kinds of clients need before they send requests."""
-    return Reply(call.to.version.model_dump(mode="json") | _block(call))
+    return reply(call.to.version.model_dump(mode="json") | _block(call))
 
 
 async def health(call: CompatCall) -> Reply:
     """Handle ``GET /health``: ok as long as the process responds; ``write_ready`` is the store's state at the last ``/ready``."""
     state = {"status": "ok", "version": call.to.version.version, "mode": "production"}
     more = {"prompt_versions": {"extract": "1", "ask": "1"}, "write_ready": call.to.readiness.store_usable}
-    return Reply(state | _block(call) | more)
+    return reply(state | _block(call) | more)
 
 
 async def config(call: CompatCall) -> Reply:
     """Handle ``GET /config``: names this relayer as the server for Sui requests."""
-    return Reply(
+    return reply(
         {
             "packageId": PACKAGE_ID,
             "network": "localnet",
@@ -95,20 +96,20 @@ async def sui(call: CompatCall) -> Reply:
     try:
         asked = parse_json(call.raw)
     except HttpProblem:
-        return Reply(_failed(None, -32700, "Parse error"))
+        return reply(_failed(None, -32700, "Parse error"))
     if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0":
-        return Reply(_failed(None, -32600, "Invalid Request"))
+        return reply(_failed(None, -32600, "Invalid Request"))
     given = asked.get("id")
     number = given if isinstance(given, int | str) else None
     params, method = asked.get("params"), asked.get("method")
     first = params[0] if isinstance(params, list) and params else None
     if method == "sui_getObject" and isinstance(first, str):
-        return Reply({"jsonrpc": "2.0", "id": number, "result": _object(first)})
+        return reply({"jsonrpc": "2.0", "id": number, "result": _object(first)})
     if method == "sui_multiGetObjects" and isinstance(first, list) and len(first) <= _MOST_OBJECTS:
-        return Reply({"jsonrpc": "2.0", "id": number, "result": [_object(str(one)) for one in first]})
+        return reply({"jsonrpc": "2.0", "id": number, "result": [_object(str(one)) for one in first]})
     if method in {"sui_getObject", "sui_multiGetObjects"}:
-        return Reply(_failed(number, -32602, "Invalid params"))
-    return Reply(_failed(number, -32601, "Method not found"))
+        return reply(_failed(number, -32602, "Invalid params"))
+    return reply(_failed(number, -32601, "Method not found"))
 
 
 def _object(wanted: str) -> dict[str, Any]:

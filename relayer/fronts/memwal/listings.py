@@ -9,18 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from relayer.access.accounts import Access
-from relayer.domain.namespace import Custody, Pointer, PointerState
+from relayer.domain.namespace import Custody, PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
-from relayer.http.compat import contract, names
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.names import What
-from relayer.http.compat.storing import located, once_free
+from relayer.fronts.memwal import contract, names
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, reply
+from relayer.fronts.memwal.names import What
+from relayer.fronts.memwal.storing import located, once_free
+from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.log.erasure.reports import ErasureReports
 from relayer.namespaces.namespace import OpenNamespace
@@ -65,32 +67,22 @@ async def _namespaces(call: CompatCall) -> list[_Namespace]:
         pointers = await creation.list_pointers(context.ports, account)
     found = []
     for pointer in pointers:
-        if _is_seen(pointer):
-            one = await _opened(call, pointer)
-            if one is not None:
-                found.append(one)
+        live = pointer.state is PointerState.LIVE and pointer.custody is Custody.RELAYER
+        if not live or not names.is_ours(pointer.name):
+            continue
+        access = call.caller.inner_access(pointer.name)
+        # One that was erased in the meantime is left out, and a corrupt one, which an operator has to repair.
+        with suppress(CorruptNamespace, NamespaceClosed):
+            async with context.namespaces.use_if_exists(access, call.deadline) as opened:
+                if opened is None:
+                    continue
+                await opened.refresh(call.deadline)
+                if kept := _kept(opened, context.clock.now_ms()):
+                    first = opened.memory(kept[0].record) or opened.turn(kept[0].record)
+                    name = first.record.source.host if first is not None else ""
+                    incarnation = ulid.render(pointer.incarnation)
+                    found.append(_Namespace(incarnation, name, access, kept, opened.last_time))
     return found
-
-
-def _is_seen(pointer: Pointer) -> bool:
-    live = pointer.state is PointerState.LIVE
-    return live and pointer.custody is Custody.RELAYER and names.is_ours(pointer.name)
-
-
-async def _opened(call: CompatCall, pointer: Pointer) -> _Namespace | None:
-    access = call.caller.inner_access(pointer.name)
-    try:
-        async with call.to.context.namespaces.use_if_exists(access, call.deadline) as opened:
-            if opened is None:
-                return None
-            await opened.refresh(call.deadline)
-            kept = _kept(opened, call.to.context.clock.now_ms())
-            if not kept:
-                return None
-            name = _name_of(opened, kept[0].record)
-            return _Namespace(ulid.render(pointer.incarnation), name, access, kept, opened.last_time)
-    except (CorruptNamespace, NamespaceClosed):
-        return None  # erased in the meantime, or corrupt, which an operator has to repair
 
 
 def _kept(opened: OpenNamespace, now: int) -> list[_Kept]:
@@ -99,11 +91,6 @@ def _kept(opened: OpenNamespace, now: int) -> list[_Kept]:
         for one in opened.states()
         if one.live_at(now)
     ]
-
-
-def _name_of(opened: OpenNamespace, record: bytes) -> str:
-    memory = opened.memory(record) or opened.turn(record)
-    return memory.record.source.host if memory is not None else ""
 
 
 async def list_namespaces(call: CompatCall) -> Reply:
@@ -121,7 +108,7 @@ async def list_namespaces(call: CompatCall) -> Reply:
         }
         for one in page.rows
     ]
-    return Reply({"namespaces": shown} | page.rest)
+    return reply({"namespaces": shown} | page.rest)
 
 
 async def list_owned(call: CompatCall) -> Reply:
@@ -145,7 +132,7 @@ async def list_owned(call: CompatCall) -> Reply:
         }
         for one, each, token in page.rows
     ]
-    return Reply({"memories": shown} | page.rest)
+    return reply({"memories": shown} | page.rest)
 
 
 async def list_agents(call: CompatCall) -> Reply:
@@ -158,7 +145,7 @@ async def list_agents(call: CompatCall) -> Reply:
         else [(k.key, k.label) for k in registered.keys]
     )
     agents = [{"label": label, "sui_address": names.address_of(key)} for key, label in keys]
-    return Reply({"agents": agents, "snapshot_version": SNAPSHOT_VERSION})
+    return reply({"agents": agents, "snapshot_version": SNAPSHOT_VERSION})
 
 
 def _check_owner(call: CompatCall) -> None:
@@ -218,7 +205,7 @@ async def stats(call: CompatCall) -> Reply:
     body = call.body(contract.NamespaceBody)
     kept = await _live_in(call, call.caller.access(body.namespace))
     counts = {"memory_count": len(kept), "storage_bytes": sum(one.size for one in kept)}
-    return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
+    return reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
 
 
 async def _live_in(call: CompatCall, access: Access) -> list[_Kept]:
@@ -255,7 +242,7 @@ async def restore(call: CompatCall) -> Reply:
         "failed": 0,
         "truncated": lacking > 0,
     }
-    return Reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
+    return reply(counts | {"namespace": body.namespace, "owner": call.caller.shown})
 
 
 async def forget(call: CompatCall) -> Reply:
@@ -273,7 +260,7 @@ async def forget(call: CompatCall) -> Reply:
         raise CompatError(401, rule="replayed", steady=True)
     deleted = len(await _live_in(call, access))
     await _erased(call, access)
-    return Reply({"deleted": deleted, "namespace": body.namespace, "owner": call.caller.shown})
+    return reply({"deleted": deleted, "namespace": body.namespace, "owner": call.caller.shown})
 
 
 async def _erased(call: CompatCall, access: Access) -> None:
@@ -306,7 +293,7 @@ async def list_texts(call: CompatCall) -> Reply:
         for one in page.memories
     ]
     rest = {"next_cursor": page.next_cursor, "namespace": body.namespace, "owner": call.caller.shown}
-    return Reply({"memories": shown, "total": page.total} | rest)
+    return reply({"memories": shown, "total": page.total} | rest)
 
 
 async def forget_memories(call: CompatCall) -> Reply:
@@ -321,7 +308,7 @@ async def forget_memories(call: CompatCall) -> Reply:
             continue
         access, record = found
         deleted += await once_free(call.deadline, partial(_erase_one, call, access, record, place))
-    return Reply({"deleted": deleted, "owner": call.caller.shown})
+    return reply({"deleted": deleted, "owner": call.caller.shown})
 
 
 async def _erase_one(call: CompatCall, access: Access, record: bytes, place: int) -> bool:

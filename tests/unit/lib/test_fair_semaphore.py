@@ -7,11 +7,11 @@ from contextlib import ExitStack
 import pytest
 
 from relayer.errors import QueueFull
-from relayer.lib.work import Shares
+from relayer.lib.work import FairSemaphore
 
 
 def test_an_account_has_at_most_its_share() -> None:
-    shares = Shares("polls", most=10, per_account=2)
+    shares = FairSemaphore("polls", most=10, per_account=2)
     with ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(shares.place("A"))
@@ -21,7 +21,7 @@ def test_an_account_has_at_most_its_share() -> None:
 
 
 def test_a_newcomer_takes_the_oldest_place_of_the_account_with_most() -> None:
-    shares = Shares("polls", most=4, per_account=4)
+    shares = FairSemaphore("polls", most=4, per_account=4)
     with ExitStack() as stack:
         poor = stack.enter_context(shares.place("B"))
         rich = [stack.enter_context(shares.place("A")) for _ in range(3)]
@@ -32,7 +32,7 @@ def test_a_newcomer_takes_the_oldest_place_of_the_account_with_most() -> None:
 
 
 def test_nobody_takes_a_place_of_an_account_that_has_hardly_more() -> None:
-    shares = Shares("polls", most=3, per_account=3)
+    shares = FairSemaphore("polls", most=3, per_account=3)
     with ExitStack() as stack:
         places = [stack.enter_context(shares.place(account)) for account in "AAB"]
         with pytest.raises(QueueFull), shares.place("B"):

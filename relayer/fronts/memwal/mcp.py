@@ -10,26 +10,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from relayer.fronts.memwal.accept import Caller
+from relayer.fronts.memwal.contract import CompatError, bad
+from relayer.fronts.memwal.front import CompatCall, encode, reply
+from relayer.fronts.memwal.sessions import MCP_PATH, MOST_CALLS, TOO_MANY, Json, Stream, rpc_error
+from relayer.fronts.memwal.tools import TOOLS, call_tool
 from relayer.http.accept import parse_json, peer_of
-from relayer.http.compat.accept import Caller
-from relayer.http.compat.contract import CompatError, bad
-from relayer.http.compat.front import CompatCall, Reply
-from relayer.http.compat.sessions import MCP_PATH, MOST_CALLS, TOO_MANY, Json, Session, rpc_error
-from relayer.http.compat.tools import TOOLS, call_tool
 from relayer.http.limits import peer_name
 from relayer.http.problems import HttpProblem
+from relayer.http.routes import EVENTS, Reply
 
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Supported versions of the protocol, oldest first: those that begin with a handshake."""
 BEAT_SECONDS: Final = 3.0
 SESSION_MS: Final = 24 * 3600 * 1000
 SESSION_HEADER: Final = "mcp-session-id"
-EVENTS: Final = "text/event-stream"
 _STREAMED = {"X-Accel-Buffering": "no", "Cache-Control": "no-cache, no-transform"}
 _BEAT = b": working\n\n"
 _PARSE, _INVALID, _NO_METHOD, _PARAMS, _INTERNAL = -32700, -32600, -32601, -32602, -32603
@@ -55,24 +53,13 @@ async def post(call: CompatCall) -> Reply:
     if name is None:
         if message.get("method") != "initialize" or "id" not in message:
             return _told(message, _INVALID, "Mcp-Session-Id is missing: begin with initialize", status=400)
-        session = _new_session(call)
-        call.to.sessions.begin(session, call.to.context.clock.monotonic())
-        return Reply(_initialized(call, message), headers={SESSION_HEADER: session.id})
-    session = _session(call, name)
+        _named(call)
+        return reply(_initialized(call, message), headers={SESSION_HEADER: _new_session(call)})
+    _check_session(call, name)
     if "method" not in message or "id" not in message:
-        _noted(session, message)
-        return Reply(status=202)
-    return await _answered(call, session, message)
-
-
-async def listen(call: CompatCall) -> Reply:
-    """Handle ``GET /api/mcp``: a stream of messages from the server. The relayer sends none; the stream ends with the session."""
-    _check_origin(call)
-    name = call.request.headers.get(SESSION_HEADER)
-    if name is None:
-        raise CompatError(400, "Mcp-Session-Id is missing: begin with initialize", rule="no session")
-    session = _session(call, name)
-    return _stream(call, _listened(call, session))
+        _noted(call, name, message)
+        return Reply(b"", 202)
+    return await _answered(call, name, message)
 
 
 async def end(call: CompatCall) -> Reply:
@@ -80,43 +67,46 @@ async def end(call: CompatCall) -> Reply:
     name = call.request.headers.get(SESSION_HEADER)
     if name is None:
         raise CompatError(400, "Mcp-Session-Id is missing", rule="no session")
-    call.to.sessions.end(_session(call, name))
-    return Reply(status=204)
+    _check_session(call, name)
+    call.to.sessions.end(name)
+    return Reply(b"", 204)
 
 
 async def stream(call: CompatCall) -> Reply:
     """Handle ``GET /api/mcp/sse``: open a session, which ends with the stream. Its first event names the URL for messages."""
     _check_origin(call)
-    session = replace(_new_session(call), streams=True, gone=partial(_is_gone, call))
-    call.to.sessions.begin(session, call.to.context.clock.monotonic())
-    return _stream(call, _events(call, session))
 
+    def is_gone() -> bool:
+        transport = call.request.transport
+        return transport is None or transport.is_closing()
 
-def _is_gone(call: CompatCall) -> bool:
-    transport = call.request.transport
-    return transport is None or transport.is_closing()
+    peer = peer_name(peer_of(call.request, call.to.trusted))
+    key, account = call.caller.principal.author, call.caller.shown
+    opened = Stream(_new_session(call), _owner(call.caller), key, account, peer, is_gone, _named(call))
+    call.to.sessions.open(opened, call.to.context.clock.monotonic())
+    return Reply(b"", media_type=EVENTS, headers=_STREAMED, chunks=_events(call, opened), endless=True)
 
 
 async def messages(call: CompatCall) -> Reply:
     """Handle ``POST /api/mcp/messages?sessionId=``: one message, which is answered by an event of the stream."""
     _check_origin(call)
-    session = call.to.sessions.find(call.query.get("sessionId", ""))
-    if session is None or not session.streams:
+    opened = call.to.sessions.find(call.query.get("sessionId", ""))
+    if opened is None:
         raise CompatError(404, rule="no session")
-    if _owner(call.caller) != session.owner:
+    if _owner(call.caller) != opened.owner:
         raise CompatError(403, "The stream was opened with another key", rule="session of another")
     message = _message(call)
     if isinstance(message, Reply):
         return message
     if "method" not in message or "id" not in message:
-        _noted(session, message)
+        _noted(call, opened.id, message)
     elif message["method"] != "tools/call":
-        session.put(_plain(call, message))
-    elif (refused := _busy(session, message)) is not None:
-        session.put(refused)
+        opened.put(_plain(call, message))
+    elif (refused := _busy(call, opened.id, message)) is not None:
+        opened.put(refused)
     else:
-        task = _begun(call, session, message)
-        session.send(asyncio.ensure_future(_followed(session, task, message)))
+        task = _begun(call, opened.id, message, opened.namespace)
+        opened.send(asyncio.ensure_future(_followed(opened, task, message)))
     return Reply(b"Accepted", 202, "text/plain")
 
 
@@ -136,13 +126,13 @@ def _message(call: CompatCall) -> Json | Reply:
     try:
         message = parse_json(call.raw)
     except HttpProblem:
-        return Reply(rpc_error(None, _PARSE, "The body is not one JSON document"), 400)
+        return reply(rpc_error(None, _PARSE, "The body is not one JSON document"), 400)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not _is_id(message.get("id", 0)):
-        return Reply(rpc_error(None, _INVALID, "The body is not one JSON-RPC 2.0 message"), 400)
+        return reply(rpc_error(None, _INVALID, "The body is not one JSON-RPC 2.0 message"), 400)
     if "method" in message and not (
         isinstance(message["method"], str) and isinstance(message.get("params"), dict | None)
     ):
-        return Reply(rpc_error(None, _INVALID, "method must be a string, params an object"), 400)
+        return reply(rpc_error(None, _INVALID, "method must be a string, params an object"), 400)
     return message
 
 
@@ -157,7 +147,7 @@ def _params(message: Json) -> Json:
 def _told(
     message: Json, code: int, text: str, *, status: int = 200, data: dict[str, Any] | None = None
 ) -> Reply:
-    return Reply(rpc_error(message.get("id"), code, text, data), status)
+    return reply(rpc_error(message.get("id"), code, text, data), status)
 
 
 def _owner(caller: Caller) -> bytes:
@@ -165,17 +155,11 @@ def _owner(caller: Caller) -> bytes:
     return hashlib.blake2b(said, digest_size=32, person=b"memrelay-mcp").digest()
 
 
-def _new_session(call: CompatCall) -> Session:
-    caller, context = call.caller, call.to.context
-    owner = _owner(caller)
-    name = call.to.tokens.session(owner, context.clock.now_ms(), context.randomness.bytes(12))
-    return _opened(call, name, owner)
-
-
-def _opened(call: CompatCall, name: str, owner: bytes) -> Session:
-    peer = peer_name(peer_of(call.request, call.to.trusted))
-    key, account = call.caller.principal.author, call.caller.shown
-    return Session(name, owner, key, account, peer, namespace=_named(call))
+def _new_session(call: CompatCall) -> str:
+    """Return the id of a new session; raises `CompatError` 429 if this peer opened too many."""
+    context = call.to.context
+    call.to.sessions.begin(peer_name(peer_of(call.request, call.to.trusted)), context.clock.monotonic())
+    return call.to.tokens.session(_owner(call.caller), context.clock.now_ms(), context.randomness.bytes(12))
 
 
 def _named(call: CompatCall) -> str:
@@ -188,27 +172,20 @@ def _named(call: CompatCall) -> str:
     return name
 
 
-def _session(call: CompatCall, name: str) -> Session:
-    """Return the caller's session; raises `CompatError` 403 for one of another owner, 404 if it has ended or never existed."""
-    to, now = call.to, call.to.context.clock
-    read = to.tokens.read_session(name)
-    if read is None or to.sessions.has_ended(name) or now.now_ms() - read[1] > SESSION_MS:
+def _check_session(call: CompatCall, name: str) -> None:
+    """Check that a session is the caller's; raises `CompatError` 403 if not, 404 if it has ended or never existed."""
+    read = call.to.tokens.read_session(name)
+    now = call.to.context.clock.now_ms()
+    if read is None or call.to.sessions.has_ended(name) or now - read[1] > SESSION_MS:
         raise CompatError(404, rule="no session")
     if read[0] != _owner(call.caller):
         raise CompatError(403, "The session was opened with another key", rule="session of another")
-    session = to.sessions.find(name)
-    if session is None:
-        # Another relayer of this store opened it, or this one did before it was restarted.
-        session = _opened(call, name, read[0])
-        to.sessions.keep(session, now.monotonic())
-    session.used = now.monotonic()
-    return session
 
 
-def _noted(session: Session, message: Json) -> None:
+def _noted(call: CompatCall, session: str, message: Json) -> None:
     """Handle a notification; only that of a cancellation has an effect."""
     if message.get("method") == "notifications/cancelled":
-        session.cancel(_params(message).get("requestId"))
+        call.to.sessions.cancel(session, _params(message).get("requestId"))
 
 
 def _initialized(call: CompatCall, message: Json) -> Json:
@@ -239,26 +216,26 @@ def _plain(call: CompatCall, message: Json) -> Json:
             return rpc_error(message["id"], _NO_METHOD, "There is no such method here")
 
 
-def _busy(session: Session, message: Json) -> Json | None:
+def _busy(call: CompatCall, session: str, message: Json) -> Json | None:
     """Return the error if a call cannot be started, or None."""
-    params = _params(message)
+    params, calls = _params(message), call.to.sessions.calls(session)
     name, arguments = params.get("name"), params.get("arguments")
     if name not in TOOLS:
         return rpc_error(message["id"], _PARAMS, f"There is no tool {str(name)[:64]!r}")
     if not isinstance(arguments, dict | None):
         return rpc_error(message["id"], _PARAMS, "arguments must be an object")
-    if (type(message["id"]), message["id"]) in session.calls:
+    if (type(message["id"]), message["id"]) in calls:
         return rpc_error(message["id"], _INVALID, "id is one of a request that is being answered")
-    if len(session.calls) >= MOST_CALLS:
+    if len(calls) >= MOST_CALLS:
         return rpc_error(message["id"], TOO_MANY, f"{MOST_CALLS} calls of this session are under way")
     return None
 
 
-def _begun(call: CompatCall, session: Session, message: Json) -> asyncio.Task[Json]:
+def _begun(call: CompatCall, session: str, message: Json, namespace: str = "") -> asyncio.Task[Json]:
     """Start a call of a tool; its task returns the response even if it is cancelled."""
     params = _params(message)
     tool, arguments = TOOLS[params["name"]], params.get("arguments") or {}
-    namespace = _named(call) or session.namespace or "default"
+    namespace = _named(call) or namespace or "default"
 
     async def work() -> Json:
         try:
@@ -267,17 +244,17 @@ def _begun(call: CompatCall, session: Session, message: Json) -> asyncio.Task[Js
             return rpc_error(message["id"], _CANCELLED, "Cancelled")
 
     task = asyncio.ensure_future(work())
-    session.begin(message["id"], task)
+    call.to.sessions.call(session, message["id"], task)
     return task
 
 
-async def _answered(call: CompatCall, session: Session, message: Json) -> Reply:
+async def _answered(call: CompatCall, session: str, message: Json) -> Reply:
     """Answer a request on its own connection: as JSON, or as events if it takes longer than a beat."""
     if message["method"] != "tools/call":
-        return Reply(_plain(call, message))
-    refused = _busy(session, message)
+        return reply(_plain(call, message))
+    refused = _busy(call, session, message)
     if refused is not None:
-        return Reply(refused)
+        return reply(refused)
     task = _begun(call, session, message)
     takes_events = EVENTS in call.request.headers.get("accept", "")
     try:
@@ -286,8 +263,8 @@ async def _answered(call: CompatCall, session: Session, message: Json) -> Reply:
         task.cancel()
         raise
     if task.done():
-        return Reply(task.result())
-    return Reply(media_type=EVENTS, headers=_STREAMED, events=_late(task, message))
+        return reply(task.result())
+    return Reply(b"", media_type=EVENTS, headers=_STREAMED, chunks=_late(task, message))
 
 
 async def _late(task: asyncio.Task[Json], message: Json) -> AsyncIterator[bytes]:
@@ -315,63 +292,46 @@ async def _progress(task: asyncio.Task[Json], message: Json) -> AsyncIterator[Js
     yield task.result()
 
 
-async def _followed(session: Session, task: asyncio.Task[Json], message: Json) -> None:
+async def _followed(opened: Stream, task: asyncio.Task[Json], message: Json) -> None:
     """Send the progress and response of a call as events of its session's stream. A cancelled call gets no response there."""
     try:
         await asyncio.wait([task], timeout=BEAT_SECONDS)
         async for told in _progress(task, message):
             if told is not None and told.get("error", {}).get("code") != _CANCELLED:
-                session.put(told)
+                opened.put(told)
     finally:
         task.cancel()
 
 
-def _stream(call: CompatCall, events: AsyncIterator[bytes]) -> Reply:
-    if call.request.method != "GET":
-        raise CompatError(405, "Method not allowed", rule="method", headers={"Allow": "GET"})
-    return Reply(media_type=EVENTS, headers=_STREAMED, events=events, endless=True)
+async def _events(call: CompatCall, opened: Stream) -> AsyncIterator[bytes]:
+    """Yield the event that names the URL for messages, then the responses to them, as long as the stream's key is accepted.
 
-
-async def _events(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
-    """Yield the event that names the URL for messages, then the responses to them."""
-    mount = urlsplit(call.to.public_url or "").path.rstrip("/")
-    try:
-        yield f"event: endpoint\ndata: {mount}{MCP_PATH}/messages?sessionId={session.id}\n\n".encode()
-        async for event in _listened(call, session):
-            yield event
-    finally:
-        call.to.sessions.end(session)
-
-
-async def _listened(call: CompatCall, session: Session) -> AsyncIterator[bytes]:
-    """Yield the pending messages of a session, and a comment for every beat without one, as long as its key is accepted."""
+    A comment is sent for every beat without a response.
+    """
     to = call.to
-    while not session.over:
-        session.used = to.context.clock.monotonic()
-        try:
-            async with asyncio.timeout(BEAT_SECONDS):
-                waiting = await session.waiting.get()
-        except TimeoutError:
-            if not await _is_admitted(call, session):
-                return
-            yield b": beat\n\n"
-            continue
-        if waiting is None:
-            return
-        yield _event(waiting)
-
-
-async def _is_admitted(call: CompatCall, session: Session) -> bool:
+    mount, peer = urlsplit(to.public_url or "").path.rstrip("/"), peer_of(call.request, to.trusted)
     try:
-        nonce = bytes(16)
-        await call.to.acceptance.readmit(
-            session.key, session.account, peer_of(call.request, call.to.trusted), nonce
-        )
-    except CompatError as error:
-        # If the store does not respond, the key still counts as accepted: only a 401 says that it no longer is.
-        return error.status != 401
-    return True
+        yield f"event: endpoint\ndata: {mount}{MCP_PATH}/messages?sessionId={opened.id}\n\n".encode()
+        while True:
+            opened.used = to.context.clock.monotonic()
+            try:
+                async with asyncio.timeout(BEAT_SECONDS):
+                    waiting = await opened.waiting.get()
+            except TimeoutError:
+                try:
+                    await to.acceptance.readmit(opened.key, opened.account, peer, bytes(16))
+                except CompatError as error:
+                    # If the store does not respond, the key still counts as accepted: only a 401 says that it no longer is.
+                    if error.status == 401:
+                        return
+                yield b": beat\n\n"
+                continue
+            if waiting is None:
+                return
+            yield _event(waiting)
+    finally:
+        to.sessions.end(opened.id)
 
 
 def _event(message: Json) -> bytes:
-    return b"event: message\ndata: " + Reply(message).encoded + b"\n\n"
+    return b"event: message\ndata: " + encode(message) + b"\n\n"

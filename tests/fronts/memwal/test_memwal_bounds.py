@@ -12,7 +12,7 @@ import pytest
 from memwal_calls import MemWalCaller
 from nacl.signing import SigningKey
 
-from relayer.http.compat.contract import MAX_RESULTS
+from relayer.fronts.memwal.contract import MAX_RESULTS
 from relayer.telemetry import configure
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder

@@ -21,9 +21,9 @@ from nacl.signing import SigningKey
 from relayer.access.accounts import Accounts, DelegateKey, Registration, registration_at
 from relayer.commands.operator_work import Site, store_command
 from relayer.errors import ConfigurationError, CorruptNamespace
+from relayer.fronts.memwal.names import address_of, inner_account, is_shown_account
+from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.health import own_url
-from relayer.http.compat.names import address_of, inner_account, is_shown_account
-from relayer.http.compat.public import PACKAGE_ID
 from relayer.log.objects import LogPorts
 from relayer.operator.reports import Report
 from relayer.settings.keys import make_key_file
@@ -83,7 +83,7 @@ async def create(
     Example: memrelay account create --label laptop
     """
     signing = None if key is not None else _signing_key(key_file)
-    public = _public(key) if key is not None else bytes(_some(signing).verify_key)
+    public = bytes(signing.verify_key) if signing is not None else _public(key or "")
     shown = "0x" + secrets.token_hex(32)
     one = DelegateKey(public, _label(label), site.ports.clock.now_ms())
     registered = await _accounts(site.ports).register(
@@ -184,11 +184,6 @@ def _row(one: Registration) -> dict[str, Any]:
         for key in one.keys
     ]
     return {"account": one.shown, "active": one.active, "keys": keys}
-
-
-def _some(key: SigningKey | None) -> SigningKey:
-    assert key is not None  # the caller requires one of the two options
-    return key
 
 
 def _signing_key(file: Path | None) -> SigningKey:

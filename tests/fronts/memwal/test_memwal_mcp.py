@@ -22,9 +22,9 @@ from memwal_calls import MemWalCaller
 from nacl.signing import SigningKey
 
 from relayer.access.accounts import DelegateKey, Registration
-from relayer.http.compat import mcp, sessions
-from relayer.http.compat.names import address_of, inner_account
-from relayer.http.compat.tools import TOOLS
+from relayer.fronts.memwal import mcp, sessions
+from relayer.fronts.memwal.names import address_of, inner_account
+from relayer.fronts.memwal.tools import TOOLS
 from relayer.telemetry import configure
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
@@ -553,6 +553,23 @@ async def test_a_session_of_one_transport_is_none_of_the_other(holder: Holder) -
     session = await holder.begun()
     answer = await holder.post(INITIALIZE, path=f"/api/mcp/messages?sessionId={session}")
     assert answer.status_code == 404
+
+
+async def test_the_relayer_sends_nothing_unasked_and_offers_no_stream_for_it(holder: Holder) -> None:
+    headers = holder.headers | {"Mcp-Session-Id": await holder.begun(), "Accept": "text/event-stream"}
+    answer = await holder.relayer.http.get(holder.relayer.url + "/api/mcp", headers=headers)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, POST")
+
+
+async def test_sessions_without_a_stream_are_bounded_by_their_rate_alone(
+    holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_PEER", 2)
+    monkeypatch.setattr(sessions, "MOST_STREAMS", 2)
+    begun = [await holder.begun() for _ in range(sessions.MOST_NEW_A_MINUTE)]
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    for one in begun:
+        assert (await holder.post(ping, **{"Mcp-Session-Id": one})).status_code == 200
 
 
 async def test_too_many_sessions_are_refused_with_the_time_to_wait(holder: Holder) -> None:
