@@ -92,9 +92,9 @@ class Shares:
         First those for its previous namespaces, if ``legacy`` is set, then those for the namespaces shared with it.
         """
         former = before_set_apart(identity) if self._legacy else ()
-        return (*former, *self.of(identity))
+        return (*former, *self.shares_of(identity))
 
-    def of(self, identity: Identity) -> tuple[Identity, ...]:
+    def shares_of(self, identity: Identity) -> tuple[Identity, ...]:
         """Return the identities with which an agent reads the namespaces shared with it.
 
         The file is read again only if it has changed. If it cannot be read, nothing is shared, and a message is printed
