@@ -267,6 +267,7 @@ class Recaller:
         self._watchdog = watchdog
         self._notify_once = notify_once
         self._counts = counts
+        self._logged = settings.logs_recalls and not settings.disabled
 
     async def recall(
         self,
@@ -306,7 +307,7 @@ class Recaller:
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
         self._last.saw(turn.namespace if turn else "", key or "", trace)
-        if self._settings.logs_recalls and not self._settings.disabled:
+        if self._logged:
             notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
         return injection
 
