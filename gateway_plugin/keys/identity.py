@@ -178,6 +178,10 @@ def named(agent: str, *, shown: bool = False) -> str:
 
     Raises:
         IdentityError: it has none, is the owner's, or has the form of a hashed name.
+
+    Example:
+        >>> named("Researcher")
+        'researcher'
     """
     if names.is_hashed(agent):
         if shown and names.is_normal(agent):
@@ -197,7 +201,12 @@ def named(agent: str, *, shown: bool = False) -> str:
 
 
 def typed(namespace: str) -> str:
-    """Return a namespace as a person types it: the default agent is ``main``, and ``default`` another."""
+    """Return a namespace as a person types it: the default agent is ``main``, and ``default`` another.
+
+    Example:
+        >>> typed("researcher")
+        'researcher'
+    """
     agent, slash, below = namespace.partition("/")
     return f"{DEFAULT_AGENT if agent == DEFAULT_NAME else agent}{slash}{below}"
 
@@ -208,6 +217,11 @@ def parse_session_key(key: str) -> SessionRef:
     Raises:
         IdentityError: the key is not text, is longer than 512 characters, holds a control character, or spells an
             agent that is empty or hides invisible characters. The message never repeats the key.
+
+    Example:
+        >>> ref = parse_session_key("agent:coder:telegram:group:-100123")
+        >>> ref.agent, ref.audience
+        ('coder', <Audience.GROUP: 'group'>)
     """
     _check(key)
     segments = [segment.strip() for segment in key.split(":")]
