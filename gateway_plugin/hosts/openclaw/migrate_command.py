@@ -17,15 +17,20 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
-from gateway_plugin.commands.hosts import bridge_command, row_of
-from gateway_plugin.commands.run import Output, UrlOption, ask, guarded
+from gateway_plugin.commands.run import Output, Run, ask, bridge_command, command, guarded
 from gateway_plugin.files.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.files.commands.index import index_place
-from gateway_plugin.files.indexed import RootKind
-from gateway_plugin.files.memwal import MemWalAccess
-from gateway_plugin.files.sending import send_items
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    DEFAULT_NAME,
+    LocalRelayer,
+    MemWalAccess,
+    RootKind,
+    SystemClock,
+    is_wanted,
+    send_items,
+)
+from gateway_plugin.hosts.openclaw.command_line import row_of
 from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
     CONSENT,
@@ -37,13 +42,14 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
-from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME
-from gateway_plugin.settings.model import safe_load
+from gateway_plugin.settings import safe_load
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 
 
+@command(agent=None)
 def migrate(
+    run: Run,
     *,
     origin: Annotated[Origin, typer.Option("--from", help="The plugin that is left.")],
     config: Annotated[
@@ -63,8 +69,6 @@ def migrate(
     no_import: Annotated[
         bool, typer.Option("--no-import", help="Move the settings, and leave the memories where they are.")
     ] = False,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Move OpenClaw from an earlier memory plugin to memrelay: its settings, and what it remembers.
 
@@ -73,40 +77,36 @@ def migrate(
     if config is not None:
         os.environ["OPENCLAW_CONFIG_PATH"] = str(config.resolve())
     host = guarded(lambda: read_config(os.environ))
-    move = guarded(lambda: plan(host, origin, os.environ, command=bridge_command(), url=url, access=access))
-    output = Output(as_json=as_json)
-    _show(output, host, move, access=access)
+    move = guarded(
+        lambda: plan(host, origin, os.environ, command=bridge_command(), url=run.url, access=access)
+    )
+    _show(run, host, move, access=access)
     told = _row(host, move)
     if dry_run:
-        output.json({"dry_run": True, **told})
+        run.json({"dry_run": True, **told})
         return
     if not yes and not typer.confirm(f"Import the memories, and write {host.path}?", err=True):
         fail(FAILED, "nothing was changed", "")
     whole = True
     if not no_import:
         with _relayer_of(move):
-            whole = _import_files(output, move)
+            whole = _import_files(run, move)
             if origin is Origin.MEMWAL:
-                whole &= _import_memwal(output, host, move.former)
+                whole &= _import_memwal(run, host, move.former)
     written = guarded(lambda: write_whole(host, move.document, now=int(SystemClock().now())))
-    output.json({**told, **row_of(written), "whole": whole})
+    run.json({**told, **row_of(written), "whole": whole})
     if written.changed:
-        output.say(f"written: {written.path}\nas it was: {written.backup}")
+        run.say(f"written: {written.path}\nas it was: {written.backup}")
     else:
-        output.say(f"nothing to change: {written.path} has it all")
-    output.say("next: openclaw config validate && openclaw gateway restart")
-    output.say("then: memrelay-gateway doctor --host openclaw sees that it works")
+        run.say(f"nothing to change: {written.path} has it all")
+    run.say("next: openclaw config validate && openclaw gateway restart")
+    run.say("then: memrelay-gateway doctor --host openclaw sees that it works")
     if not whole:
         fail(
             FAILED,
             "not every memory was read, see above",
             "the same command reads again: nothing is stored twice",
         )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(migrate)
 
 
 def _show(output: Output, host: HostConfig, move: Migration, *, access: bool) -> None:
