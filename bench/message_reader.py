@@ -159,12 +159,13 @@ def statement_heads() -> dict[str, tuple[Any, Any]]:
     cases += [("", "preference", text) for _, label, text in standing.labelled() if label == "style"]
     cases += [(lang, kind, text.lower().rstrip(".!。 ")) for lang, kind, text in cases]
     return {
-        "kind": learn([text for *_, text in cases], [_KIND_OF.get(kind, kind) for _, kind, _ in cases], KINDS, _STRENGTH),
+        "kind": learn([text for *_, text in cases], [_KIND_OF.get(kind, kind) for _, kind, _ in cases], KINDS, _STRENGTH, balanced=True),
         "about": learn(
             [text for lang, _, text in cases if lang],
             [_ABOUT_OF.get(kind, "user") for lang, kind, _ in cases if lang],
             ABOUT,
             _STRENGTH,
+            balanced=True,
         ),
     }
 

@@ -33,7 +33,7 @@ from relayer.extraction.words import (
     split_sentences,
     words_of,
 )
-from relayer.lib.n_grams import LANGUAGES, UNSPACED, MessageReading, read_kind, read_message
+from relayer.lib.n_grams import LANGUAGES, UNREAL, UNSPACED, MessageReading, read_kind, read_message
 
 READ_LANGUAGES = frozenset({*LANGUAGES, UNDETERMINED})
 _COURTESIES = Phrases(read_text("courtesies.txt"))
@@ -165,8 +165,6 @@ _WORTHLESS = {Role.USER: -2.0, Role.ASSISTANT: -3.5}
 _ANSWERING = 2.0
 # A sentence of a long text needs more: much of such a text is no news.
 _SURE = 0.7
-# The logit `MessageReading.unreal` of a whole message from which nothing in it is kept.
-_UNREAL = -0.75
 # Longer turns give at most this many memories.
 _LONG = 2_000
 _MOST_PIECES = 20
@@ -245,7 +243,7 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
     yield None
     # Of a long text the beginning and the end are read, which say nothing about the sentences between them.
     whole = read_message(prose, turn.role)
-    unreal = whole.unreal > _UNREAL
+    unreal = whole.unreal > UNREAL
     hits: list[_Hit] = []
     for number, span in enumerate(() if unreal else spans):
         hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))

@@ -237,6 +237,10 @@ MESSAGE_CLASSES = {
 """The classes of messages by the role of the speaker. Messages of the first class are worth storing."""
 
 
+UNREAL = -0.75
+"""The value of `MessageReading.unreal` from which a message is taken for a hypothesis, a quotation or fiction."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageReading:
     """The classification of a message.

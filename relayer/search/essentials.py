@@ -18,7 +18,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.lib.n_grams import UNSPACED, vector
+from relayer.domain.operations import Role
+from relayer.lib.n_grams import UNREAL, UNSPACED, read_message, vector
 from relayer.wire.fields import stream_safe
 
 Essential = Literal["harm", "style", "identity"]
@@ -90,4 +91,6 @@ def essential_of(text: str) -> Essential | None:
         return None
     weights, bias = _weights()
     buckets, values = vector(text)
-    return decide(marks, values @ weights[buckets] + bias)
+    kind = decide(marks, values @ weights[buckets] + bias)
+    # A hypothesis, a quotation or fiction has the form of a statement in the first person.
+    return None if kind is not None and read_message(text, Role.USER).unreal > UNREAL else kind
