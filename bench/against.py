@@ -19,10 +19,10 @@ from bench.http_servers import Sample, Server, started
 from bench.material import encoded, items, queries, unit_vectors
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio, spread
-from gateway_plugin.identity import Identity
-from gateway_plugin.people import Hearing
-from gateway_plugin.recall import turn_request
-from gateway_plugin.settings import RecallSettings
+from gateway_plugin.keys.identity import Identity
+from gateway_plugin.keys.people import Hearing
+from gateway_plugin.recall.recaller import turn_request
+from gateway_plugin.settings.model import RecallSettings
 
 __all__ = ["against_commit", "tree_of"]
 

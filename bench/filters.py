@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bench.recall_latency import DIMENSION, SIZES, memories, questions
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio
-from gateway_plugin.people import Hearing
-from gateway_plugin.recall import turn_request
-from gateway_plugin.settings import RecallSettings
+from gateway_plugin.keys.people import Hearing
+from gateway_plugin.recall.recaller import turn_request
+from gateway_plugin.settings.model import RecallSettings
 from relayer.domain.operations import Audience, Record, Source, Trust
 from relayer.namespaces.records import RecordTable
 from relayer.search.baseline import PRIORS, Calibration

@@ -17,7 +17,7 @@ from bench.http_servers import Server
 from gateway_plugin.calls.calling import signed_headers
 from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import FIRST_GENERATION, Identity, RootHolder
+from gateway_plugin.keys.identity import FIRST_GENERATION, Identity, RootHolder
 from relayer.wire import schemas
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys

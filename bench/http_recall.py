@@ -16,7 +16,7 @@ from bench.http_servers import Sample, Server, started
 from bench.material import encoded, items, queries, unit_vectors
 from bench.report import Lab, Section
 from bench.stats import percentile, ratio, spread
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 
 __all__ = ["recall_cost"]
 

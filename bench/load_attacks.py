@@ -34,7 +34,7 @@ from bench.http_servers import Server, started
 from bench.material import items, queries, unit_vectors
 from bench.report import Lab, Section, machine, show, write
 from bench.stats import percentile
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 
 __all__ = ["main"]
 

@@ -27,8 +27,8 @@ from statistics import median, quantiles
 from typing import Any
 
 from demo.relayer_process import RelayerProcess
-from gateway_plugin.formatting import RecalledMemory, format_memories
-from gateway_plugin.settings import RecallSettings
+from gateway_plugin.recall.formatting import RecalledMemory, format_memories
+from gateway_plugin.settings.model import RecallSettings
 
 SYSTEM_CHARS = 27_000
 TURNS_OF_A_SESSION = 20

@@ -22,7 +22,7 @@ from bench.report import Lab, Section
 from bench.scores import CUTS, Scores
 from bench.stats import percentile
 from bench.unrelated_prompts import HELD_OUT
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 from relayer.wire import schemas
 
 __all__ = ["recall_quality"]

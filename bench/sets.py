@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway_plugin.injection import scan
+from gateway_plugin.text.injection import scan
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.domain.operations import Role
 from relayer.extraction.changes import relation_of, statement_of

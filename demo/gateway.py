@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from demo.checks import Observation
 from demo.conversation import AgentScript, Probe, ProbeKind, ScriptTurn
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.private_files import create_private
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.private_files import create_private
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import connect
-from gateway_plugin.status import Injection
+from gateway_plugin.turn.status import Injection
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 

@@ -17,7 +17,7 @@ from demo.relayer_process import RelayerFailed, RelayerProcess
 from demo.sabotage import Sabotage, lose_last_entries, write_plainly
 from demo.traces import Traces
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway_plugin import __version__
+from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import Identity, KeyHolder, RootHolder, typed
+from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
-from gateway_plugin.sessions import WHY_MARK, Toggles
-from gateway_plugin.settings import PluginSettings
-from gateway_plugin.status import without_effect
+from gateway_plugin.sessions.book import WHY_MARK, Toggles
+from gateway_plugin.settings.model import PluginSettings
+from gateway_plugin.turn.status import without_effect
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, TurnItem
 
 CANARY: Final = "memrelay-canary"

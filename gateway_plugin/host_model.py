@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import Clock
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import Identity, NamespaceRef
-from gateway_plugin.settings import HostModelSettings, PluginSettings
-from gateway_plugin.status import HostModelStatus, NotifyOnce
+from gateway_plugin.keys.identity import Identity, NamespaceRef
+from gateway_plugin.settings.model import HostModelSettings, PluginSettings
+from gateway_plugin.turn.status import HostModelStatus, NotifyOnce
 from relayer.wire.fields import clip
 from relayer.wire.questions import MAX_ANSWER_CHARS, GivenAnswer, ModelQuestion, ModelWorkRequest
 from relayer.wire.retries import Breaker, doubled

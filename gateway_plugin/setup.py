@@ -13,18 +13,18 @@ from pathlib import Path
 
 import aiohttp
 
-from gateway_plugin.active import ActiveTraces
+from gateway_plugin.calls.clock import Clock
+from gateway_plugin.calls.local_relayer import is_wanted, recorded_url
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import Clock
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
-from gateway_plugin.identity import KeyHolder
-from gateway_plugin.keys import load_keys, secret_path, taken_variable
-from gateway_plugin.local_relayer import is_wanted, recorded_url
+from gateway_plugin.keys.gateway_secret import load_keys, secret_path, taken_variable
+from gateway_plugin.keys.identity import KeyHolder
+from gateway_plugin.keys.private_files import config_directory, state_directory
 from gateway_plugin.outbox.queue import Outbox, outbox_path
-from gateway_plugin.private_files import config_directory, state_directory
-from gateway_plugin.settings import PluginSettings, load_settings
-from gateway_plugin.status import notify
+from gateway_plugin.recall.active import ActiveTraces
+from gateway_plugin.settings.model import PluginSettings, load_settings
+from gateway_plugin.turn.status import notify
 
 IDENTITY_VARIABLE = "MEMRELAY_RELAYER_IDENTITY"
 

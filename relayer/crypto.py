@@ -56,11 +56,22 @@ class RelayerKeys:
         )
 
     def tag(self, *fields: Field) -> str:
-        """Return a keyed hash of names as 40 hex digits: the same on every replica, meaningless without the key."""
+        """Return a keyed hash of names as 40 hex digits: the same on every replica, meaningless without the key.
+
+        Example:
+            >>> keys = RelayerKeys.derive(bytes(32))
+            >>> keys.tag("account", "0x00") == keys.tag("account", "0x01")
+            False
+        """
         return hmac.new(self._names, lp(*fields), hashlib.sha512).digest()[:_TAG_SIZE].hex()
 
     def namespace_secret(self, account: str, namespace: str, generation: int) -> bytes:
-        """Return the secret of a namespace with custody ``relayer``."""
+        """Return the secret of a namespace with custody ``relayer``.
+
+        Example:
+            >>> len(RelayerKeys.derive(bytes(32)).namespace_secret("0x00", "team", 0))
+            32
+        """
         return derive(self._custody, "namespace", account, namespace, generation)
 
 
@@ -176,12 +187,22 @@ KEPT_DAYS = 2
 
 
 def day_of(time_ms: int) -> str:
-    """Return the UTC day of a time as ``YYYYMMDD``."""
+    """Return the UTC day of a time as ``YYYYMMDD``.
+
+    Example:
+        >>> day_of(1_795_518_000_000)
+        '20261124'
+    """
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y%m%d")
 
 
 def live_days(time_ms: int) -> tuple[str, ...]:
-    """Return the days whose keys are accepted, as ``YYYYMMDD``, newest first."""
+    """Return the days whose keys are accepted, as ``YYYYMMDD``, newest first.
+
+    Example:
+        >>> live_days(1_795_518_000_000)
+        ('20261124', '20261123')
+    """
     return tuple(day_of(time_ms - back * DAY_MS) for back in range(KEPT_DAYS))
 
 

@@ -135,7 +135,16 @@ _LONGEST_KEY = 1024  # S3's limit, in bytes
 # Readers request the slot after the log's head again and again.
 @lru_cache(maxsize=1024)
 def check_key(key: str) -> str:
-    """Return ``key`` if it is ``[a-z0-9_-]`` segments joined by single slashes; raises `ValueError` if not."""
+    """Return ``key`` if it is ``[a-z0-9_-]`` segments joined by single slashes; raises `ValueError` if not.
+
+    Example:
+        >>> check_key("acct/0a1b/ptr")
+        'acct/0a1b/ptr'
+        >>> check_key("../etc")
+        Traceback (most recent call last):
+            ...
+        ValueError: not an object key: '../etc'
+    """
     if not _KEY.fullmatch(key) or len(key) > _LONGEST_KEY:
         raise ValueError(f"not an object key: {key[:80]!r}")
     if any(len(segment) > _LONGEST_SEGMENT for segment in key.split("/")):
@@ -146,14 +155,27 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if some key can start with it, the empty one included; raises `ValueError` if not."""
+    """Return ``prefix`` if some key can start with it, the empty one included; raises `ValueError` if not.
+
+    Example:
+        >>> check_prefix("acct/")
+        'acct/'
+    """
     if not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_KEY:
         raise ValueError(f"not a prefix of object keys: {prefix[:80]!r}")
     return prefix
 
 
 def check_range(byte_range: tuple[int, int] | None) -> None:
-    """Raise `ValueError` unless ``byte_range`` is None or ``[start, end)`` with at least one byte in it."""
+    """Raise `ValueError` unless ``byte_range`` is None or ``[start, end)`` with at least one byte in it.
+
+    Example:
+        >>> check_range((0, 10))
+        >>> check_range((10, 10))
+        Traceback (most recent call last):
+            ...
+        ValueError: not a byte range: (10, 10)
+    """
     if byte_range is not None and not 0 <= byte_range[0] < byte_range[1]:
         raise ValueError(f"not a byte range: {byte_range}")
 

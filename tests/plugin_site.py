@@ -12,7 +12,7 @@ from typing import Any, Self
 from typed_commands import Done, machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.status import CaptureReport, Injection
+from gateway_plugin.turn.status import CaptureReport, Injection
 from relayer.ports import ObjectStore
 from relayer.testing.local_relayer import LocalRelayer, local_relayer, threaded_relayer
 

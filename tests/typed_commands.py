@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gateway_plugin import keys
 from gateway_plugin.cli import app as gateway_app
+from gateway_plugin.keys import gateway_secret
 from relayer.cli import app as relayer_app
 
 
@@ -50,7 +50,7 @@ def _run(app: typer.Typer, environment: Mapping[str, str], arguments: Sequence[o
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("MEMRELAY_")]:
             patch.delenv(name)
-        patch.setattr(keys, "_taken", {})
+        patch.setattr(gateway_secret, "_taken", {})
         done = CliRunner().invoke(
             app,
             [str(one) for one in arguments],

@@ -29,8 +29,8 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 from gateway_plugin import __version__
+from gateway_plugin.calls.clock import Clock, SystemClock
 from gateway_plugin.calls.trust import NO_KEYS, Endpoint, FleetKeys, SealedKeyCache, TrustStore
-from gateway_plugin.clock import Clock, SystemClock
 from gateway_plugin.errors import (
     DeadlineExceeded,
     GatewayError,
@@ -38,7 +38,7 @@ from gateway_plugin.errors import (
     RelayerUnreachable,
     RelayerUntrusted,
 )
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 from relayer.wire import schemas, signing
 from relayer.wire.errors import NotAccepted
 from relayer.wire.retries import Breaker

@@ -19,8 +19,8 @@ from cachetools import LRUCache
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.errors import IdentityError, RelayerUntrusted, SettingsError, SettingsIssue
-from gateway_plugin.identity import Identity
-from gateway_plugin.private_files import locked, read_private, replace_private
+from gateway_plugin.keys.identity import Identity
+from gateway_plugin.keys.private_files import locked, read_private, replace_private
 from relayer.wire import codec as base64url
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.loopback import is_loopback

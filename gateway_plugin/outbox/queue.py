@@ -29,8 +29,8 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import KeyHolder, NamespaceRef, RootHolder
-from gateway_plugin.private_files import open_lock, state_directory, try_lock
+from gateway_plugin.keys.identity import KeyHolder, NamespaceRef, RootHolder
+from gateway_plugin.keys.private_files import open_lock, state_directory, try_lock
 from relayer.wire.codec import Field, Reader, lp
 from relayer.wire.errors import Malformed, UnsealError
 from relayer.wire.schemas import AnalyzeRequest

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from gateway_plugin.calls.calling import uneven
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.identity import Identity, NamespaceRef
+from gateway_plugin.keys.identity import Identity, NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed

@@ -80,7 +80,12 @@ class StoredDuplicates:
 
 
 def column(macs: Sequence[bytes]) -> bytes:
-    """Return the first eight bytes of each MAC, concatenated; a shorter MAC is padded with zeros."""
+    r"""Return the first eight bytes of each MAC, concatenated; a shorter MAC is padded with zeros.
+
+    Example:
+        >>> column([b"\x01", bytes(16)]).hex()
+        '01000000000000000000000000000000'
+    """
     return b"".join(mac[:_PREFIX].ljust(_PREFIX, b"\0") for mac in macs)
 
 
@@ -168,19 +173,42 @@ class Duplicates:
         return cls(_erased_texts=set(erased_texts), _stored=stored, repeats=repeats, older=set(stored.older))
 
     def newest(self, likeness: bytes) -> bytes:
-        """Return the id of the newest record with this likeness; empty if there is none."""
+        """Return the id of the newest record with this likeness; empty if there is none.
+
+        Example:
+            >>> duplicates = Duplicates()
+            >>> duplicates.add(b"first", text=b"t", likeness=b"l")
+            >>> duplicates.add(b"second", text=b"t", likeness=b"l")
+            >>> duplicates.newest(b"l")
+            b'second'
+        """
         known = self._by_key.get(likeness)
         if known is None:
             return b"" if self._stored is None else self._stored.newest(likeness)
         return known
 
     def of_text(self, text: bytes) -> tuple[bytes, ...]:
-        """Return the ids of the records with this text MAC, oldest first."""
+        """Return the ids of the records with this text MAC, oldest first.
+
+        Example:
+            >>> duplicates = Duplicates()
+            >>> duplicates.add(b"first", text=b"t", likeness=b"l")
+            >>> duplicates.of_text(b"t"), duplicates.of_text(b"u")
+            ((b'first',), ())
+        """
         known = self._by_text.get(text)
         if known is None:
             return () if self._stored is None else self._stored.of_text(text)
         return known
 
     def was_erased(self, text: bytes) -> bool:
-        """Return whether a record with this text MAC was erased."""
+        """Return whether a record with this text MAC was erased.
+
+        Example:
+            >>> duplicates = Duplicates()
+            >>> duplicates.add(b"first", text=b"t", likeness=b"l")
+            >>> duplicates.erase(b"first", text=b"t", likeness=b"l")
+            >>> duplicates.was_erased(b"t")
+            True
+        """
         return text in self._erased_texts

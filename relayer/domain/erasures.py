@@ -49,7 +49,14 @@ class Traces:
     slots: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
 
     def note(self, what: bytes, seq: int) -> None:
-        """Record that the entry in slot ``seq`` has a body of a text (given by its MAC), of a record, or of a job."""
+        """Record that the entry in slot ``seq`` has a body of a text (given by its MAC), of a record, or of a job.
+
+        Example:
+            >>> traces = Traces()
+            >>> traces.note(b"text", 7)
+            >>> list(traces.of(b"text", b"other"))
+            [7]
+        """
         known = self.slots.get(what, ())
         if seq not in known[-1:]:
             self.slots[what] = (*known, seq)
@@ -125,6 +132,12 @@ class Readers:
 
         Only records in ``there`` are followed: a state that was read from the store does not know records that had been
         erased before, and it must find the same ones.
+
+        Example:
+            >>> readers = Readers()
+            >>> readers.add(b"fact", sources=[b"said"], context_of=b"")
+            >>> readers.derived_from([b"said"], {b"said", b"fact"})
+            [b'fact']
         """
         found = list(records)
         count, known = len(found), set(found)
@@ -141,5 +154,12 @@ class Readers:
         return [one for record in records for one in self._following.get(record, ())]
 
     def jobs_of(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return the jobs that have any of these records as input, each once, in the order in which they were found."""
+        """Return the jobs that have any of these records as input, each once, in the order in which they were found.
+
+        Example:
+            >>> readers = Readers()
+            >>> readers.add_job(b"job", [b"said"])
+            >>> readers.jobs_of([b"said", b"other"])
+            [b'job']
+        """
         return list(dict.fromkeys(job for record in records for job in self._jobs.get(record, ())))

@@ -30,5 +30,10 @@ def facets_of(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def schema() -> str:
-    """Return a hash of the facet definitions, 8 hex digits: an index that was stored with other facets lacks some."""
+    """Return a hash of the facet definitions, 8 hex digits: an index that was stored with other facets lacks some.
+
+    Example:
+        >>> len(schema())
+        8
+    """
     return hashlib.sha256(repr(sorted(FACETS.items())).encode()).hexdigest()[:8]

@@ -119,7 +119,12 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 def genesis(incarnation: bytes) -> bytes:
-    """Return the digest that the first entry links to."""
+    """Return the digest that the first entry links to.
+
+    Example:
+        >>> genesis(bytes(16)).hex()[:16]
+        'da569f9f4b06fbcf'
+    """
     return hashlib.sha256(lp("memrelay/v1/genesis", incarnation)).digest()
 
 

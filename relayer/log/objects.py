@@ -64,7 +64,12 @@ class Layout:
             check_key(self.prefix)
 
     def at(self, key: str) -> str:
-        """Return the key in the store, with the prefix."""
+        """Return the key in the store, with the prefix.
+
+        Example:
+            >>> Layout("team").at("relayer")
+            'team/relayer'
+        """
         return f"{self.prefix}/{key}" if self.prefix else key
 
     @staticmethod
@@ -84,12 +89,22 @@ class Layout:
 
     @staticmethod
     def fleet(day: str) -> str:
-        """Return the key of the relayers' key pair of a day (``YYYYMMDD``)."""
+        """Return the key of the relayers' key pair of a day (``YYYYMMDD``).
+
+        Example:
+            >>> Layout.fleet("20261124")
+            'fleet/20261124'
+        """
         return f"fleet/{day}"
 
     @staticmethod
     def account(account_tag: str) -> str:
-        """Return the key of the account object."""
+        """Return the key of the account object.
+
+        Example:
+            >>> Layout.account("0a1b")
+            'acct/0a1b/account'
+        """
         return f"acct/{account_tag}/account"
 
     @staticmethod
@@ -97,12 +112,21 @@ class Layout:
         """Return the key of the second copy of the account's list of revocations.
 
         With two copies, restoring an old version of only one of the objects is detected.
+
+        Example:
+            >>> Layout.revoked("0a1b")
+            'acct/0a1b/revoked'
         """
         return f"acct/{account_tag}/revoked"
 
     @staticmethod
     def usage(account_tag: str) -> str:
-        """Return the key of the object in which relayers add up how much an account stores."""
+        """Return the key of the object in which relayers add up how much an account stores.
+
+        Example:
+            >>> Layout.usage("0a1b")
+            'usage/0a1b'
+        """
         return f"usage/{account_tag}"
 
     @staticmethod
@@ -112,7 +136,12 @@ class Layout:
 
     @staticmethod
     def pointer(account_tag: str, namespace_tag: str) -> str:
-        """Return the key of the pointer of a name."""
+        """Return the key of the pointer of a name.
+
+        Example:
+            >>> Layout.pointer("0a1b", "2c3d")
+            'acct/0a1b/ns/2c3d'
+        """
         return f"acct/{account_tag}/ns/{namespace_tag}"
 
     @staticmethod
@@ -127,7 +156,12 @@ class Layout:
 
     @staticmethod
     def report(account_tag: str, erasure: bytes, *, confirmed: bool) -> str:
-        """Return the key of the report of an erasure, which is either in progress or confirmed."""
+        """Return the key of the report of an erasure, which is either in progress or confirmed.
+
+        Example:
+            >>> Layout.report("0a1b", bytes(16), confirmed=True)
+            'erased/0a1b/00000000000000000000000000'
+        """
         return f"{'erased' if confirmed else 'erasing'}/{account_tag}/{render(erasure)}"
 
     @staticmethod
@@ -142,12 +176,22 @@ class Layout:
 
     @staticmethod
     def keyring(incarnation: bytes, epoch: int) -> str:
-        """Return the key of the keyring of an epoch."""
+        """Return the key of the keyring of an epoch.
+
+        Example:
+            >>> Layout.keyring(bytes(16), 1)
+            'ns/00000000000000000000000000000000/keyring/00000001'
+        """
         return f"ns/{incarnation.hex()}/keyring/{epoch:08d}"
 
     @staticmethod
     def manifest(incarnation: bytes) -> str:
-        """Return the key of the manifest."""
+        """Return the key of the manifest.
+
+        Example:
+            >>> Layout.manifest(bytes(16))
+            'ns/00000000000000000000000000000000/manifest'
+        """
         return f"ns/{incarnation.hex()}/manifest"
 
     @staticmethod
@@ -162,7 +206,12 @@ class Layout:
 
     @staticmethod
     def segment(incarnation: bytes, first_seq: int, ulid: bytes) -> str:
-        """Return the key of a segment; the ULID distinguishes segments that several relayers write of the same entries."""
+        """Return the key of a segment; the ULID distinguishes segments that several relayers write of the same entries.
+
+        Example:
+            >>> Layout.segment(bytes(16), 1, bytes(16))
+            'ns/00000000000000000000000000000000/seg/00000000000000000001-00000000000000000000000000'
+        """
         return f"ns/{incarnation.hex()}/seg/{first_seq:020d}-{render(ulid)}"
 
     @staticmethod
@@ -172,12 +221,22 @@ class Layout:
 
     @staticmethod
     def index(incarnation: bytes, seq: int, ulid: bytes) -> str:
-        """Return the key of an index of the state after entry ``seq``."""
+        """Return the key of an index of the state after entry ``seq``.
+
+        Example:
+            >>> Layout.index(bytes(16), 640, bytes(16))
+            'ns/00000000000000000000000000000000/index/00000000000000000640-00000000000000000000000000'
+        """
         return f"ns/{incarnation.hex()}/index/{seq:020d}-{render(ulid)}"
 
     @staticmethod
     def entry(incarnation: bytes, seq: int) -> str:
-        """Return the key of the entry in slot ``seq``."""
+        """Return the key of the entry in slot ``seq``.
+
+        Example:
+            >>> Layout.entry(bytes(16), 1)
+            'ns/00000000000000000000000000000000/wal/00000000000000000001'
+        """
         return f"ns/{incarnation.hex()}/wal/{seq:020d}"
 
 
@@ -606,5 +665,10 @@ class Slots:
 
 
 def digest_of(stored: bytes) -> bytes:
-    """Return the SHA-256 of an entry's stored bytes, which the next entry has as ``previous``."""
+    """Return the SHA-256 of an entry's stored bytes, which the next entry has as ``previous``.
+
+    Example:
+        >>> digest_of(b"entry").hex()[:16]
+        '923fe53966c6cd93'
+    """
     return hashlib.sha256(stored).digest()

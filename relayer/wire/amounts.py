@@ -23,6 +23,12 @@ def parse_seconds(given: str, unit: str = "s") -> float:
 
     Raises:
         ValueError: the text is no duration; the message says how to write one.
+
+    Example:
+        >>> parse_seconds("12h")
+        43200.0
+        >>> parse_seconds("90", unit="m")
+        5400.0
     """
     match = _SPAN.fullmatch(given.strip())
     if match is None:
@@ -35,6 +41,10 @@ def parse_bytes(given: str) -> int:
 
     Raises:
         ValueError: the text is no size; the message says how to write one.
+
+    Example:
+        >>> parse_bytes("64K"), parse_bytes("64KB")
+        (65536, 64000)
     """
     match = _SIZE.fullmatch(given.strip())
     if match is None:
@@ -45,7 +55,12 @@ def parse_bytes(given: str) -> int:
 
 
 def show_seconds(seconds: float) -> str:
-    """Format a duration as `parse_seconds` reads it, in the largest unit of which it is a whole multiple."""
+    """Format a duration as `parse_seconds` reads it, in the largest unit of which it is a whole multiple.
+
+    Example:
+        >>> show_seconds(5400)
+        '90m'
+    """
     if not seconds or seconds != int(seconds):
         return f"{seconds:g}"
     unit, size = next(one for one in reversed(_SECONDS.items()) if int(seconds) % one[1] == 0)
@@ -53,6 +68,11 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_bytes(size: int) -> str:
-    """Format a size as `parse_bytes` reads it, in the largest unit of which it is a whole multiple."""
+    """Format a size as `parse_bytes` reads it, in the largest unit of which it is a whole multiple.
+
+    Example:
+        >>> show_bytes(512 * 1024 * 1024)
+        '512M'
+    """
     power = max((n for n in range(len(_POWERS) + 1) if size and size % 1024**n == 0), default=0)
     return f"{size // 1024**power}{('', *_POWERS.upper())[power]}"

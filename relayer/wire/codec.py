@@ -30,6 +30,10 @@ def lp(*fields: Field) -> bytes:
 
     Raises:
         Malformed: an integer is negative or above 2^64 - 1, or a string has no UTF-8 form (lone surrogates).
+
+    Example:
+        >>> lp("ab", 7).hex(" ", 8)
+        '0000 0000000000026162 0000000000000008 0000000000000007'
     """
     parts: list[bytes] = []
     for field in fields:
@@ -72,7 +76,12 @@ class Reader:
         self._at = 0
 
     def bytes(self, size: int | None = None) -> bytes:
-        """Read one field as bytes; ``size``, if given, is the only accepted length."""
+        """Read one field as bytes; ``size``, if given, is the only accepted length.
+
+        Example:
+            >>> Reader(lp(b"key")).bytes(size=3)
+            b'key'
+        """
         start = self._at + 8
         if start > len(self._data):
             raise Malformed("the value ends inside a length")
@@ -80,12 +89,17 @@ class Reader:
         if end > len(self._data):
             raise Malformed("the value ends inside a field")
         if size is not None and end - start != size:
-            raise Malformed(f"a field of {end - start} bytes stands where {size} are due")
+            raise Malformed(f"a field of {end - start} bytes was found where {size} are required")
         self._at = end
         return self._data[start:end]
 
     def text(self) -> str:
-        """Read one field as an NFC string."""
+        """Read one field as an NFC string.
+
+        Example:
+            >>> Reader(lp("name")).text()
+            'name'
+        """
         raw = self.bytes()
         try:
             value = raw.decode()
@@ -96,7 +110,12 @@ class Reader:
         return value
 
     def integer(self) -> int:
-        """Read one field as an unsigned 64-bit integer."""
+        """Read one field as an unsigned 64-bit integer.
+
+        Example:
+            >>> Reader(lp(42)).integer()
+            42
+        """
         return int.from_bytes(self.bytes(8), "big")
 
     def texts(self) -> tuple[str, ...]:
@@ -124,15 +143,24 @@ _PLAIN = bytes.maketrans(b"-_", b"+/")
 
 
 def encode(data: bytes) -> str:
-    """Encode bytes as base64url without padding."""
+    r"""Encode bytes as base64url without padding.
+
+    Example:
+        >>> encode(b"\xff\xfe\xfd")
+        '__79'
+    """
     return binascii.b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode("ascii")
 
 
 def decode(text: str) -> bytes:
-    """Decode base64url without padding.
+    r"""Decode base64url without padding.
 
     Raises:
         Malformed: the text has other characters, padding, or unused bits that are not zero.
+
+    Example:
+        >>> decode("__79")
+        b'\xff\xfe\xfd'
     """
     try:
         data = binascii.a2b_base64(text.encode("ascii").translate(_PLAIN) + b"=" * (-len(text) % 4))
@@ -157,14 +185,24 @@ _MAX_TIME = 2**48 - 1
 
 
 def make(now_ms: int, random: bytes) -> bytes:
-    """Create a ULID from a time in ms and ten random bytes."""
+    """Create a ULID from a time in ms and ten random bytes.
+
+    Example:
+        >>> render(make(0, bytes(10)))
+        '00000000000000000000000000'
+    """
     if len(random) != 10:
         raise Malformed("a ULID needs ten random bytes")
     return min(max(now_ms, 0), _MAX_TIME).to_bytes(6, "big") + random
 
 
 def render(ulid: bytes) -> str:
-    """Format the 16 bytes of a ULID as 26 characters."""
+    """Format the 16 bytes of a ULID as 26 characters.
+
+    Example:
+        >>> render(bytes(16))
+        '00000000000000000000000000'
+    """
     number = int.from_bytes(ulid, "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
@@ -174,6 +212,10 @@ def parse(text: str) -> bytes:
 
     Raises:
         Malformed: the length or the alphabet is wrong, or the value is above 128 bits.
+
+    Example:
+        >>> parse("00000000000000000000000001")[-1]
+        1
     """
     if len(text) != _LENGTH:
         raise Malformed("an id has 26 characters")
@@ -190,5 +232,10 @@ def parse(text: str) -> bytes:
 
 
 def time_of(ulid: bytes) -> int:
-    """Return the time in ms that the ULID carries."""
+    """Return the time in ms that the ULID carries.
+
+    Example:
+        >>> time_of(make(1_700_000_000_000, bytes(10)))
+        1700000000000
+    """
     return int.from_bytes(ulid[:6], "big")

@@ -51,19 +51,34 @@ _NO_RECALL: Final = frozenset(
 
 
 def remove_invisible(text: str) -> str:
-    """Remove zero-width, bidirectional, variation and tag characters, which a reader cannot see."""
+    r"""Remove zero-width, bidirectional, variation and tag characters, which a reader cannot see.
+
+    Example:
+        >>> remove_invisible("pass\u200bword")
+        'password'
+    """
     return _UNSEEN.sub("", text)
 
 
 def one_line(text: str) -> str:
-    """Convert a text to one visible line: white space runs become one space, invisible and control characters are removed."""
+    r"""Convert a text to one visible line: white space runs become one space, invisible and control characters are removed.
+
+    Example:
+        >>> one_line("two\n  lines")
+        'two lines'
+    """
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()  # a fast path: most texts need no more
     return _SPACE.sub(" ", _CONTROL.sub(" ", remove_invisible(text))).strip()
 
 
 def stream_safe(text: str) -> str:
-    """Drop combining marks beyond the thirtieth of a run, so that normalisation takes linear time."""
+    r"""Drop combining marks beyond the thirtieth of a run, so that normalisation takes linear time.
+
+    Example:
+        >>> len(stream_safe("a" + "\u0301" * 100))
+        31
+    """
     if text.isascii():
         return text
     kept, at = [], 0
@@ -74,7 +89,12 @@ def stream_safe(text: str) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """Cut a text to at most ``limit`` characters, at the end of a word if one ends in the last third."""
+    """Cut a text to at most ``limit`` characters, at the end of a word if one ends in the last third.
+
+    Example:
+        >>> clip("the harbour office moved", 16)
+        'the harbour'
+    """
     if len(text) <= limit:
         return text
     head = text[:limit]
@@ -86,7 +106,12 @@ def clip(text: str, limit: int) -> str:
 
 
 def is_no_recall(answer: str) -> bool:
-    """Return whether a model's answer says that there is nothing to recall."""
+    """Return whether a model's answer says that there is nothing to recall.
+
+    Example:
+        >>> is_no_recall("NONE"), is_no_recall("You live in Ulm.")
+        (True, False)
+    """
     return one_line(answer).strip("\"'`.*").casefold() in _NO_RECALL
 
 
@@ -115,7 +140,12 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp", "Mn"})
 
 
 def parse_time(value: object) -> int:
-    """Parse RFC 3339 with an offset into ms since the epoch; an int is taken as ms that were parsed already."""
+    """Parse RFC 3339 with an offset into ms since the epoch; an int is taken as ms that were parsed already.
+
+    Example:
+        >>> parse_time("2026-11-24T12:00:00+01:00")
+        1795518000000
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         if not _FIRST_MS <= value < _LAST_MS:
             raise ValueError(_OUTSIDE)
@@ -143,7 +173,12 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def render_time(value: int) -> str:
-    """Render ms since the epoch as RFC 3339 in UTC, to the millisecond."""
+    """Render ms since the epoch as RFC 3339 in UTC, to the millisecond.
+
+    Example:
+        >>> render_time(1_795_518_000_000)
+        '2026-11-24T11:00:00.000Z'
+    """
     moment = _EPOCH + timedelta(milliseconds=value)
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 

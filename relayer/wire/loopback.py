@@ -14,6 +14,10 @@ def is_loopback(host: str) -> bool:
     Addresses count only in their full form (``127.0.0.0/8``, ``::1``, and IPv4-mapped IPv6 addresses), names as RFC 6761
     (6.3) reserves them. Forms that some resolvers read as an address and others as a name, ``127.1`` or ``0x7f000001``, do
     not count.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("10.0.0.5")
+        (True, True, False)
     """
     if ":" in host and host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -31,7 +35,12 @@ def is_loopback(host: str) -> bool:
 
 
 def in_url(host: str) -> str:
-    """Return a host as URLs write it: an IPv6 address in brackets, also one that has them already."""
+    """Return a host as URLs write it: an IPv6 address in brackets, also one that has them already.
+
+    Example:
+        >>> in_url("::1")
+        '[::1]'
+    """
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 

@@ -28,6 +28,10 @@ def normalise(name: str) -> str:
 
     Raises:
         InvalidName: the name is empty after trimming, longer than 1,024 characters, or not valid Unicode.
+
+    Example:
+        >>> normalise("Researcher")
+        'researcher'
     """
     if len(name) > MAX_NAME:
         raise InvalidName(f"a name has at most {MAX_NAME} characters; this one has {len(name)}")
@@ -44,6 +48,10 @@ def hashed(folded: str) -> str:
 
     Raises:
         InvalidName: the name is not valid Unicode.
+
+    Example:
+        >>> is_hashed(hashed("a name with spaces"))
+        True
     """
     try:
         digest = hashlib.sha256(folded.encode()).hexdigest()
@@ -53,7 +61,12 @@ def hashed(folded: str) -> str:
 
 
 def is_hashed(name: str) -> bool:
-    """Return whether a name, in upper or lower case, has the hashed form."""
+    """Return whether a name, in upper or lower case, has the hashed form.
+
+    Example:
+        >>> is_hashed("researcher")
+        False
+    """
     return bool(_HASHED.match(name.strip().lower()))
 
 
@@ -62,12 +75,21 @@ def as_shown(name: str) -> str:
 
     Raises:
         InvalidName: as `normalise`.
+
+    Example:
+        >>> as_shown("Researcher")
+        'researcher'
     """
     return name if is_normal(name) else normalise(name)
 
 
 def is_normal(name: str) -> bool:
-    """Return whether a name is in normal form."""
+    """Return whether a name is in normal form.
+
+    Example:
+        >>> is_normal("researcher"), is_normal("Re searcher")
+        (True, False)
+    """
     return bool(_PLAIN.match(name) or _HASHED.match(name))
 
 
@@ -76,6 +98,10 @@ def namespace(*parts: str) -> str:
 
     Raises:
         InvalidName: as `normalise`, or there are not one to four parts.
+
+    Example:
+        >>> namespace("researcher", "sender-42")
+        'researcher/sender-42'
     """
     if not 1 <= len(parts) <= _MAX_SEGMENTS:
         raise InvalidName(f"a namespace has one to {_MAX_SEGMENTS} parts")
@@ -83,6 +109,11 @@ def namespace(*parts: str) -> str:
 
 
 def is_normal_namespace(text: str) -> bool:
-    """Return whether a namespace is one to four normal names joined by ``/``."""
+    """Return whether a namespace is one to four normal names joined by ``/``.
+
+    Example:
+        >>> is_normal_namespace("shared/team"), is_normal_namespace("/team")
+        (True, False)
+    """
     parts = text.split("/", _MAX_SEGMENTS)
     return len(parts) <= _MAX_SEGMENTS and all(is_normal(part) for part in parts)

@@ -23,6 +23,10 @@ def cut(text: str, size: int) -> Iterator[tuple[int, int]]:
     Args:
         text: the text to split.
         size: maximum size of a passage, in bytes of UTF-8, at least 4; all but the last are at least three quarters full.
+
+    Example:
+        >>> list(cut("One sentence. Another one.", 15))
+        [(0, 14), (14, 26)]
     """
     start = 0
     while start < len(text):
@@ -32,7 +36,12 @@ def cut(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def passage_end(text: str, start: int, size: int) -> int:
-    """Return the end of the passage that starts at ``start``, in characters; see `cut`."""
+    """Return the end of the passage that starts at ``start``, in characters; see `cut`.
+
+    Example:
+        >>> passage_end("One sentence. Another one.", 0, 15)
+        14
+    """
     window = text[start : start + size].encode()[:size].decode(errors="ignore")
     if start + len(window) == len(text):
         return len(text)

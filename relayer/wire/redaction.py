@@ -89,7 +89,12 @@ _CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|\w+\(|[A-Za-z_]+\[")
 
 
 def like_a_password(value: str) -> bool:
-    """Return whether the value of something called a password looks like one, and not like a word, a name or code."""
+    """Return whether the value of something called a password looks like one, and not like a word, a name or code.
+
+    Example:
+        >>> like_a_password("hunter2!x"), like_a_password("yesterday")
+        (True, False)
+    """
     value = value.rstrip(".!?,;:") if value[-1:] in ".?,;:" else value
     if len(value) < 6 or _PLACEHOLDER.match(value) or _CODE.match(value):
         return False
@@ -97,7 +102,12 @@ def like_a_password(value: str) -> bool:
 
 
 def like_a_key(value: str) -> bool:
-    """Return whether the value of something called a key looks random."""
+    """Return whether the value of something called a key looks random.
+
+    Example:
+        >>> like_a_key("f3A9k20QxLm7Zt81Vb"), like_a_key("authentication")
+        (True, False)
+    """
     value = value.rstrip(".!?,;:")
     if len(value) < 16 or _PLACEHOLDER.match(value) or _CODE.match(value) or "/" in value[:2]:
         return False
@@ -115,12 +125,22 @@ def like_a_passphrase(value: str) -> bool:
 
 
 def no_placeholder(value: str) -> bool:
-    """Return whether a value is more than a placeholder."""
+    """Return whether a value is more than a placeholder.
+
+    Example:
+        >>> no_placeholder("hunter2"), no_placeholder("xxxxx")
+        (True, False)
+    """
     return not _PLACEHOLDER.match(value)
 
 
 def luhn(text: str) -> bool:
-    """Return whether digits pass Luhn's check (ISO/IEC 7812-1), as card numbers do."""
+    """Return whether digits pass Luhn's check (ISO/IEC 7812-1), as card numbers do.
+
+    Example:
+        >>> luhn("4111 1111 1111 1111")
+        True
+    """
     digits = [int(char) for char in text if char.isdigit()]
     if not 13 <= len(digits) <= 19 or len(set(digits)) < 2:
         return False
@@ -132,7 +152,12 @@ def luhn(text: str) -> bool:
 
 
 def iban(text: str) -> bool:
-    """Return whether a text passes the checksum of an IBAN (ISO 13616)."""
+    """Return whether a text passes the checksum of an IBAN (ISO 13616).
+
+    Example:
+        >>> iban("DE89370400440532013000"), iban("DE00370400440532013000")
+        (True, False)
+    """
     compact = "".join(text.split()).upper()
     if not 15 <= len(compact) <= 34:
         return False
@@ -357,7 +382,12 @@ def action_for(kind: str, policy: Policy) -> Action:
 
 
 def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]:
-    """Return the secrets of a text that a policy does not allow, in order, without overlaps."""
+    """Return the secrets of a text that a policy does not allow, in order, without overlaps.
+
+    Example:
+        >>> [finding.kind for finding in find_secrets("card 4111 1111 1111 1111")]
+        ['card_number']
+    """
     known = policy or {}
     taken: list[Finding] = []
     covered = bytearray(len(text))
@@ -380,6 +410,10 @@ def redact(text: str, policy: Policy | None = None) -> Redacted:
     Args:
         text: a text from a conversation.
         policy: the action for each class; the defaults if None.
+
+    Example:
+        >>> redact("my password is hunter2!x").text
+        'my password is [redacted: password]'
     """
     findings = find_secrets(text, policy)
     if not findings:

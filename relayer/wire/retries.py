@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 
 def doubled(first: float, failures: int, longest: float) -> float:
-    """Return the pause after a failure: ``first``, doubled for each of the ``failures`` in a row before, at most ``longest``."""
+    """Return the pause after a failure: ``first``, doubled for each of the ``failures`` in a row before, at most ``longest``.
+
+    Example:
+        >>> [doubled(1.0, failures, 10.0) for failures in range(6)]
+        [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    """
     return min(longest, first * 2.0 ** min(failures, 30))
 
 

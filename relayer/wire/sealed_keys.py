@@ -26,7 +26,12 @@ _VERSION = 1
 
 
 def fleet_key_id(public_key: bytes) -> bytes:
-    """Return the eight-byte id by which a sealed key names a fleet key: the start of its SHA-256."""
+    """Return the eight-byte id by which a sealed key names a fleet key: the start of its SHA-256.
+
+    Example:
+        >>> len(fleet_key_id(bytes(32)))
+        8
+    """
     return hashlib.sha256(public_key).digest()[:FLEET_ID_SIZE]
 
 

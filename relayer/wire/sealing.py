@@ -51,7 +51,12 @@ _ACCOUNT_ID = re.compile(r"0x[0-9a-f]{64}\Z")
 
 
 def derive(secret: bytes, *label: Field, salt: bytes = b"", length: int = SECRET_SIZE) -> bytes:
-    """Return HKDF-SHA512(secret, salt, lp(label)) of ``length`` bytes (RFC 5869)."""
+    """Return HKDF-SHA512(secret, salt, lp(label)) of ``length`` bytes (RFC 5869).
+
+    Example:
+        >>> derive(bytes(32), "example").hex()[:16]
+        'a5586e56250fe009'
+    """
     return HKDF(algorithm=SHA512(), length=length, salt=salt or None, info=lp(*label)).derive(secret)
 
 
@@ -60,6 +65,10 @@ def route(namespace_secret: bytes) -> str:
 
     A load balancer hashes it, so that few relayers have the namespace open. It does not reveal the name, because it is
     derived from the namespace's secret.
+
+    Example:
+        >>> route(bytes(32))
+        'd2a70cfc161cb2d916619bef694d1a57'
     """
     return derive(namespace_secret, "memrelay/v1/route", length=_ROUTE_SIZE).hex()
 
@@ -69,6 +78,14 @@ def parse_secret(text: str, *, source: str = "the secret") -> bytes:
 
     Raises:
         InvalidSecret: the text is no such secret. The message names ``source`` and never shows the value.
+
+    Example:
+        >>> parse_secret("00" * 32) == bytes(32)
+        True
+        >>> parse_secret("abc", source="MEMRELAY_SECRET")
+        Traceback (most recent call last):
+            ...
+        relayer.wire.errors.InvalidSecret: MEMRELAY_SECRET must be 32 bytes: 64 hex digits or base64
     """
     cleaned = text.strip()
     if _HEX.match(cleaned):
@@ -84,19 +101,34 @@ def parse_secret(text: str, *, source: str = "the secret") -> bytes:
 
 
 def mask(public: str) -> str:
-    """Shorten an id for a log: ``e21d...ed9b``. Use it for public values; secrets are not logged at all."""
+    """Shorten an id for a log: ``e21d...ed9b``. Use it for public values; secrets are not logged at all.
+
+    Example:
+        >>> mask("e21d5c0a77ed9b")
+        'e21d...ed9b'
+    """
     bare = public.removeprefix("0x")
     return f"{bare[:4]}...{bare[-4:]}"
 
 
 @lru_cache(maxsize=4096)
 def account_id(public_key: bytes) -> str:
-    """Return ``0x`` + hex of BLAKE2b-256(0x00 || public key)."""
+    """Return ``0x`` + hex of BLAKE2b-256(0x00 || public key).
+
+    Example:
+        >>> account_id(bytes(32))
+        '0xd8908c165dee785924e7421a0fd0418a19d5daeec395fd505a92a0fd3117e428'
+    """
     return "0x" + hashlib.blake2b(b"\x00" + public_key, digest_size=32).hexdigest()
 
 
 def is_account_id(text: str) -> bool:
-    """Return whether a text has the form of an account id."""
+    """Return whether a text has the form of an account id.
+
+    Example:
+        >>> is_account_id(account_id(bytes(32))), is_account_id("0x12")
+        (True, False)
+    """
     return bool(_ACCOUNT_ID.match(text))
 
 
@@ -123,13 +155,24 @@ class AgentKeys:
         return derive(self.secret, "backup")
 
     def namespace_secret(self, namespace: str, generation: int) -> bytes:
-        """Return the secret of one namespace of this agent."""
+        """Return the secret of one namespace of this agent.
+
+        Example:
+            >>> keys = RootKeys(bytes(32)).agent("coder")
+            >>> keys.namespace_secret("coder", 0) == keys.namespace_secret("coder", 1)
+            False
+        """
         return derive(self.secret, "namespace", namespace, generation)
 
 
 @dataclass(frozen=True, slots=True)
 class RootKeys:
-    """All keys of one gateway's root secret."""
+    """All keys of one gateway's root secret.
+
+    Example:
+        >>> RootKeys(bytes(32)).account[:10]
+        '0x5a351147'
+    """
 
     root: bytes = field(repr=False)
 
@@ -144,11 +187,21 @@ class RootKeys:
         return account_id(bytes(self.account_identity.verify_key))
 
     def agent(self, agent: str) -> AgentKeys:
-        """Return the keys of an agent, by its normal name."""
+        """Return the keys of an agent, by its normal name.
+
+        Example:
+            >>> RootKeys(bytes(32)).agent("coder").identity.verify_key.encode().hex()[:16]
+            'fb6c635fb253bfaf'
+        """
         return AgentKeys(agent, derive(self.root, "memrelay/v1/agent", agent))
 
     def shared_secret(self, scope: str, generation: int) -> bytes:
-        """Return the secret of a namespace that agents of this account share."""
+        """Return the secret of a namespace that agents of this account share.
+
+        Example:
+            >>> len(RootKeys(bytes(32)).shared_secret("shared/team", 0))
+            32
+        """
         return derive(self.root, "memrelay/v1/shared", scope, generation)
 
 

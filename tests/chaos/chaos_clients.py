@@ -24,7 +24,7 @@ from chaos_history import End, Event, Kind, Place, Seen
 from gateway_plugin.calls.calling import HttpAnswer, Transport, signed_headers
 from gateway_plugin.calls.trust import Endpoint, SealedKeyCache
 from gateway_plugin.errors import RelayerUnreachable
-from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.sealed_keys import FleetKey
 from relayer.wire.sealing import RootKeys
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings.model import PluginSettings
 from relayer.errors import ConfigurationError
 from relayer.settings.config import load_settings
 from relayer.wire.loopback import is_loopback

@@ -15,8 +15,8 @@ from processes import wait_until
 from stub_model import StubModel, said, system
 
 from gateway_plugin.hosts.openclaw.manifest import package_files
-from gateway_plugin.keys import secret_path
-from gateway_plugin.tool_arguments import TOOL_NAMES
+from gateway_plugin.keys.gateway_secret import secret_path
+from gateway_plugin.tools.arguments import TOOL_NAMES
 from relayer.wire.sealing import RootKeys, parse_secret
 
 FACT = "Our sailing dinghy lies at berth forty-one of the old harbour."

@@ -16,7 +16,7 @@ from page_blocks import blocks_of
 from processes import wait_until
 from stub_model import StubModel, said
 
-from gateway_plugin.local_relayer import folder_of
+from gateway_plugin.calls.local_relayer import folder_of
 
 ROOT = Path(__file__).parents[2]
 FACT = "The spare key of the boathouse hangs behind the barometer."

@@ -11,7 +11,7 @@ from e2e_relayer import Relayer
 from openclaw_gateway import PLUGIN, Gateway, memrelay_plugins
 from stub_model import StubModel, latest, said, text_of
 
-from gateway_plugin.tool_arguments import TOOL_NAMES
+from gateway_plugin.tools.arguments import TOOL_NAMES
 from relayer.wire.sealing import RootKeys
 
 FACT = "The spare key of our allotment hangs behind the blue watering can."

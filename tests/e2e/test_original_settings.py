@@ -13,7 +13,7 @@ from openclaw_gateway import BRIDGE, PLUGIN, Gateway, memrelay_plugins
 from openclaw_install import Installed
 from stub_model import StubModel
 
-from gateway_plugin.settings import load_settings
+from gateway_plugin.settings.model import load_settings
 
 ACCOUNT = "0x" + "3c" * 32
 BLOCKS: dict[str, dict[str, Any]] = {

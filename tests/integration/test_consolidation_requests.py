@@ -10,7 +10,7 @@ from signed_calls import Gateway
 from typed_commands import machine, run_gateway
 
 from gateway_plugin.commands.run import used
-from gateway_plugin.identity import identify, parse_session_key
+from gateway_plugin.keys.identity import identify, parse_session_key
 from gateway_plugin.setup import holder_for, settings_from
 from relayer.wire.schemas import AnalyzeRequest
 from relayer.wire.signing import Right

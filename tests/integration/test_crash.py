@@ -24,7 +24,7 @@ from gateway_plugin.calls.calling import signed_headers
 from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.schemas import Memory, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 

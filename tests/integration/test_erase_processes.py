@@ -11,8 +11,8 @@ import pytest
 from processes import Served, wait_until
 from typer.testing import CliRunner
 
-from gateway_plugin import keys
 from gateway_plugin.cli import app
+from gateway_plugin.keys import gateway_secret
 
 CANARY = "heliotrope"
 SAID = f"My sister Ana keeps the {CANARY} in Lisbon since 3 May 2026."
@@ -46,7 +46,7 @@ class Person:
 
 @pytest.fixture
 def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
     for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_URL", "MEMRELAY_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     home = tmp_path / "home"

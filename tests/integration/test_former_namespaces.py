@@ -11,7 +11,7 @@ import pytest
 from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 
 FORMERLY = "The sluice of the lower lock is opened with a brass key."
 SINCE = "The sluice of the upper lock is opened with a crank."

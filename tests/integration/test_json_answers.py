@@ -21,7 +21,7 @@ from operator_site import fill
 from processes import CLEAN
 from typed_commands import Done, machine, run_gateway, run_relayer
 
-from gateway_plugin.clock import SystemClock
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.hosts.mcp.credentials import Pairing
 
 # Typed in this order on one machine. DIR is a folder of the test, $NAME what an earlier answer had at the place after "->".

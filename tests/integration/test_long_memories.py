@@ -12,8 +12,8 @@ from processes import wait_until
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.formatting import estimate_tokens
-from gateway_plugin.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.recall.formatting import estimate_tokens
 from relayer.testing.local_relayer import local_relayer, threaded_relayer
 from relayer.wire.schemas import MemoryItem, RememberRequest
 from relayer.wire.sealing import RootKeys

@@ -24,7 +24,7 @@ from processes import CLEAN
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import RootHolder, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, outbox_path
 from gateway_plugin.plugin import MemoryPlugin
 from relayer.wire.schemas import AnalyzeRequest, TurnItem

@@ -12,11 +12,11 @@ import pytest
 from processes import CLEAN
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import RootHolder, identify, parse_session_key
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 

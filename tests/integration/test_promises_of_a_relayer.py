@@ -11,7 +11,7 @@ from doubles.scripted_model_server import ScriptedModelServer, says
 from plugin_site import PluginSite, own_relayer, recall, say
 from processes import wait_until
 
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.testing.hashing_embedder import HashingEmbedder

@@ -9,7 +9,7 @@ import pytest
 from typed_commands import run_gateway
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 
 SAID = "The spare key of the boathouse hangs behind the third oar."
 TURN = [{"role": "user", "content": SAID}]

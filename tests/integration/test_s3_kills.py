@@ -24,7 +24,7 @@ from test_crash import Archive, an_identity, client_of, everything
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 
 WRITERS = 8
 # SeaweedFS on old data mostly answers within two seconds, and sometimes lets the first write wait for twenty.

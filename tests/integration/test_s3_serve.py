@@ -16,7 +16,7 @@ from scripted_s3 import CarelessS3, Reply, ScriptedS3, refusal, serving
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import RootHolder, identify, parse_session_key
 from relayer.wire.schemas import MemoryItem, RememberRequest
 from relayer.wire.sealing import RootKeys
 from relayer.wire.sheet import RELAYER_SHEET

@@ -9,7 +9,7 @@ import pytest
 from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 from relayer.testing.local_relayer import threaded_relayer
 
 BOILER = "The boiler in the cellar of the mill is serviced by Margarethe every October."

@@ -16,7 +16,7 @@ import pytest
 from processes import wait_until
 from s3_servers import free_ports
 
-from gateway_plugin.local_relayer import (
+from gateway_plugin.calls.local_relayer import (
     LocalRelayer,
     LocalRelayerFailed,
     folder_of,
@@ -24,7 +24,7 @@ from gateway_plugin.local_relayer import (
     recorded_url,
     trouble_of,
 )
-from gateway_plugin.settings import load_settings
+from gateway_plugin.settings.model import load_settings
 from gateway_plugin.setup import settings_from
 
 pytestmark = pytest.mark.tier("all")  # it starts a relayer, by way of a process that leaves at once
@@ -127,7 +127,7 @@ def test_a_relayer_that_keeps_dying_is_given_up_when_no_gateway_needs_it(environ
 
 def test_a_gateway_that_was_killed_holds_nothing(environ):
     code = (
-        "import asyncio, os, time; from gateway_plugin.local_relayer import LocalRelayer;"
+        "import asyncio, os, time; from gateway_plugin.calls.local_relayer import LocalRelayer;"
         "asyncio.run(LocalRelayer(os.environ, idle_seconds=1).ensure()); print('up', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(

@@ -15,7 +15,7 @@ from processes import wait_until
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import RootHolder
+from gateway_plugin.keys.identity import RootHolder
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import RootKeys
 

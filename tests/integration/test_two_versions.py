@@ -15,7 +15,7 @@ from processes import CLEAN, Served, run_memrelay, wait_for
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
-from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 

@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 import pytest
 from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
 
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 
 FACT = "Our dinghy lies at berth seven of the old harbour."
 QUESTION = "At which berth does our dinghy lie?"

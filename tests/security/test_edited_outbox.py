@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from gateway_plugin.identity import NamespaceRef, RootHolder
+from gateway_plugin.keys.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, ValueUpdate
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import RootKeys

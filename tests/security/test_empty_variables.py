@@ -9,7 +9,7 @@ from typed_commands import run_gateway, run_relayer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.keys import load_keys
+from gateway_plugin.keys.gateway_secret import load_keys
 
 SECRET = bytes(range(32)).hex()
 GATEWAYS = (

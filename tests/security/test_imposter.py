@@ -22,9 +22,10 @@ from border import border
 from signed_calls import Gateway
 from typer.testing import CliRunner
 
-from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin, keys
+from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
+from gateway_plugin.calls.loop_thread import LoopThread
 from gateway_plugin.cli import app
-from gateway_plugin.plugin import LoopThread
+from gateway_plugin.keys import gateway_secret
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.wire import codec as base64url
@@ -209,7 +210,7 @@ def plugin(place, environ) -> Iterator[MemoryPlugin]:
 @pytest.fixture
 def command(place, plugin, environ, monkeypatch):
     del plugin  # it pinned the relayer, on the same files
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
     for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_AGENT", "MEMRELAY_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {

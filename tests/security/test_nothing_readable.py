@@ -23,7 +23,7 @@ from signed_calls import Gateway, encode
 from demo.relayer_process import RelayerProcess
 from demo.traces import Traces, views
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.crypto import NamespaceKeys, RelayerKeys
 from relayer.domain.namespace import Keyring, decode

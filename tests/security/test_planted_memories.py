@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway_plugin.capture import MAX_PER_SENDER, OVER_SENDER_LIMIT
+from gateway_plugin.capture.capturer import MAX_PER_SENDER, OVER_SENDER_LIMIT
 from gateway_plugin.client import Identity, TrustStore, identify, load_keys, parse_session_key
 from memrelay import AsyncMemoryPlugin, RelayerClient
 from relayer.adapters.local_embedder import LocalEmbedder

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from gateway_plugin.cli import app as gateway_app
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings.model import PluginSettings
 from relayer import errors
 from relayer.access import accounts
 from relayer.cli import app as relayer_app

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from gateway_plugin.active import MOST_KEPT
 from gateway_plugin.cli import app
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.identity import SessionRef, parse_session_key
-from gateway_plugin.settings import PluginSettings, QueryMode, RecallMode, load_settings
-from gateway_plugin.turn import HostTurn, Purpose, Turn, gate
+from gateway_plugin.keys.identity import SessionRef, parse_session_key
+from gateway_plugin.recall.active import MOST_KEPT
+from gateway_plugin.settings.model import PluginSettings, QueryMode, RecallMode, load_settings
+from gateway_plugin.turn.gates import HostTurn, Purpose, Turn, gate
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PLUGIN = (DOCS / "plugin.md").read_text("utf-8")

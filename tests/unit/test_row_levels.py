@@ -14,7 +14,7 @@ HEAD = """
 import subprocess, sys
 import pytest
 from relayer.testing.local_relayer import local_relayer as border
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 
 @pytest.fixture
 def plugin(): from gateway_plugin import MemoryPlugin; return MemoryPlugin

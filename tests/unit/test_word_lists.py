@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from gateway_plugin.filters import FILLER
+from gateway_plugin.capture.filters import FILLER
 from relayer.extraction import english, words
 from relayer.extraction import statements as courtesies
 from relayer.extraction.words import Phrases

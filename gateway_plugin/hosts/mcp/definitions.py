@@ -1,6 +1,6 @@
 """The tools, resources and prompts that an MCP client sees; tools have our names and MemWal's.
 
-The tools are those of `gateway_plugin.tool_arguments`. This module adds what only the protocol needs: titles, hints, and
+The tools are those of `gateway_plugin.tools.arguments`. This module adds what only the protocol needs: titles, hints, and
 the schemas of structured results.
 """
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from gateway_plugin.tool_arguments import ALL_TOOL_NAMES, tool_schemas
-from gateway_plugin.tools import READING
+from gateway_plugin.hosting import ALL_TOOL_NAMES, READING, tool_schemas
 
 MAX_BULK: Final = 20
 """Maximum number of memories in one call of ``memwal_remember_bulk``, as in MemWal."""

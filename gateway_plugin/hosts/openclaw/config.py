@@ -12,10 +12,14 @@ from typing import Any, Final
 import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    create_private,
+    parse_json,
+    platform_id,
+    replace_private,
+)
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
-from gateway_plugin.identity import DEFAULT_AGENT
-from gateway_plugin.people import platform_id
-from gateway_plugin.private_files import create_private, replace_private
 from gateway_plugin.settings import (
     DEFAULT_NAMESPACE_VARIABLE,
     MAX_OWNERS,
@@ -23,7 +27,6 @@ from gateway_plugin.settings import (
     PluginSettings,
     safe_load,
 )
-from gateway_plugin.text.json_text import parse_json
 
 HOST_KEYS: Final = ("command",)
 """Keys that the adapter reads itself. ``command`` is the bridge program: one path, or a list that starts with it."""

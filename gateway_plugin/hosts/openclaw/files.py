@@ -10,15 +10,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from gateway_plugin.bounded_files import NotRead, named, read_below
 from gateway_plugin.errors import GatewayError, IdentityError, SettingsError
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    HostTurn,
+    IndexedFile,
+    IndexRoot,
+    NotRead,
+    RootKind,
+    is_daily,
+    is_private,
+    named,
+    notify,
+    parse_session_key,
+    read_below,
+)
 from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, extra_places, read_config
 from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
-from gateway_plugin.identity import DEFAULT_AGENT, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.status import notify
-from gateway_plugin.transfer.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
-from gateway_plugin.turn import HostTurn
 from relayer.wire.retries import doubled
 
 EVERY: Final = 2.0

@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from gateway_plugin.crosswalk import WITHOUT_EFFECT
 from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.hosting import RootKind, parse_json
 from gateway_plugin.hosts.openclaw.config import (
     VARIABLE,
     HostConfig,
@@ -29,8 +29,7 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
 from gateway_plugin.settings import load_settings
-from gateway_plugin.text.json_text import parse_json
-from gateway_plugin.transfer.indexed import RootKind
+from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT
 from relayer.wire.redaction import redact
 
 

@@ -7,7 +7,7 @@ import pytest
 from wire_relayer import WireRelayer
 
 from gateway_plugin.calls.trust import TrustStore
-from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.sealing import RootKeys
 
 

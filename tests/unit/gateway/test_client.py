@@ -11,8 +11,8 @@ from nacl.signing import SigningKey
 from wire_relayer import WireRelayer, answer, hang, strangers
 
 from gateway_plugin.calls.calling import MAX_ANSWER_BYTES
-from gateway_plugin.client import RelayerClient
-from gateway_plugin.clock import SystemClock
+from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.client import RelayerClient, SyncRelayerClient
 from gateway_plugin.errors import (
     DeadlineExceeded,
     RelayerRefused,
@@ -20,8 +20,7 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.identity import Identity, RootHolder, identify, parse_session_key
-from gateway_plugin.sync_client import SyncRelayerClient
+from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire import codec as base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
 from relayer.wire.sealing import RootKeys
@@ -395,7 +394,7 @@ def test_an_address_that_would_leak_or_break_signatures_is_refused(url, trust_st
 
 
 async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, identity):
-    from gateway_plugin.identity import identify, parse_session_key
+    from gateway_plugin.keys.identity import identify, parse_session_key
 
     other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
     await client.remember(identity, COFFEE)

@@ -10,7 +10,7 @@ from wire_relayer import answer, prover_of, strangers
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused, RelayerUnreachable, RelayerUntrusted
-from gateway_plugin.identity import RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import RootHolder, identify, parse_session_key
 from relayer.wire.sealing import RootKeys
 from relayer.wire.service import ExportRequest, ImportItem, ImportRequest
 

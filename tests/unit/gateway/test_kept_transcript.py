@@ -7,13 +7,13 @@ from aiohttp import web
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.capture import TurnCursor, capture_turn
+from gateway_plugin.capture.capturer import TurnCursor, capture_turn
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
-from gateway_plugin.identity import parse_session_key
-from gateway_plugin.query import Role, parse_messages
-from gateway_plugin.sessions import EchoFilter
-from gateway_plugin.settings import CaptureSettings
-from gateway_plugin.turn import HostTurn, Turn
+from gateway_plugin.keys.identity import parse_session_key
+from gateway_plugin.sessions.book import EchoFilter
+from gateway_plugin.settings.model import CaptureSettings
+from gateway_plugin.turn.gates import HostTurn, Turn
+from gateway_plugin.turn.query import Role, parse_messages
 
 KEY = "agent:researcher:main"
 GROUP = "agent:researcher:telegram:group:7"

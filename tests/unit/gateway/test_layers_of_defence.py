@@ -10,7 +10,7 @@ import json
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 
 KEY = "agent:researcher:main"
 QUESTION = "How do I take my coffee?"

@@ -19,7 +19,7 @@ SERVER_LIBRARIES = (
 )
 HEAVY = (
     "aiohttp", "httpx", "nacl", "cryptography", "sqlite3", "rich.console", "mcp", "relayer.wire.sealing", "gateway_plugin.cli",
-    "gateway_plugin.client", "gateway_plugin.plugin", "gateway_plugin.settings", "gateway_plugin.commands.run",
+    "gateway_plugin.client", "gateway_plugin.plugin", "gateway_plugin.settings.model", "gateway_plugin.commands.run",
 )  # fmt: skip
 BLOCK = f"""
 import sys

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from gateway_plugin import AsyncMemoryPlugin, formatting, injection
-from gateway_plugin.filters import judge_cleaned
-from gateway_plugin.identity import identify, named, parse_session_key
-from gateway_plugin.text import wrappers
-from gateway_plugin.turn import GATES, HostTurn, explain
+from gateway_plugin import AsyncMemoryPlugin
+from gateway_plugin.capture.filters import judge_cleaned
+from gateway_plugin.keys.identity import identify, named, parse_session_key
+from gateway_plugin.recall import formatting
+from gateway_plugin.text import injection, wrappers
+from gateway_plugin.turn.gates import GATES, HostTurn, explain
 
 KEY = "agent:researcher:uuid-456"
 SAID = (

@@ -9,8 +9,8 @@ import pytest
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.hosts.openclaw.host import run_command
-from gateway_plugin.settings import load_settings
-from gateway_plugin.status import REASONS, without_effect
+from gateway_plugin.settings.model import load_settings
+from gateway_plugin.turn.status import REASONS, without_effect
 
 ACCOUNT = "0x" + "1a" * 32
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "settings.md"

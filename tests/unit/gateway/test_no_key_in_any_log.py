@@ -11,10 +11,11 @@ from nacl.signing import SigningKey
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin, keys
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.settings import load_settings
+from gateway_plugin.keys import gateway_secret
+from gateway_plugin.settings.model import load_settings
 from relayer.wire.sealing import RootKeys
 
 SECRET = bytes.fromhex("e21d" + "5a" * 28 + "ed9b")
@@ -69,7 +70,7 @@ def test_a_plugin_shows_no_key_through_success_and_every_failure(wire, environ, 
             sinks.say(repr(plugin.after_turn(TURN, session_key=KEY)))
             sinks.say(repr(plugin.before_turn("How do I take my coffee?", session_key=KEY, deadline=2)))
         plugin.flush(2)
-        sinks.say(repr([plugin.status(), plugin.why(), plugin.settings, plugin._inner._identities.holder]))
+        sinks.say(repr([plugin.status(), plugin.why(), plugin.settings, plugin._inner._book.holder]))
         wire.identity = SigningKey.generate()
         plugin._inner._client._fleet.drop()
         sinks.say(repr(plugin.before_turn("Which coffee do I take at sea?", session_key=KEY)))
@@ -107,7 +108,7 @@ def test_the_command_line_shows_a_key_only_where_it_is_asked_for_one(wire, envir
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(keys, "_taken", {})
+        monkeypatch.setattr(gateway_secret, "_taken", {})
         monkeypatch.setenv("MEMRELAY_SECRET", SECRET.hex())
         return CliRunner().invoke(app, arguments).output
 

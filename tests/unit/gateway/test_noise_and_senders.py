@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 
 SECRET = "11" * 32
 NO_HOST = HostTurn()

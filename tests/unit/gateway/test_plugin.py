@@ -13,10 +13,10 @@ from wire_relayer import WireRelayer, answer, hang
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.errors import IdentityError, SettingsError
-from gateway_plugin.identity import Audience
-from gateway_plugin.keys import secret_path
+from gateway_plugin.keys.gateway_secret import secret_path
+from gateway_plugin.keys.identity import Audience
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.turn.gates import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]
@@ -392,7 +392,7 @@ def test_a_defect_inside_becomes_a_status(plugin, monkeypatch):
     def defect(*_, **__):
         raise ZeroDivisionError("secret text")
 
-    monkeypatch.setattr(plugin._inner._recaller, "gated", defect)
+    monkeypatch.setattr(plugin._inner._recaller, "_allowed", defect)
     turn = plugin.before_turn(QUESTION)
     assert (turn.status, turn.text) == ("failed", "")
     assert "secret text" not in turn.detail

@@ -9,7 +9,7 @@ import pytest
 from wire_relayer import hang
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.settings import load_settings
+from gateway_plugin.settings.model import load_settings
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 TURN = [{"role": "user", "content": COFFEE}, {"role": "assistant", "content": "Noted."}]

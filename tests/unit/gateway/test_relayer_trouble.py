@@ -12,8 +12,8 @@ from processes import CLEAN
 from s3_servers import free_ports
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.local_relayer import folder_of
 from gateway_plugin.hosts.openclaw.commands import run_command
-from gateway_plugin.local_relayer import folder_of
 
 SAID = "the relayer of this machine failed 3 times in a row, and is started again"
 

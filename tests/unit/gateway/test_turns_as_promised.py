@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.clock import SystemClock
-from gateway_plugin.query import MAX_ACTIVE_QUERY_CHARS, MAX_CONTEXT_CHARS
-from gateway_plugin.settings import Position
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.settings.model import Position
+from gateway_plugin.turn.gates import HostTurn
+from gateway_plugin.turn.query import MAX_ACTIVE_QUERY_CHARS, MAX_CONTEXT_CHARS
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee again?"

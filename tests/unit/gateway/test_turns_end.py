@@ -11,10 +11,10 @@ import pytest
 from wire_relayer import WireRelayer, hang
 
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.loop_thread import LoopClosed, LoopThread
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.plugin import LoopClosed, LoopThread
-from gateway_plugin.private_files import config_directory, locked
-from gateway_plugin.query import parse_messages
+from gateway_plugin.keys.private_files import config_directory, locked
+from gateway_plugin.turn.query import parse_messages
 
 QUESTION = "How do I take my coffee?"
 SECRET = "11" * 32
@@ -37,7 +37,7 @@ def test_a_lock_that_another_process_keeps_costs_a_turn_no_more_than_its_deadlin
 
 
 def test_a_lock_is_not_waited_for_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway_plugin.private_files._LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("gateway_plugin.keys.private_files._LOCK_SECONDS", 0.1)
     with (
         locked(tmp_path / "trust.json"),
         pytest.raises(IdentityError, match=r"trust\.json\.lock"),

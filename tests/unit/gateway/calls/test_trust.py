@@ -9,7 +9,7 @@ from nacl.signing import SigningKey
 
 from gateway_plugin.calls.trust import LIFE_SECONDS, FleetKeys, SealedKeyCache, TrustStore, parse_fleet_list
 from gateway_plugin.errors import RelayerUntrusted
-from gateway_plugin.identity import Identity
+from gateway_plugin.keys.identity import Identity
 from relayer.wire import codec as base64url
 from relayer.wire.schemas import FleetKeyView, KeysResponse
 from relayer.wire.sealed_keys import FleetKey, FleetList, SealedKey

@@ -9,9 +9,9 @@ from nacl.signing import SigningKey
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import keys
 from gateway_plugin.cli import app
-from gateway_plugin.identity import mint
+from gateway_plugin.keys import gateway_secret
+from gateway_plugin.keys.identity import mint
 from relayer.wire import codec as base64url
 from relayer.wire.sealing import RootKeys
 
@@ -20,7 +20,7 @@ SECRET = bytes(range(32))
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch, environ, wire):
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
     for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_AGENT", "MEMRELAY_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
@@ -167,7 +167,7 @@ def test_keys_show_works_without_a_relayer():
 def test_an_exported_agent_works_elsewhere_and_holds_no_more(monkeypatch):
     lines = dict(line.split("=", 1) for line in run("keys", "export", "--agent", "Researcher").stdout.split())
     monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
     for name, value in lines.items():
         monkeypatch.setenv(name, value)
     assert run("remember", "The deploy window is Tuesday").exit_code == 0
@@ -237,7 +237,7 @@ def test_a_search_names_the_option_that_is_wrong(option, value):
 def test_what_takes_the_root_secret_says_so_where_one_agents_keys_are_held(monkeypatch, arguments):
     root = RootKeys(bytes.fromhex("11" * 32))
     certificate = mint(root, "coder", now=int(time.time()))
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
     monkeypatch.delenv("MEMRELAY_SECRET", raising=False)
     monkeypatch.setenv("MEMRELAY_AGENT_SECRET", root.agent("coder").secret.hex())
     monkeypatch.setenv(

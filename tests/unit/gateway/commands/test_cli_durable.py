@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 from wire_relayer import answer
 
-from gateway_plugin import MemoryPlugin, keys
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
-from gateway_plugin.turn import HostTurn
+from gateway_plugin.keys import gateway_secret
+from gateway_plugin.turn.gates import HostTurn
 
 COFFEE = "I only drink oat milk coffee, never after 2 pm."
 QUESTION = "How do I take my coffee?"
@@ -157,7 +158,7 @@ def test_a_doctor_without_complaint_ends_with_zero(run, wire):
 
 def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(run, monkeypatch, tmp_path):
     assert run("doctor").stdout.splitlines()[1].endswith("; from MEMRELAY_SECRET")
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
     file = tmp_path / "of-its-own"
     file.write_text(SECRET)
     file.chmod(0o600)
@@ -198,7 +199,7 @@ def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(run, wire):
 
 
 def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ):
-    from gateway_plugin.identity import NamespaceRef
+    from gateway_plugin.keys.identity import NamespaceRef
     from gateway_plugin.outbox.sender import Positions
     from relayer.wire.schemas import Position
 
@@ -215,7 +216,7 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ)
 @pytest.mark.parametrize("host", ["openclaw", "openclaw-active"])
 def test_the_block_to_paste_is_a_configuration_that_is_accepted(run, wire, host):
     from gateway_plugin.hosts.openclaw.config import core_config
-    from gateway_plugin.settings import load_settings
+    from gateway_plugin.settings.model import load_settings
 
     block = json.loads(run("init", "--host", host).stdout)
     entry = block["plugins"]["entries"][block["plugins"]["slots"]["memory"]]

@@ -9,10 +9,10 @@ import stat
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import keys
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.config import core_config
-from gateway_plugin.settings import load_settings
+from gateway_plugin.keys import gateway_secret
+from gateway_plugin.settings.model import load_settings
 
 SECRET = "11" * 32
 YES = "--allow-conversation-access"
@@ -34,7 +34,7 @@ def run(environ, config, monkeypatch):
         monkeypatch.setenv(name, value)
 
     def invoke(*arguments, code=0):
-        monkeypatch.setattr(keys, "_taken", {})
+        monkeypatch.setattr(gateway_secret, "_taken", {})
         monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
         done = CliRunner().invoke(app, ["init", *arguments])
         assert done.exit_code == code, done.output

@@ -7,8 +7,9 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from gateway_plugin import MemoryPlugin, keys
+from gateway_plugin import MemoryPlugin
 from gateway_plugin.cli import app
+from gateway_plugin.keys import gateway_secret
 
 SECRET = "11" * 32
 KEY = "agent:coder:main"
@@ -25,7 +26,7 @@ def run(wire, environ, monkeypatch):
         monkeypatch.setenv(name, value)
 
     def invoke(*arguments):
-        monkeypatch.setattr(keys, "_taken", {})
+        monkeypatch.setattr(gateway_secret, "_taken", {})
         monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output

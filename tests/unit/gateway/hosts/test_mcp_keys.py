@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin import keys
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosts.mcp import credentials
 from gateway_plugin.hosts.mcp.credentials import Pairing, Tokens, find_holder, issue, reply_to, save, saved
 from gateway_plugin.hosts.mcp.http import IDLE_SECONDS, MAX_NEW_A_MINUTE, MAX_SESSIONS_OF_ONE, Guard
-from gateway_plugin.identity import AgentHolder, RootHolder
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.keys import gateway_secret
+from gateway_plugin.keys.identity import AgentHolder, RootHolder
+from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.sealing import RootKeys
 
 NOW = 1_800_000_000
@@ -19,7 +19,7 @@ SECRET = "11" * 32
 
 @pytest.fixture(autouse=True)
 def no_secret_of_another_test(monkeypatch):
-    monkeypatch.setattr(keys, "_taken", {})
+    monkeypatch.setattr(gateway_secret, "_taken", {})
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_file_that_others_may_read_is_not_used(environ, made):
 
 
 def test_a_secret_of_the_environment_goes_before_saved_keys(environ, made, monkeypatch):
-    monkeypatch.setattr("gateway_plugin.keys._taken", {})
+    monkeypatch.setattr("gateway_plugin.keys.gateway_secret._taken", {})
     save(environ, made)
     found, from_file = find_holder({**environ, "MEMRELAY_SECRET": SECRET}, PluginSettings(), None)
     assert isinstance(found, RootHolder)

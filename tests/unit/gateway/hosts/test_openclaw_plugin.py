@@ -8,7 +8,6 @@ import tarfile
 
 import pytest
 
-from gateway_plugin.crosswalk import ALIASES, PRESETS
 from gateway_plugin.hosts.openclaw.config import core_config, settings_block, settings_steps
 from gateway_plugin.hosts.openclaw.manifest import (
     FOLDER,
@@ -19,8 +18,9 @@ from gateway_plugin.hosts.openclaw.manifest import (
     tool_file,
     write_package,
 )
-from gateway_plugin.settings import load_settings, safe_load
-from gateway_plugin.tool_arguments import TOOL_NAMES
+from gateway_plugin.settings.crosswalk import ALIASES, PRESETS
+from gateway_plugin.settings.model import load_settings, safe_load
+from gateway_plugin.tools.arguments import TOOL_NAMES
 
 
 def shipped(name):

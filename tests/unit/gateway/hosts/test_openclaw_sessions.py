@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from openclaw_sessions import SESSION, write_sessions
 
+from gateway_plugin.files.transcript import read_transcript
 from gateway_plugin.hosts.openclaw.host import HeardTurn, Settling
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
-from gateway_plugin.tool_arguments import ToolError
-from gateway_plugin.transcript import read_transcript
+from gateway_plugin.tools.arguments import ToolError
 
 
 def read(logs, path=SESSION, anchor=None, turns=20):

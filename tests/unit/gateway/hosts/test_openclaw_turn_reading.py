@@ -6,7 +6,7 @@ import pytest
 
 from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of
-from gateway_plugin.identity import Audience
+from gateway_plugin.keys.identity import Audience
 
 RUN = {"runId": "r1", "sessionKey": "agent:main:main"}
 

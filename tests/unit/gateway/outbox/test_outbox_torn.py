@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.identity import NamespaceRef
+from gateway_plugin.keys.identity import NamespaceRef
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 

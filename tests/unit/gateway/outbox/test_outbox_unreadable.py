@@ -14,7 +14,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.host import run_command
-from gateway_plugin.identity import NamespaceRef, RootHolder
+from gateway_plugin.keys.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox import queue
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, ValueUpdate, outbox_path
 from relayer.wire.sealing import RootKeys

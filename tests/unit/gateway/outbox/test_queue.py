@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_plugin.identity import AgentHolder, NamespaceRef, RootHolder, mint
+from gateway_plugin.keys.identity import AgentHolder, NamespaceRef, RootHolder, mint
 from gateway_plugin.outbox.queue import (
     MAX_DEAD,
     Outbox,

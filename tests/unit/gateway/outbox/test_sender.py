@@ -10,7 +10,7 @@ from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.identity import NamespaceRef, identify, parse_session_key
+from gateway_plugin.keys.identity import NamespaceRef, identify, parse_session_key
 from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem
 from gateway_plugin.outbox.sender import Sender
 from relayer.wire.schemas import AnalyzeRequest, TurnItem

@@ -1,0 +1,1 @@
+"""The commands of memories as files: ``import``, ``export`` and ``index``."""

@@ -1,0 +1,326 @@
+"""``memrelay-gateway export``, ``import`` and ``watch``: write memories to files, and import files as memories.
+
+Files are created with permissions for their owner only. Importing the same files again stores nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.commands.run import Run, checked, command, guarded, with_client
+from gateway_plugin.files.bounded import named
+from gateway_plugin.files.commands.from_memwal import find_access, import_all
+from gateway_plugin.files.commands.index import index_of, watch_files
+from gateway_plugin.files.exports import ImportProblem, NoBackup, files_of, read_file, seal
+from gateway_plugin.files.indexed import IndexRoot, RootKind
+from gateway_plugin.files.markdown import render_daily, render_memsearch
+from gateway_plugin.files.sending import send_items, shown_name
+from gateway_plugin.keys.identity import KeyHolder
+from gateway_plugin.keys.private_files import replace_private
+from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, complain, fail, span
+from relayer.wire.schemas import Memory
+from relayer.wire.service import (
+    ExportEnd,
+    ExportHead,
+    ExportLine,
+    ExportRequest,
+    ExportTurn,
+    ImportItem,
+    KeptTurn,
+)
+
+
+class ExportFormat(StrEnum):
+    """File formats of an export."""
+
+    JSONL = "jsonl"
+    DAILY_MD = "daily-md"
+    MEMSEARCH = "memsearch"
+
+
+@command()
+def export(
+    run: Run,
+    target: Annotated[
+        str, typer.Argument(help="File, or - for standard output; a directory for Markdown.")
+    ] = "-",
+    *,
+    style: Annotated[
+        ExportFormat, typer.Option("--format", help="jsonl can be imported again whole.")
+    ] = ExportFormat.JSONL,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="live, superseded, forgotten; live if not given.")
+    ] = None,
+    transcripts: Annotated[
+        bool, typer.Option("--transcripts", help="Also the turns that were kept word for word; with jsonl.")
+    ] = False,
+) -> None:
+    """Write an agent's memories to a file, or as daily logs in Markdown to a directory.
+
+    Example: memrelay-gateway export memories.jsonl --agent coder
+
+    Example: memrelay-gateway export logs/ --format daily-md
+    """
+    if style is not ExportFormat.JSONL and target == "-":
+        fail(
+            USAGE,
+            "TARGET: Markdown is one file a day, so it needs a directory",
+            "memrelay-gateway export DIR --format daily-md",
+        )
+    if transcripts and style is not ExportFormat.JSONL:
+        fail(USAGE, "--transcripts: Markdown has no place for them", "leave out --format")
+    wanted: dict[str, object] = {"kinds": kind or (), **({"states": state} if state else {})}
+    if transcripts:
+        wanted["transcripts"] = True
+    if target == "-":
+        # The export consists of lines of JSON, so an error must be such a line, too.
+        answer_in_lines()
+    request = checked(lambda: ExportRequest.model_validate(wanted))
+    context = run.context
+
+    async def fetched(client: RelayerClient) -> list[Memory | KeptTurn]:
+        async with aclosing(client.export(context.identity, request)) as told:
+            return [one async for one in told]
+
+    found = with_client(context.settings, fetched)
+    memories = [one for one in found if isinstance(one, Memory)]
+    turns = [one for one in found if isinstance(one, KeptTurn)]
+    if style is ExportFormat.JSONL:
+        lines = (
+            ExportHead(namespace=context.identity.namespace, memories=len(memories)),
+            *(ExportLine(memory=memory) for memory in memories),
+            *(ExportTurn(turn=turn) for turn in turns),
+            ExportEnd(memories=len(memories), turns=len(turns)),
+        )
+        body = "".join(line.model_dump_json() + "\n" for line in lines)
+        written = [_write(target, body + seal(body.encode(), context.identity).decode())]
+    else:
+        place = datetime.now(UTC).astimezone().tzinfo or UTC
+        render = render_daily if style is ExportFormat.DAILY_MD else render_memsearch
+        files = render(memories, place)
+        written = [_write(str(Path(target) / name), text) for name, text in files.items()]
+    if target != "-":
+        also = f" and {len(turns)} turns" if turns else ""
+        run.tell(
+            {"memories": len(memories), "turns": len(turns), "files": written},
+            f"exported: {len(memories)} memories{also} to {target}",
+        )
+
+
+class ImportSource(StrEnum):
+    """Sources of memories other than files."""
+
+    MEMWAL = "memwal"
+
+
+@command()
+def import_files(
+    run: Run,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="PATH...", help="Files or directories; memwal alone: --from memwal.", show_default=False
+        ),
+    ] = None,
+    *,
+    source: Annotated[
+        ImportSource | None,
+        typer.Option(
+            "--from",
+            help="In place of files: memwal, the service that MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL "
+            "or ~/.memwal/credentials.json name.",
+        ),
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace", metavar="NAME", help="With --from: this one, not all; may be given again."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and count, and send nothing.")] = False,
+    as_backup: Annotated[
+        bool,
+        typer.Option("--as-backup", help="Restore an export of this account as it was: who said it, pins."),
+    ] = False,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="With --as-backup: also what this account did not export.")
+    ] = False,
+) -> None:
+    """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json).
+
+    Example: memrelay-gateway import MEMORY.md memory/ mem0-export.json
+
+    Example: memrelay-gateway import --as-backup memories.jsonl
+    """
+    source, paths = _named_place(source, paths)
+    _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
+    if source is not None:
+        _import_service(run, namespace or (), dry_run=dry_run)
+        return
+    holder = run.context.holder if as_backup and not unsigned else None
+    if unsigned:
+        complain("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
+    roots = [named(path) for path in paths or ()]
+    below = [files_of(root) for root in roots]
+    found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
+    problems = [str(error) for listed in below for error in listed.left_out]
+    if not found and not problems:
+        fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
+    total = Counter[str]()
+    claims = 0
+    for root, path in found:
+        items = _read_or_say(root, path, holder, problems)
+        if items is None:
+            continue
+        claims += 0 if as_backup else sum(item.trust == "user" or item.pinned for item in items)
+        counts = Counter({"found": len(items)})
+        if not dry_run:
+            counts = run.ask(partial(send_items, items=items, anew=True, as_backup=as_backup))
+        total += counts
+        run.say(f"{path}: {_sentence(counts)}")
+    told = {} if dry_run else {"stored": 0, "duplicate": 0}
+    run.json({"files": len(found), **told, **total, "problems": problems})
+    if claims:
+        run.say(
+            f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
+            "--as-backup restores an export of this account as it was."
+        )
+    _end(problems)
+
+
+def _named_place(
+    source: ImportSource | None, paths: list[Path] | None
+) -> tuple[ImportSource | None, list[Path] | None]:
+    """Return the source to import from. A service's name in place of a path means the service if no such file exists."""
+    if source is None and paths == [Path(ImportSource.MEMWAL)] and not paths[0].exists():
+        return ImportSource.MEMWAL, None
+    return source, paths
+
+
+def _check_together(
+    source: ImportSource | None,
+    paths: Sequence[Path],
+    namespaces: Sequence[str],
+    *,
+    as_backup: bool,
+    unsigned: bool,
+) -> None:
+    """Exit with an error if options exclude each other."""
+    if source is not None and (paths or as_backup or unsigned):
+        fail(USAGE, "--from: it goes without PATH, --as-backup and --unsigned", "leave them out")
+    if source is None and namespaces:
+        fail(USAGE, "--namespace: it goes with --from", "--agent says whose memories these become")
+    if source is None and not paths:
+        fail(USAGE, "PATH: it is missing", "name files or directories, or --from memwal")
+    if unsigned and not as_backup:
+        fail(
+            USAGE,
+            "--unsigned: it goes with --as-backup",
+            "leave it out: what files claim is not taken over anyway",
+        )
+
+
+def _import_service(run: Run, wanted: Sequence[str], *, dry_run: bool) -> None:
+    access = find_access(os.environ, Path.home())
+    total, problems = import_all(access, wanted, run.agent, run.url, dry_run=dry_run, say=run.say)
+    run.json({**total, "problems": problems})
+    _end(problems)
+
+
+@command()
+def watch(
+    run: Run,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="MEMORY.md, memory/*.md and such.")],
+    *,
+    every: Annotated[
+        float,
+        typer.Option(parser=span("--every", least=0.2), metavar="SECONDS|10m", help="Between two looks."),
+    ] = 2.0,
+) -> None:
+    """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten.
+
+    Example: memrelay-gateway watch ~/notes --every 10s
+    """
+    answer_in_lines()
+    if not folder.is_dir():
+        fail(USAGE, "FOLDER: there is no such directory", "")
+    context = run.context
+    namespace = context.identity.namespace
+    run.tell(
+        {"watching": [str(folder)], "namespace": namespace},
+        f"watching {folder} for {namespace}; end with Ctrl-C",
+    )
+    watch_files(
+        context,
+        index_of(context),
+        run,
+        roots=(IndexRoot(RootKind.PATH, named(folder)),),
+        every=every,
+        told=lambda file, counts: run.tell(
+            {"file": str(file.path), **counts}, f"{file.path}: {_sentence(counts)}"
+        ),
+    )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command()(export)
+    app.command("import")(import_files)
+    app.command()(watch)
+
+
+def _end(problems: list[str]) -> None:
+    for problem in problems:
+        complain(problem, "")
+    if problems:
+        fix = "the rest is stored; after a repair import again: nothing is stored twice"
+        fail(FAILED, "not everything was read", fix)
+
+
+def _read_or_say(
+    root: Path, path: Path, backup_of: KeyHolder | None, problems: list[str]
+) -> list[ImportItem] | None:
+    try:
+        return _read(root, path, backup_of)
+    except NoBackup as error:
+        fix = "without --as-backup it is imported as what a file says, with --unsigned as it is"
+        problems.append(f"{error}; {fix}")
+    except ImportProblem as error:
+        problems.append(str(error))
+    return None
+
+
+def _read(root: Path, path: Path, backup_of: KeyHolder | None = None) -> list[ImportItem]:
+    """Read a file that was named itself, or is in a folder that was named."""
+    return read_file(path, shown_name(root, path), root=None if path == root else root, backup_of=backup_of)
+
+
+def _sentence(counts: Counter[str]) -> str:
+    if counts["found"]:
+        return f"{counts['found']} found"
+    if not counts.total():
+        return "nothing in it"
+    rare = ("skipped", "refused", "replaced", "restored")
+    told = [f"{counts['stored']} stored, {counts['duplicate']} known"]
+    return ", ".join([*told, *(f"{counts[name]} {name}" for name in rare if counts[name])])
+
+
+def _write(target: str, text: str) -> str:
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        guarded(lambda: replace_private(Path(target), text.encode()))
+    return target

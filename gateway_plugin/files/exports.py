@@ -1,0 +1,192 @@
+"""Read exports of other systems, and our own: convert a file to memories, or explain what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, read_below
+from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.files.profile_file import without_profiles
+from gateway_plugin.keys.identity import Identity, KeyHolder
+from gateway_plugin.text.injection import scan
+from gateway_plugin.text.json_text import parse_json
+from relayer.wire.schemas import SourceInfo
+from relayer.wire.service import ImportItem
+
+_SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json"})
+# The names under which versions of mem0 store the text of a memory.
+_TEXT_NAMES: Final = ("memory", "text", "data", "content")
+
+
+class ImportProblem(Exception):
+    """Raised when a file contains nothing that can be imported. The message names the file and the fix."""
+
+
+class NoBackup(ImportProblem):
+    """Raised when a file is not an export of this account, or was changed since it was exported."""
+
+
+def files_of(path: Path) -> FilesBelow:
+    """Return the files that an import of a path reads: the file itself, or the Markdown and JSON files below a directory."""
+    if path.is_dir():
+        return files_below(
+            path, lambda below: below.suffix.lower() in _SUFFIXES and not below.name.startswith(".")
+        )
+    try:
+        return FilesBelow([(path, mark_of(path.lstat()))])
+    except OSError:
+        return FilesBelow([(path, (0, 0))])  # reading it will raise the error
+
+
+def read_file(
+    path: Path, shown: str, *, root: Path | None = None, backup_of: KeyHolder | None = None
+) -> list[ImportItem]:
+    """Read a file in the format of its suffix.
+
+    Args:
+        path: path of the file.
+        shown: name of the file in the source of its memories.
+        root: the real path of the folder that the file must be in; by default the file's own folder.
+        backup_of: if given, the file must be an export of this account.
+
+    Raises:
+        ImportProblem: the file cannot be read, its format is not supported, or it does not match its suffix.
+        NoBackup: the file is no export, belongs to another account, or was changed since it was exported.
+    """
+    try:
+        folder = path.parent.resolve() if root is None else root
+        data = read_below(folder, path.name if root is None else path.relative_to(root))
+        text = data.decode()
+    except NotRead as error:
+        raise ImportProblem(f"{path}: {error.cause}") from error
+    except UnicodeDecodeError as error:
+        raise ImportProblem(f"{path}: it is not UTF-8") from error
+    if "\0" in text:
+        raise ImportProblem(f"{path}: it is no text: export it as Markdown first")
+    objection = "" if backup_of is None else _objection(data, backup_of)
+    if objection:
+        raise NoBackup(f"{path}: {objection}")
+    try:
+        if path.suffix.lower() == ".jsonl":
+            items = list(_own_lines(text))
+        elif path.suffix.lower() == ".json":
+            items = list(_mem0(parse_json(text)))
+        else:
+            place = datetime.now(UTC).astimezone().tzinfo or UTC
+            items = read_markdown(without_profiles(text), shown, place)
+        return items if backup_of is not None else [doubted(item) for item in items]
+    except json.JSONDecodeError as error:
+        raise ImportProblem(f"{path}: line {error.lineno} is not JSON") from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "a memory"
+        raise ImportProblem(f"{path}: {field}: {first['msg']}") from None
+    except (_NotThat, ValueError) as error:
+        raise ImportProblem(f"{path}: {error}") from None
+
+
+def seal(body: bytes, identity: Identity) -> bytes:
+    """Return the last line of an export: a MAC by which the account that wrote it recognises it and detects any change."""
+    mac = hmac.new(identity.keys.backup_key, body, hashlib.sha256).hexdigest()
+    line = {"seal": {"account": identity.account, "agent": identity.agent, "mac": mac}}
+    return json.dumps(line).encode() + b"\n"
+
+
+def _objection(data: bytes, holder: KeyHolder) -> str:
+    """Return the reason why a file is no backup of this account, or "" if it is one."""
+    body, line_end, last = data.removesuffix(b"\n").rpartition(b"\n")
+    try:
+        found = parse_json(last)["seal"]
+        account, agent, mac = (str(found[name]) for name in ("account", "agent", "mac"))
+        if account != holder.account:
+            return "another account exported it"
+        known = hmac.new(holder.agent(agent).backup_key, body + line_end, hashlib.sha256).hexdigest()
+    except IdentityError:
+        return "another agent exported it, whose keys are not held here"
+    except (ValueError, KeyError, TypeError):
+        return "it ends with no seal of an export"
+    return "" if hmac.compare_digest(known.encode(), mac.encode()) else "it was changed since it was exported"
+
+
+def doubted(item: ImportItem) -> ImportItem:
+    """Return a memory, marked as suspect if its text looks suspicious."""
+    verdict = scan(f"{item.source.reference}\n{item.text}")
+    return item.model_copy(update={"suspect": True}) if verdict.suspect or verdict.blocked else item
+
+
+class _NotThat(Exception):
+    """Raised when a file does not have the expected format; the message says what is wrong."""
+
+
+def _own_lines(text: str) -> Iterator[ImportItem]:
+    """Read our own export. A line may also be a memory without the surrounding object."""
+    ended: int | None = None
+    count = 0
+    headed = False
+    for line in filter(str.strip, text.split("\n")):
+        document = parse_json(line)
+        if not isinstance(document, dict):
+            raise _NotThat("each line must be an object, as memrelay-gateway export writes it")
+        if "memrelay_export" in document:
+            headed = True
+        elif document.get("end") is True:
+            ended = document.get("memories")
+        elif "turn" in document or "seal" in document:
+            continue  # a turn would not belong to any memory here, so no erasure would find it
+        elif set(document) == {"proof"}:
+            continue  # proofs in a response matter only to the client that requested it
+        else:
+            count += 1
+            yield ImportItem.model_validate(document.get("memory", document))
+    if headed and ended != count:
+        raise _NotThat("the export was cut short: its last line is missing; export again")
+
+
+def _mem0(document: Any) -> Iterator[ImportItem]:
+    """Read mem0's ``get_all`` or export: a list, or an object that contains one."""
+    rows = document
+    if isinstance(document, dict):
+        rows = next(
+            (document[name] for name in ("results", "memories") if isinstance(document.get(name), list)), None
+        )
+    if not isinstance(rows, list):
+        raise _NotThat("no list of memories is in it; mem0's export has one under results")
+    for row in rows:
+        if not isinstance(row, dict):
+            raise _NotThat("a memory is no object")
+        text = next((row[name] for name in _TEXT_NAMES if isinstance(row.get(name), str)), "")
+        if text.strip():
+            yield ImportItem(
+                text=text,
+                kind="imported",
+                trust="imported",
+                occurred_at=_time(row.get("updated_at") or row.get("created_at")),
+                source=SourceInfo(
+                    session=_short(row.get("run_id")),
+                    speaker=_short(row.get("user_id")),
+                    reference=_short(row.get("id")) and f"mem0:{_short(row.get('id'))}",
+                ),
+            )
+
+
+def _short(value: object) -> str:
+    return value[:500] if isinstance(value, str) else ""
+
+
+def _time(value: object) -> int | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,120 @@
+"""Write a profile into a file that is not ours, such as a workspace's USER.md: one block for each namespace.
+
+The block is enclosed in tags that the plugin recognises. So if a host puts the file into a message, the block is not captured
+again, and an import of the file skips it. The rest of the file is preserved byte by byte.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+from gateway_plugin.errors import GatewayError, IdentityError
+from gateway_plugin.files.bounded import NotRead, opened_below, read_below
+from gateway_plugin.keys.private_files import replace_private
+from gateway_plugin.text.wrappers import OUR_TAG
+
+_END: Final = f"</{OUR_TAG}>"
+_BEGIN: Final = re.compile(rf'^<{OUR_TAG} profile="([^"\n]+)">[ \t]*\r?$', re.MULTILINE)
+_ANY_END: Final = re.compile(rf"^{_END}[ \t]*\r?$", re.MULTILINE)
+
+
+class ProfileFileProblem(GatewayError):
+    """Raised when a profile cannot be written into a file. The message names the file and the fix; the file is unchanged."""
+
+
+def put_profile(path: Path, namespace: str, document: str) -> bool:
+    """Write a profile into a file, in place of the block of the same namespace, or at its end.
+
+    A missing file is created with permissions for its owner only; an existing one keeps its mode. Links are not followed, since
+    a planted link could have any file read and written.
+
+    Args:
+        path: path of the file.
+        namespace: the namespace of the profile.
+        document: the profile. If it is empty, an existing block is emptied, and none is created.
+
+    Returns:
+        Whether the file was written; False if it contains the profile already.
+
+    Raises:
+        ProfileFileProblem: it is no UTF-8 file, has a damaged block, or cannot be read or written.
+    """
+    before, mode = _read(path)
+    after = _with_block(path, before, namespace, document)
+    if after == before:
+        return False
+    try:
+        replace_private(path, after.encode(), mode=mode)
+    except IdentityError as error:
+        raise ProfileFileProblem(
+            f"{path} cannot be written: may this user write it and its directory?"
+        ) from error
+    return True
+
+
+def without_profiles(text: str) -> str:
+    """Return a file's text with the lines of every profile blanked, so that line numbers do not change."""
+    parts, start = [], 0
+    for _, begin, end in _blocks(text):
+        parts += [text[start:begin], re.sub(r"[^\n]", "", text[begin:end])]
+        start = end
+    return "".join([*parts, text[start:]])
+
+
+def _read(path: Path) -> tuple[str, int]:
+    """Return the text and mode of a file; for a missing one, "" and the mode of a new file."""
+    folder = path.parent.resolve()
+    try:
+        with opened_below(folder, path.name) as descriptor:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        return read_below(folder, path.name).decode(), mode
+    except NotRead as error:
+        if error.missing:
+            return "", 0o600
+        raise ProfileFileProblem(f"{path}: {error.cause}; name a file, such as USER.md") from error
+    except UnicodeDecodeError as error:
+        raise ProfileFileProblem(f"{path} is not UTF-8: convert it, or name another file") from error
+
+
+def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
+    own = [(begin, end) for name, begin, end in _blocks(text) if name == namespace]
+    if len(own) > 1 or _is_damaged(text):
+        raise ProfileFileProblem(
+            f"{path} has a profile without its end, or the same twice: delete the lines from "
+            f'<{OUR_TAG} profile="..."> on, and try again'
+        )
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    lines = [f'<{OUR_TAG} profile="{namespace}">', *([f"\n{document}"] if document else []), _END]
+    block = "\n".join(lines).replace("\n", line_end)
+    if own:
+        begin, end = own[0]
+        return text[:begin] + block + text[end:]
+    if not document:
+        return text
+    gap = "" if not text else line_end if text.endswith("\n") else line_end * 2
+    return f"{text}{gap}{block}{line_end}"
+
+
+def _blocks(text: str) -> list[tuple[str, int, int]]:
+    """Return namespace, start and end of every complete block."""
+    found = []
+    for begin, following in _begins(text):
+        end = _ANY_END.search(text, begin.end(), following)
+        if end is not None:
+            found.append((begin[1], begin.start(), end.start() + len(_END)))
+    return found
+
+
+def _is_damaged(text: str) -> bool:
+    return len(_blocks(text)) != len(_begins(text))
+
+
+def _begins(text: str) -> list[tuple[re.Match[str], int]]:
+    """Return the start tags of blocks, each with the start of the next one."""
+    matches = list(_BEGIN.finditer(text))
+    nexts = [*(match.start() for match in matches[1:]), len(text)]
+    return list(zip(matches, nexts, strict=False))

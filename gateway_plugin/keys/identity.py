@@ -1,0 +1,657 @@
+"""The identity of a turn: its agent, its namespace and the keys for its requests, found from the host's session key.
+
+`parse_session_key` takes the agent from the session key, and `identify` derives the namespace from the agent and the configured
+scope. The language model cannot influence either.
+
+A session key is public: logged by hosts, guessable, partly chosen by users. It *selects* an agent and is never the
+source of a key. Shapes understood, with ``<id>`` an agent's name::
+
+    agent:<id>:<session>                                  agent:researcher:uuid-456
+    agent:<id>:main                                       the agent's direct conversation
+    agent:<id>:<platform>[:<account>]:<type>:<chat>[...]  type: direct dm group channel ...
+    ...:thread:<tid>   ...:topic:<n>                      a thread of the above
+    ...:subagent:<uuid>   ...:active-memory:<hex>   ...:memory-capture:...
+    main:<uuid>   cron:<id>   hook:<uuid>   <platform>:<chat>      no agent named: the default one
+
+A key that names a platform and no type of chat leaves open who is there. Both ways out of that doubt keep quiet: what may
+be said there is what a group may hear, and what is said there is not repeated to groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache
+from types import MappingProxyType
+from typing import Final
+
+from gateway_plugin.errors import IdentityError
+from relayer.wire import codec as base64url
+from relayer.wire import names
+from relayer.wire.errors import InvalidName, Malformed, NotAccepted
+from relayer.wire.schemas import AudienceName
+from relayer.wire.sealing import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
+from relayer.wire.signing import SERIAL_SIZE, Certificate, Right
+
+MAX_SESSION_KEY_CHARS: Final = 512
+DEFAULT_AGENT: Final = "main"
+"""The host's own name for its default agent; its memories live in the default namespace (MW-05)."""
+
+DEFAULT_NAME: Final = "default"
+"""The name by which keys and namespaces know the host's default agent, and no other."""
+
+SHARED: Final = "shared"
+"""The first part of the name of a namespace that belongs to no agent."""
+
+OWNER: Final = "memrelay-owner"
+"""The name under which a person acts; no host's agent may have it."""
+
+
+class Audience(StrEnum):
+    """The readers of a turn's response."""
+
+    DIRECT = "direct"
+    GROUP = "group"
+    CHANNEL = "channel"
+
+
+class RunKind(StrEnum):
+    """The cause of a run, as far as its session key tells."""
+
+    MAIN = "main"
+    SUBAGENT = "subagent"
+    ACTIVE_MEMORY = "active_memory"
+    CRON = "cron"
+    HEARTBEAT = "heartbeat"
+    MEMORY_CAPTURE = "memory_capture"
+    HOOK = "hook"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRef:
+    """A parsed session key.
+
+    Attributes:
+        key: the key as given.
+        agent: the agent's name as spelled in the key, not normalised; None for the host's default agent, whether the
+            key says ``main`` or names none.
+        is_main: the key names the default agent: nobody else may speak in its place.
+        audience: who reads the answer: as the key says; a group where it names a platform and no type of chat; direct
+            where it names neither. A host that knows the chat's type better overrides it.
+        said_to: to whom what is said there was said: the same, but direct where the key leaves it open.
+        run: what started the run.
+        platform: the messaging platform, when the key names a chat on one.
+        chat: the platform's id of the chat, when the key names one.
+        thread: the id of the thread or topic, when the key names one.
+        peer: the person of a direct chat, when the host keeps direct chats apart and the key names one.
+    """
+
+    key: str
+    agent: str | None
+    audience: Audience
+    said_to: Audience
+    run: RunKind
+    is_main: bool = False
+    platform: str | None = None
+    chat: str | None = None
+    thread: str | None = None
+    peer: str | None = None
+
+    @property
+    def listed_as(self) -> str:
+        """The name under which settings list this agent: ``main`` for the default agent."""
+        return self.agent if self.agent is not None else DEFAULT_AGENT
+
+
+def audience_name(audience: Audience | None) -> AudienceName:
+    """Return the audience of a memory: None (no conversation with anybody) is the agent's own."""
+    if audience is None:
+        return "agent"
+    return "direct" if audience is Audience.DIRECT else "group"
+
+
+_AUDIENCE_WORDS: Final = {
+    "direct": Audience.DIRECT,
+    "dm": Audience.DIRECT,
+    "private": Audience.DIRECT,
+    "explicit": Audience.DIRECT,
+    # The rest of such a key is chosen by the caller of the host's HTTP front: no word in it may change the audience.
+    "openai-user": Audience.DIRECT,
+    "group": Audience.GROUP,
+    "supergroup": Audience.GROUP,
+    "room": Audience.GROUP,
+    "forum": Audience.GROUP,
+    "thread": Audience.GROUP,
+    "channel": Audience.CHANNEL,
+    "broadcast": Audience.CHANNEL,
+}
+# What comes after these is a person; after "explicit" and "openai-user" it is a conversation.
+_PEER_WORDS: Final = frozenset({"direct", "dm", "private"})
+# What stands in a platform's place and is none. A terminal has one reader, and so has the caller of an HTTP front; the
+# rest begin runs that no chat began.
+_NO_PLATFORM: Final = frozenset(
+    {
+        "main",
+        "cli",
+        "api",
+        "cron",
+        "heartbeat",
+        "hook",
+        "dream",
+        "subagent",
+        "active-memory",
+        "memory-capture",
+    }
+)
+# Platform and account may stand before the word; further right, words belong to ids.
+_AUDIENCE_REACH: Final = 3
+
+_RUN_ANYWHERE: Final = {
+    "active-memory": RunKind.ACTIVE_MEMORY,
+    "memory-capture": RunKind.MEMORY_CAPTURE,
+    "subagent": RunKind.SUBAGENT,
+    "autonomic": RunKind.HEARTBEAT,
+}
+_RUN_FIRST: Final = {
+    "cron": RunKind.CRON,
+    "heartbeat": RunKind.HEARTBEAT,
+    "hook": RunKind.HOOK,
+    "dream": RunKind.MEMORY_CAPTURE,
+    "announce": RunKind.OTHER,
+}
+
+
+def named(agent: str, *, shown: bool = False) -> str:
+    """Return the normal name of an agent, from what its host, its program or a person calls it.
+
+    Names that are the same once folded (case, width, spaces around them) are one agent's. ``main`` is `DEFAULT_NAME`; an agent that
+    is called ``default`` is another, under a hashed name.
+
+    Args:
+        agent: the name.
+        shown: a person may repeat a hashed name as it was shown. A host's agent that is called so could take another's place.
+
+    Raises:
+        IdentityError: it has none, is the owner's, or has the form of a hashed name.
+
+    Example:
+        >>> named("Researcher")
+        'researcher'
+    """
+    if names.is_hashed(agent):
+        if shown and names.is_normal(agent):
+            return agent
+        raise IdentityError(
+            "a name that begins with _h_ and ends with a digest stands for another agent's name"
+        )
+    if _is_main(agent):
+        return DEFAULT_NAME
+    try:
+        normal = names.normalise(agent)
+    except InvalidName as error:
+        raise IdentityError(f"{error}") from error
+    if normal == OWNER:
+        raise IdentityError(f"{OWNER} is the name of the account's owner, and no agent's")
+    return names.hashed(normal) if normal == DEFAULT_NAME else normal
+
+
+def typed(namespace: str) -> str:
+    """Return a namespace as a person types it: the default agent is ``main``, and ``default`` another.
+
+    Example:
+        >>> typed("researcher")
+        'researcher'
+    """
+    agent, slash, below = namespace.partition("/")
+    return f"{DEFAULT_AGENT if agent == DEFAULT_NAME else agent}{slash}{below}"
+
+
+def parse_session_key(key: str) -> SessionRef:
+    """Parse a host's session key; an empty one (the host has none) is the default agent's.
+
+    Raises:
+        IdentityError: the key is not text, is longer than 512 characters, holds a control character, or spells an
+            agent that is empty or hides invisible characters. The message never repeats the key.
+
+    Example:
+        >>> ref = parse_session_key("agent:coder:telegram:group:-100123")
+        >>> ref.agent, ref.audience
+        ('coder', <Audience.GROUP: 'group'>)
+    """
+    _check(key)
+    segments = [segment.strip() for segment in key.split(":")]
+    if segments[0].lower() == "agent" and len(segments) > 1:
+        agent: str | None = _spelled(segments[1])
+        rest = segments[2:]
+    else:
+        agent = None
+        rest = segments
+    main = agent is not None and _is_main(agent)
+    words = [segment.lower() for segment in rest]
+    told, platform, chat = _place(rest, words)
+    keeps_apart = told is Audience.DIRECT and any(word in _PEER_WORDS for word in words[:_AUDIENCE_REACH])
+    open_to_doubt = told is None and len(words) > 1 and words[0] not in _NO_PLATFORM
+    return SessionRef(
+        key=key,
+        agent=None if main else agent,
+        is_main=main,
+        audience=told or (Audience.GROUP if open_to_doubt else Audience.DIRECT),
+        said_to=told or Audience.DIRECT,
+        run=_run(words),
+        platform=platform,
+        chat=chat,
+        thread=_thread(rest, words),
+        peer=chat if keeps_apart else None,
+    )
+
+
+def _is_main(name: str) -> bool:
+    """Return whether a name, in any spelling, is that of the host's default agent."""
+    return unicodedata.normalize("NFKC", name).strip().casefold() == DEFAULT_AGENT
+
+
+def _check(key: object) -> None:
+    if not isinstance(key, str):
+        raise IdentityError("the session key is not text")
+    if len(key) > MAX_SESSION_KEY_CHARS:
+        raise IdentityError(
+            f"the session key is {len(key)} characters long; at most {MAX_SESSION_KEY_CHARS} are accepted"
+        )
+    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in key):
+        raise IdentityError(
+            "the session key holds a control character, a line break or half a surrogate pair"
+        )
+
+
+def _spelled(name: str) -> str:
+    # Two names that look alike must not be told apart by what nobody sees.
+    if any(unicodedata.category(char) == "Cf" for char in name):
+        raise IdentityError("the session key's agent name holds an invisible character")
+    if not name:
+        raise IdentityError("the session key names an empty agent")
+    return name
+
+
+def _run(words: list[str]) -> RunKind:
+    if words == [""]:
+        return RunKind.OTHER
+    for word, run in _RUN_ANYWHERE.items():
+        if word in words:
+            return run
+    if any(word.startswith("dreaming-narrative-") for word in words):
+        return RunKind.MEMORY_CAPTURE
+    if words and words[-1] == "heartbeat":
+        return RunKind.HEARTBEAT
+    return _RUN_FIRST.get(words[0], RunKind.MAIN) if words else RunKind.MAIN
+
+
+def _place(rest: list[str], words: list[str]) -> tuple[Audience | None, str | None, str | None]:
+    for index, word in enumerate(words[:_AUDIENCE_REACH]):
+        audience = _AUDIENCE_WORDS.get(word)
+        if audience is not None:
+            platform = rest[0] if index else None
+            chat = rest[index + 1] if index + 1 < len(rest) else None
+            return audience, platform or None, chat or None
+    return None, None, None
+
+
+def _thread(rest: list[str], words: list[str]) -> str | None:
+    for mark in ("thread", "topic"):
+        if mark in words[:-1]:
+            return rest[words.index(mark) + 1] or None
+    return None
+
+
+class NamespaceScope(StrEnum):
+    """The property that separates one set of memories from another."""
+
+    AGENT = "agent"
+    AGENT_SENDER = "agent+sender"
+    AGENT_WORKSPACE = "agent+workspace"
+
+
+CERTIFICATE_SECONDS: Final = 24 * 3600
+_RENEW_BEFORE_END: Final = 3600
+# A relayer whose clock is a little behind must not take a fresh certificate for one of the future.
+_BACKDATED: Final = 300
+_RIGHTS: Final = (Right.READ, Right.WRITE)
+# Certificates of persons and for shared namespaces are valid for ten minutes; the latter are renewed two minutes before.
+_SHORT_SECONDS: Final = 600
+_RENEW_SHARE_BEFORE_END: Final = 120
+
+
+def mint(
+    root: RootKeys,
+    agent: str,
+    *,
+    now: int,
+    seconds: int = CERTIFICATE_SECONDS,
+    rights: tuple[Right, ...] = _RIGHTS,
+    owner: str | None = None,
+) -> Certificate:
+    """Say what an agent of this account may do: read and write its own namespace and those below it.
+
+    Args:
+        root: the keys of the account.
+        agent: the agent's normal name.
+        now: seconds since the epoch.
+        seconds: validity from now on.
+        rights: something else than to read and write.
+        owner: another agent, whose namespaces are meant.
+    """
+    whose = owner or agent
+    return Certificate(
+        account_key=bytes(root.account_identity.verify_key),
+        agent=agent,
+        agent_key=bytes(root.agent(agent).identity.verify_key),
+        namespaces=(whose, f"{whose}/*"),
+        rights=rights,
+        not_before=max(now - _BACKDATED, 0),
+        not_after=now + seconds,
+        serial=secrets.token_bytes(SERIAL_SIZE),
+    )
+
+
+class IssuedCertificates:
+    """The certificates of one agent, issued with the account's keys: each is used until shortly before its end.
+
+    Args:
+        root: the keys of the account.
+        mint: returns a new certificate for a time in seconds since the epoch.
+        renew_before: how many seconds before its end a certificate is replaced, so that it does not expire while a request
+            is under way. If this is its whole validity, each request has a certificate of its own.
+    """
+
+    def __init__(self, root: RootKeys, mint: Callable[[int], Certificate], *, renew_before: int) -> None:
+        self._root = root
+        self._mint = mint
+        self._renew_before = renew_before
+        self._certificate: Certificate | None = None
+        self._header = ""
+
+    def header(self, now: int) -> str:
+        """Return the ``memory-certificate`` header for a time in seconds since the epoch."""
+        known = self._certificate
+        if known is None or not known.not_before <= now < known.not_after - self._renew_before:
+            known = self._certificate = self._mint(now)
+            self._header = base64url.encode(known.issue(self._root.account_identity))
+        return self._header
+
+
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRef:
+    """A namespace and whose it is: enough to find the keys again after a restart."""
+
+    agent: str
+    namespace: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """The secrets of the namespaces that belong to no agent, which agents of the account share."""
+
+    root: RootKeys = field(repr=False)
+
+    def namespace_secret(self, namespace: str, generation: int) -> bytes:
+        """Return the secret of such a namespace, ``shared/NAME``."""
+        return self.root.shared_secret(namespace.partition("/")[2], generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Everything that a request of one agent on one namespace needs."""
+
+    agent: str
+    account: str
+    namespace: str
+    generation: int
+    keys: AgentKeys = field(repr=False)
+    credential: Credential = field(repr=False, compare=False)
+    owner: AgentKeys | SharedKeys | None = field(default=None, repr=False)
+    """The keys that open the namespace, if they are not those of the agent that signs."""
+
+    @property
+    def ref(self) -> NamespaceRef:
+        """The namespace, as it is kept."""
+        return NamespaceRef(self.agent, self.namespace, self.generation)
+
+    @property
+    def namespace_secret(self) -> bytes:
+        """The secret that opens the namespace."""
+        return (self.owner or self.keys).namespace_secret(self.namespace, self.generation)
+
+    @property
+    def route(self) -> str:
+        """Return the routing id of the namespace, which load balancers may see; see `relayer.wire.sealing.route`."""
+        return route(self.namespace_secret)
+
+    def certificate_header(self, now: int) -> str:
+        """Return the ``memory-certificate`` header for a time in seconds since the epoch.
+
+        Raises:
+            IdentityError: the certificate has expired, and this host cannot issue another one.
+        """
+        return self.credential.header(now)
+
+
+def identify(
+    holder: KeyHolder,
+    ref: SessionRef,
+    *,
+    default_agent: str | None = None,
+    shown: bool = False,
+    default_namespace: str = DEFAULT_NAME,
+    scope: NamespaceScope = NamespaceScope.AGENT,
+    sender: str | None = None,
+    workspace: str | None = None,
+    renamed: Mapping[str, str] = _NOBODY,
+) -> Identity:
+    """Return the identity of a turn.
+
+    Args:
+        holder: the keys at hand.
+        ref: the parsed session key.
+        default_agent: who speaks when the session key names nobody, as a host or a person calls it; None is the host's
+            default agent: the one whose keys are held, where that is one alone.
+        shown: ``default_agent`` may be a name as commands show it; see `named`.
+        default_namespace: what sets the memories of the default agent apart from those of another gateway.
+        scope: what separates memories.
+        sender: the host's id of the person who wrote, for scope ``agent+sender``.
+        workspace: the host's id or path of the workspace, for scope ``agent+workspace``.
+        renamed: agents that go by another name here, because their keys were rotated; both in normal form.
+
+    Raises:
+        IdentityError: a name has no normal form or is another agent's here, the scope lacks its half, or the agent's keys
+            are not held.
+    """
+    spelled = ref.agent if ref.agent is not None or ref.is_main else default_agent
+    try:
+        usual = DEFAULT_NAME if spelled is None else named(spelled, shown=shown)
+        parts = _scope_parts(scope, sender=sender, workspace=workspace)
+        below = _below(default_namespace)
+    except (InvalidName, IdentityError) as error:
+        raise IdentityError(f"no namespace for this turn: {error}") from error
+    if usual == DEFAULT_NAME:
+        usual = holder.only_agent or DEFAULT_NAME
+    agent = renamed.get(usual, usual)
+    if agent == usual and agent in renamed.values():
+        raise IdentityError(
+            f"no namespace for this turn: {agent} is what namespace.renamed calls another agent; rotate that one to another name"
+        )
+    return Identity(
+        agent=agent,
+        account=holder.account,
+        namespace="/".join((agent, *(below if usual == DEFAULT_NAME else ()), *parts)),
+        generation=FIRST_GENERATION,
+        keys=holder.agent(agent),
+        credential=holder.credential(agent),
+    )
+
+
+def before_set_apart(identity: Identity) -> tuple[Identity, ...]:
+    """Return who the agent was before a default namespace or a scope set these memories apart: the nearest place first (MW-36)."""
+    agent, *below = identity.namespace.split("/")
+    fewer = (part for count in reversed(range(len(below))) for part in itertools.combinations(below, count))
+    return tuple(replace(identity, namespace="/".join((agent, *parts))) for parts in fewer)
+
+
+def _below(default_namespace: str) -> tuple[str, ...]:
+    if names.normalise(default_namespace) == DEFAULT_NAME:
+        return ()
+    return (names.normalise(f"namespace-{default_namespace.strip()}"),)
+
+
+def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | None) -> tuple[str, ...]:
+    if scope is NamespaceScope.AGENT:
+        return ()
+    kind, value = ("sender", sender) if scope is NamespaceScope.AGENT_SENDER else ("workspace", workspace)
+    # Falling back to the agent's own namespace would show one person's memories to another.
+    if not value or not value.strip():
+        raise IdentityError(f"namespace.scope is {scope.value!r}, but the host did not name the {kind}")
+    return (names.normalise(f"{kind}-{value.strip()}"),)
+
+
+class RootHolder:
+    """The keys of all agents of the account: holds the gateway's root secret.
+
+    Attributes:
+        only_agent: None, because the keys of every agent are held.
+        account: the account's id.
+        local_key: the key that hides names in files of this process.
+        agent: returns an agent's keys by its normal name.
+        credential: returns the source of an agent's certificates by its normal name.
+    """
+
+    only_agent: None = None
+
+    def __init__(self, root: RootKeys) -> None:
+        self.root = root
+        self.account = root.account
+        self.local_key = derive(root.root, "memrelay/v1/local")
+        # Every turn asks for both.
+        self.agent = cache(root.agent)
+        self.credential = cache(self._credential)
+
+    def _credential(self, agent: str) -> Credential:
+        return IssuedCertificates(
+            self.root, lambda now: mint(self.root, agent, now=now), renew_before=_RENEW_BEFORE_END - 1
+        )
+
+    def person(self, agent: str, namespace: str | None = None) -> Identity:
+        """Return the account's owner, with every right on an agent's namespaces: for what a person typed, never for a turn.
+
+        The owner signs with a key of its own, so that a revoked agent's memories are still the owner's. Each request has a
+        certificate of its own, which is valid for ten minutes.
+        """
+
+        def mint_owner(now: int) -> Certificate:
+            return mint(self.root, OWNER, now=now, seconds=_SHORT_SECONDS, rights=tuple(Right), owner=agent)
+
+        return Identity(
+            agent=OWNER,
+            account=self.account,
+            namespace=namespace or agent,
+            generation=FIRST_GENERATION,
+            keys=self.root.agent(OWNER),
+            credential=IssuedCertificates(self.root, mint_owner, renew_before=_SHORT_SECONDS),
+            owner=self.root.agent(agent),
+        )
+
+    def reader(self, agent: str, namespace: str, *, writes: bool) -> Identity:
+        """Return an agent's identity for one namespace that is shared with it, with certificates for that namespace alone.
+
+        Args:
+            agent: the agent's normal name.
+            namespace: the shared namespace: another agent's, or ``shared/NAME``.
+            writes: whether the agent may write to it, too.
+        """
+
+        def mint_share(now: int) -> Certificate:
+            rights = _RIGHTS if writes else (Right.READ,)
+            own = mint(self.root, agent, now=now, seconds=_SHORT_SECONDS, rights=rights)
+            return replace(own, namespaces=(namespace,))
+
+        owner = namespace.partition("/")[0]
+        return Identity(
+            agent=agent,
+            account=self.account,
+            namespace=namespace,
+            generation=FIRST_GENERATION,
+            keys=self.root.agent(agent),
+            credential=IssuedCertificates(self.root, mint_share, renew_before=_RENEW_SHARE_BEFORE_END),
+            owner=SharedKeys(self.root) if owner == SHARED else self.root.agent(owner),
+        )
+
+
+class AgentHolder:
+    """The keys of one agent: holds its secret and the certificate that the gateway with the root secret issued."""
+
+    def __init__(self, keys: AgentKeys, certificate: Certificate, header: str) -> None:
+        self.account = certificate.account
+        self.only_agent = certificate.agent
+        self.local_key = derive(keys.secret, "local")
+        self._keys = keys
+        self._not_after = certificate.not_after
+        self._header = header
+
+    @classmethod
+    def parse(cls, secret: bytes, header: str) -> AgentHolder:
+        """Check that secret and certificate belong together.
+
+        Raises:
+            IdentityError: the certificate is malformed, forged, or another agent's.
+        """
+        try:
+            certificate = Certificate.verify(base64url.decode(header.strip()))
+        except (Malformed, NotAccepted) as error:
+            raise IdentityError("MEMRELAY_AGENT_CERTIFICATE is not a valid certificate") from error
+        keys = AgentKeys(certificate.agent, secret)
+        if bytes(keys.identity.verify_key) != certificate.agent_key:
+            raise IdentityError(
+                "MEMRELAY_AGENT_SECRET and MEMRELAY_AGENT_CERTIFICATE belong to different agents"
+            )
+        return cls(keys, certificate, header.strip())
+
+    def agent(self, agent: str) -> AgentKeys:
+        """Return the agent's keys.
+
+        Raises:
+            IdentityError: ``agent`` is another agent.
+        """
+        if agent != self.only_agent:
+            raise IdentityError(f"this host holds the keys of agent {self.only_agent!r} only")
+        return self._keys
+
+    def credential(self, agent: str) -> Credential:
+        """Return the certificate that was given; raises as `agent`."""
+        self.agent(agent)
+        return self
+
+    def header(self, now: int) -> str:
+        """Return the certificate.
+
+        Raises:
+            IdentityError: it ran out.
+        """
+        if now > self._not_after:
+            raise IdentityError(
+                f"the certificate of agent {self.only_agent!r} ran out; "
+                "`memrelay-gateway keys export` on the host that holds the root secret makes a new one"
+            )
+        return self._header
+
+
+Credential = IssuedCertificates | AgentHolder
+"""The source of an agent's certificates: issued here, or given to this host."""
+
+KeyHolder = RootHolder | AgentHolder
+"""The keys that this process holds: those of all agents of the account, or those of one agent."""

@@ -1,0 +1,738 @@
+"""The plugin's settings: one pydantic model for the configurations of all hosts and of the plugins that memrelay replaces.
+
+`load_settings` reads the host's configuration object, and for settings that it does not contain the environment variables
+``MEMRELAY_URL``, ``MEMRELAY_AGENT`` and ``MEMRELAY_DEFAULT_NAMESPACE``. ``MEMRELAY_DISABLE`` is a switch: while it is
+set, no setting turns memory on. Secrets in the environment are read by `gateway_plugin.keys.gateway_secret`. All keys of the replaced
+plugins are accepted and translated by `gateway_plugin.settings.crosswalk`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    alias_generators,
+)
+
+from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
+from gateway_plugin.keys.identity import DEFAULT_NAME, Audience, NamespaceScope, named
+from gateway_plugin.keys.people import platform_id
+from gateway_plugin.settings import crosswalk
+from gateway_plugin.settings.schedule import next_time
+from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
+from relayer.wire.loopback import is_loopback
+from relayer.wire.redaction import CLASSES, Action
+
+__all__ = [
+    "DEFAULT_NAMESPACE_VARIABLE",
+    "DEFAULT_URL",
+    "MAX_OWNERS",
+    "UNSETTABLE",
+    "ActiveSettings",
+    "CaptureRules",
+    "CaptureSettings",
+    "CaptureStrategy",
+    "ColdStartSettings",
+    "FilesSettings",
+    "Format",
+    "HostModelSettings",
+    "NamespaceScope",
+    "NamespaceSettings",
+    "OfferSettings",
+    "PluginSettings",
+    "Position",
+    "PromptStyle",
+    "QueryMode",
+    "RecallMode",
+    "RecallSettings",
+    "RelayerSettings",
+    "SettingsResult",
+    "SourcePenalty",
+    "load_settings",
+    "safe_load",
+]
+
+_MAX_URL_CHARS: Final = 2048
+MAX_OWNERS: Final = 16
+"""Maximum number of ids of the owner."""
+
+
+class RecallMode(StrEnum):
+    """The recall mode: the search alone selects the memories, or a model that reads the conversation does."""
+
+    DIRECT = "direct"
+    ACTIVE = "active"
+
+
+class Position(StrEnum):
+    """The position of memories in the prompt."""
+
+    PREPEND = "prepend"
+    APPEND = "append"
+    SYSTEM_APPEND = "system-append"
+
+
+class Format(StrEnum):
+    """The text format of the injected block: memrelay's, or that of another plugin."""
+
+    MEMRELAY = "memrelay"
+    MEMORY_CORE_PLUS = "memory-core-plus"
+    AUTO_RECALL = "auto-recall"
+    MEMWAL = "memwal"
+    ACTIVE_MEMORY = "active-memory"
+
+
+class QueryMode(StrEnum):
+    """The part of the conversation that active mode's model reads (AM-12)."""
+
+    MESSAGE = "message"
+    RECENT = "recent"
+    FULL = "full"
+
+
+class PromptStyle(StrEnum):
+    """The instructions of active mode's model, which make it recall more or less readily (AM-14)."""
+
+    BALANCED = "balanced"
+    STRICT = "strict"
+    CONTEXTUAL = "contextual"
+    RECALL_HEAVY = "recall-heavy"
+    PRECISION_HEAVY = "precision-heavy"
+    PREFERENCE_ONLY = "preference-only"
+
+
+class CaptureRules(StrEnum):
+    """The rules for messages that are not captured: memrelay's, or also those of memory-core-plus (CP-36) or MemWal (MW-13)."""
+
+    MEMRELAY = "memrelay"
+    MEMORY_CORE_PLUS = "memory-core-plus"
+    MEMWAL = "memwal"
+
+
+class CaptureStrategy(StrEnum):
+    """The event that ends a turn for capture: the host's own event, or silence after the last output (MS-04)."""
+
+    AGENT_END = "agent_end"
+    DEBOUNCE = "debounce"
+
+
+def _pattern(source: str) -> str:
+    compile_pattern(source)
+    return source
+
+
+def _namespace(name: str) -> str:
+    if any(char in "\"'`\\" or not char.isprintable() for char in name):
+        raise ValueError("holds a quote, a backslash or a line break; use letters, digits, - and _")
+    return name.strip()
+
+
+def _url(url: str) -> str:
+    if len(url) > _MAX_URL_CHARS or any(char.isspace() or not char.isprintable() for char in url):
+        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787") from error
+    if parts.scheme not in {"https", "http"} or not parts.hostname:
+        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ValueError("carries credentials, a query or a fragment; write the address alone")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError(
+            "would travel unencrypted; use https, or http for this machine's loopback address only"
+        )
+    return url.rstrip("/")
+
+
+def _key(key: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"(?:0x)?[0-9a-fA-F]{64}|[A-Za-z0-9+/_-]{43}=?", key.get_secret_value()):
+        raise ValueError(
+            "is no key of 32 bytes; give 64 hexadecimal digits or base64, best as ${MEMRELAY_SECRET}"
+        )
+    return key
+
+
+def _account(account: str) -> str:
+    if not re.fullmatch(r"0x[0-9a-fA-F]{10,128}", account):
+        raise ValueError("is no account id; it starts with 0x and has at least 10 hexadecimal digits")
+    return account
+
+
+def _relative(path: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}", path) or ".." in path.split(
+        "/"
+    ):
+        raise ValueError("is no plain relative path; use letters, digits, - _ . and /")
+    return path
+
+
+def _redaction(policy: dict[str, Action]) -> dict[str, Action]:
+    for kind in policy:
+        if kind not in CLASSES:
+            near = difflib.get_close_matches(kind, CLASSES, 1, 0.4)
+            raise ValueError(
+                f"names no class of secrets; {f'is {near[0]} meant?' if near else 'see docs/security.md'}"
+            )
+    return policy
+
+
+def _renamed(pairs: dict[str, str]) -> dict[str, str]:
+    try:
+        # The default agent's keys are derived for the name `default`, and `keys rotate` prints this setting with that name.
+        whose = {
+            DEFAULT_NAME if old.strip().lower() == DEFAULT_NAME else named(old, shown=True): named(
+                new, shown=True
+            )
+            for old, new in pairs.items()
+        }
+    except IdentityError as error:
+        raise ValueError("names an agent that has no name of its own; write { old: new }") from error
+    if len({*whose.values()}) < len(pairs) or DEFAULT_NAME in whose.values():
+        raise ValueError("gives two agents one name; write another new name for each")
+    return whose
+
+
+def _owners(given: tuple[str, ...]) -> tuple[str, ...]:
+    people = [one.partition(":") for one in given]
+    if not all(platform.strip() and name.strip() for platform, _, name in people):
+        raise ValueError("is no platform and id; write telegram:777, as the host's log shows the sender")
+    return tuple(dict.fromkeys(platform_id(platform, name) for platform, _, name in people))
+
+
+def _cron(line: str) -> str:
+    next_time(line, 0.0)
+    return line
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Patterns = Annotated[tuple[Pattern, ...], Field(max_length=MAX_PATTERNS)]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Names = Annotated[tuple[Name, ...], Field(max_length=1000)]
+RelativePath = Annotated[str, AfterValidator(_relative)]
+NamespaceName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_namespace)]
+CronLine = Annotated[str, Field(max_length=100), AfterValidator(_cron)]
+Url = Annotated[str, AfterValidator(_url)]
+Secret = Annotated[SecretStr, AfterValidator(_key)]
+AccountId = Annotated[str, AfterValidator(_account)]
+Thinking = Annotated[
+    Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive", "max"],
+    AfterValidator(lambda effort: "xhigh" if effort == "max" else effort),
+]
+Redaction = Annotated[dict[str, Action], AfterValidator(_redaction)]
+Owners = Annotated[tuple[Name, ...], Field(max_length=MAX_OWNERS), AfterValidator(_owners)]
+Renamed = Annotated[dict[str, str], AfterValidator(_renamed)]
+
+
+DEFAULT_URL: Final = "http://127.0.0.1:8787"
+UNSETTABLE: Final = frozenset({"disabled", "unused"})
+"""Fields of `PluginSettings` that a configuration cannot set."""
+DEFAULT_NAMESPACE_VARIABLE: Final = "MEMRELAY_DEFAULT_NAMESPACE"
+# The second variable is set by memsearch for the processes that it starts (MS-27).
+_SWITCHES: Final = ("MEMRELAY_DISABLE", "MEMSEARCH_DISABLE")
+_OFF_WORDS: Final = {"", "0", "false", "no", "off"}
+
+
+_PREFIX: Final = "MEMRELAY_"
+_VARIABLES: Final = (
+    "AGENT", "AGENT_CERTIFICATE", "AGENT_SECRET", "DEFAULT_NAMESPACE", "DEV_URL", "DISABLE", "GATEWAY_COMMAND", "MCP_DEBUG",
+    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
+    "STAGING_URL", "URL",
+)  # fmt: skip
+"""The environment variables that a gateway reads, without their prefix."""
+_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES"}
+# Similarity from which on an unknown variable counts as a misspelt one of ours. The relayer's variables, which may be set
+# in the same environment, are less similar to ours, except for those in `_OF_RELAYERS`.
+_MISSPELT: Final = 0.75
+_OF_RELAYERS: Final = frozenset({"MODEL_URL"})
+
+
+class _Settings(BaseModel):
+    """Base of all settings: immutable, without unknown keys; keys are in camelCase for hosts and in snake_case for Python."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=alias_generators.to_camel,
+        populate_by_name=True,
+        protected_namespaces=(),
+        hide_input_in_errors=True,
+    )
+
+
+class ColdStartSettings(_Settings):
+    """Settings of the memories that the first turn of a session gets (MS-01, MS-02)."""
+
+    enabled: bool = Field(True, description="begin a session with the newest memories")
+
+
+class StandingSettings(_Settings):
+    """Settings of the standing block, which is in every prompt of a session: dangers, how to answer, who the person is."""
+
+    enabled: bool = Field(
+        True, description="where a person waits, what could harm them and who they are is in every prompt"
+    )
+
+
+class SourcePenalty(_Settings):
+    """A penalty for memories of a source, which lowers their score (AR-19).
+
+    ``match`` is a pattern with ``*`` and ``?``. It is matched against the source's reference (``*memory/drafts/*``),
+    ``transcript:<path>``, ``kind:<kind>`` and ``trust:<trust>``.
+    """
+
+    match: str = Field(min_length=1, max_length=200)
+    penalty: float = Field(0.15, ge=0, le=1)
+
+
+class RecallSettings(_Settings):
+    """Settings of recall, before a turn."""
+
+    enabled: bool = Field(
+        True, title="Auto-recall", description="put relevant memories into the prompt of each turn"
+    )
+    mode: RecallMode = Field(
+        RecallMode.DIRECT, description="direct: the search alone; active: a model chooses what is recalled"
+    )
+    agents: Names = Field((), description="agents that recall; empty means all")
+    allowed_chat_types: tuple[Audience, ...] = Field(
+        (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL), description="kinds of chat in which is recalled"
+    )
+    max_results: int = Field(
+        10, ge=1, le=100, title="Memories per turn", description="so many memories at most"
+    )
+    min_score: float = Field(
+        0.3, ge=0, le=1, title="Least relevance", description="below it nothing is injected"
+    )
+    min_prompt_length: int = Field(
+        10, ge=1, le=10_000, description="of the cleaned prompt, in characters; shorter ones recall nothing"
+    )
+    max_tokens: int = Field(
+        768, ge=1, le=32_000, title="Token budget", description="of the injected block, estimated"
+    )
+    deadline_ms: int = Field(
+        2000, ge=50, le=60_000, title="Deadline", description="milliseconds that a turn waits for memory"
+    )
+    skip_patterns: Patterns = Field((), description="regular expressions; prompts that match recall nothing")
+    skip_triggers: Names = Field(
+        ("memory", "heartbeat", "cron", "subagent", "hook"), description="runs that recall nothing"
+    )
+    skip_session_patterns: Patterns = Field(
+        (), description="regular expressions; sessions whose key matches recall nothing"
+    )
+    position: Position = Field(Position.APPEND, description="where in the prompt memories stand")
+    format: Format = Field(Format.MEMRELAY, description="whose text format the injected block has")
+    half_life_days: float | None = Field(
+        None,
+        gt=0,
+        le=100_000,
+        allow_inf_nan=False,
+        description="a score halves with each such age; pinned ones keep theirs",
+    )
+    diversity: float = Field(
+        0.0, ge=0, le=1, description="how much a result that repeats a better one moves down"
+    )
+    source_penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16)] | None = Field(
+        None, description="left out, the relayer's own: drafts, tool output and transcripts rank lower"
+    )
+    namespace_instruction: bool = Field(
+        False, description="tell the model its namespace in the system prompt, as MemWal does"
+    )
+    logging: bool = Field(False, description="a line for each recall, without any text of it")
+    log_queries: bool = Field(False, description="with logging: the first 80 characters of a query, too")
+    cold_start: ColdStartSettings = Field(
+        ColdStartSettings(), description="what the first turn of a session is given"
+    )
+    standing: StandingSettings = Field(StandingSettings(), description="what stands in every prompt")
+    one_shots: bool = Field(
+        True, description="also where nobody waits in a session, e.g. a command that runs once; direct mode"
+    )
+
+
+class CaptureSettings(_Settings):
+    """Settings of capture, after a turn. Lengths are in characters per message."""
+
+    enabled: bool = Field(True, title="Auto-capture", description="keep what is worth keeping of each turn")
+    max_messages: int = Field(10, ge=1, le=50, description="newest messages of a capture")
+    min_length: int = Field(2, ge=1, le=2000, description="of a message; wide characters count as two")
+    max_length: int = Field(
+        64_000,
+        ge=10,
+        le=64_000,
+        description="of a message; of a longer one its beginning and its end are kept",
+    )
+    min_turn_length: int = Field(0, ge=0, le=10_000, description="of all messages of a turn together")
+    min_messages: int = Field(1, ge=1, le=10, description="with fewer new ones a turn is not kept")
+    assistant_tail: int = Field(
+        0,
+        ge=0,
+        le=64_000,
+        description="of longer answers keep the end alone; 0: all of them, from which the relayer takes what they state",
+    )
+    rules: CaptureRules = Field(
+        CaptureRules.MEMRELAY,
+        description="memory-core-plus: what is longer than maxLength, headings, a fourth emoji and its phrases are left out; memwal: ten characters and less, whatever they say",
+    )
+    strategy: CaptureStrategy = Field(
+        CaptureStrategy.AGENT_END,
+        description="what ends a turn: the host's event, or silence after the last output",
+    )
+    debounce_ms: int = Field(
+        5000, ge=0, le=600_000, description="with debounce: milliseconds of silence that end a turn"
+    )
+    summary: bool = Field(
+        True, description="tell the relayer when a session ends, so that it can summarise it"
+    )
+    store_transcript: bool = Field(
+        False,
+        title="Store transcripts",
+        description="keep the turns that leave a memory word for word at the relayer, too, sealed",
+    )
+    durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
+    mirror_daily_log: bool = Field(
+        False, description="append what was captured to memory/YYYY-MM-DD.md of the workspace, in plain text"
+    )
+    redaction: Redaction = Field(
+        default_factory=dict,
+        description="what becomes of each class of secret: redact (default), block or allow",
+    )
+
+
+class FilesSettings(_Settings):
+    """Settings of the workspace files that are stored as memories while the host runs (CP-24, AR-05)."""
+
+    enabled: bool = Field(True, description="MEMORY.md, memory/ and wiki/ of a workspace, and what is named")
+    paths: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=100)
+    ] = Field(
+        (),
+        description="more files and folders, absolute or below the workspace, beside the host's own extraPaths",
+    )
+
+
+class NamespaceSettings(_Settings):
+    """Settings that choose the namespace of a turn; the model never chooses it."""
+
+    default: NamespaceName = Field(
+        DEFAULT_NAME,
+        title="Default namespace",
+        description="sets the default agent's memories apart from those of another gateway",
+    )
+    scope: NamespaceScope = Field(
+        NamespaceScope.AGENT, description="one namespace for an agent, or for each sender or workspace of it"
+    )
+    legacy: bool = Field(
+        False,
+        title="Read former namespaces",
+        description="recall beside it what the agent remembered before `default` or `scope` set its memories apart",
+    )
+    renamed: Renamed = Field(
+        default_factory=dict,
+        description="agents that go by another name here, since their keys were rotated: { old: new }",
+    )
+
+
+class RelayerSettings(_Settings):
+    """Settings of the local relayer, which the gateway can start."""
+
+    autostart: bool = Field(
+        True,
+        description="where no relayer is named, start one on this machine and share it with other gateways",
+    )
+
+
+class ActiveSettings(_Settings):
+    """Settings of active mode, under the names that the active-memory plugin uses (AM-04 to AM-26)."""
+
+    mode: Literal["escalate", "always", "off"] = Field(
+        "always", description="escalate: ask the model only about hits; off: direct mode"
+    )
+    otherwise: Literal["silent", "direct"] = Field(
+        "silent", description="what a turn is given that active mode is not for: nothing, or the direct hits"
+    )
+    agents: Names = Field((), description="agents that use active mode; all others recall directly")
+    allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = Field(
+        (Audience.DIRECT,), description="kinds of chat that use it"
+    )
+    allowed_chat_ids: Names = Field((), description="chats that use it; empty means all")
+    denied_chat_ids: Names = Field((), description="chats that never use it; goes before what is allowed")
+    query_mode: QueryMode = Field(QueryMode.RECENT, description="how much conversation the model reads")
+    prompt_style: PromptStyle | None = Field(
+        None, description="how eager the model is; left out, what suits the query mode"
+    )
+    prompt_append: str = Field("", max_length=8000, description="more instructions for the model")
+    prompt_override: str = Field(
+        "", max_length=8000, description="instructions in place of the built-in ones"
+    )
+    model: str = Field("", max_length=256, description="the model to ask; left out, the session's")
+    model_fallback: str = Field(
+        "", max_length=256, description="the model to ask where neither model nor the session names one"
+    )
+    model_fallback_policy: Literal["default-remote", "resolved-only"] = Field(
+        "default-remote", description="resolved-only: no other model than the one that is meant"
+    )
+    thinking: Thinking = Field("off", description="how much a model that reasons may do so")
+    fast_mode: bool | Literal["auto"] = Field(
+        False, description="accepted; how fast a model is served is set at the relayer"
+    )
+    tools_allow: Names = Field(
+        ("memory_search", "memory_get"), description="accepted; the model is given no tools"
+    )
+    timeout_ms: int = Field(
+        15_000, ge=250, le=120_000, title="Time-out", description="milliseconds for the whole recall"
+    )
+    setup_grace_timeout_ms: int = Field(
+        0,
+        ge=0,
+        le=120_000,
+        title="Setup grace",
+        description="more milliseconds for what comes before the model",
+    )
+    max_summary_chars: int = Field(220, ge=40, le=1000, description="of the reminder that the model writes")
+    recent_user_turns: int = Field(2, ge=0, le=4, description="of the user, that recent means")
+    recent_assistant_turns: int = Field(1, ge=0, le=3, description="of the assistant, that recent means")
+    recent_user_chars: int = Field(220, ge=40, le=1000, description="of each of the user's turns")
+    recent_assistant_chars: int = Field(180, ge=40, le=1000, description="of each of the assistant's turns")
+    cache_ttl_ms: int = Field(
+        15_000, ge=1000, le=120_000, description="milliseconds for which an equal question is not asked again"
+    )
+    circuit_breaker_max_timeouts: int = Field(
+        3, ge=1, le=100, description="time-outs in a row after which the model is left alone"
+    )
+    circuit_breaker_cooldown_ms: int = Field(
+        60_000, ge=1000, le=3_600_000, description="milliseconds for which it is then left alone"
+    )
+    logging: bool = Field(False, description="a line for each recall, without any text of it")
+    persist_transcripts: bool = Field(
+        False, description="keep what the model was shown and said in files, in the clear"
+    )
+    transcript_dir: RelativePath = Field(
+        "active-memory", title="Transcript folder", description="of those files, a relative path"
+    )
+
+    @property
+    def style(self) -> PromptStyle:
+        """Return the prompt style: the one that is set, or the default of the query mode (AM-14)."""
+        suited = {
+            QueryMode.MESSAGE: PromptStyle.STRICT,
+            QueryMode.RECENT: PromptStyle.BALANCED,
+            QueryMode.FULL: PromptStyle.CONTEXTUAL,
+        }
+        return self.prompt_style or suited[self.query_mode]
+
+
+class OfferSettings(_Settings):
+    """Settings of what the host offers to its model besides memories. Each costs tokens in every request."""
+
+    tools: bool = Field(True, description="the memory tools")
+    skill: bool = Field(True, description="the skill that says when to look further")
+    section: bool = Field(True, description="the lines of the system prompt; only beside the tools")
+
+
+class HostModelSettings(_Settings):
+    """Settings of the host's own language model, used for facts, summaries and reminders if the relayer has no model."""
+
+    enabled: bool = Field(True, description="whether it is asked; it costs tokens of the host")
+    calls_per_hour: int = Field(60, ge=1, le=10_000, description="questions that it is asked at most")
+    turn_summaries: bool = Field(False, description="have turns summarised as well")
+    model: str = Field(
+        "",
+        max_length=256,
+        description="a model of the host's, where the host allows to name one; empty: its own choice",
+    )
+
+
+class ConsolidationSettings(_Settings):
+    """Settings of consolidation, in which the gateway tidies up memories on a schedule; memory-core calls it dreaming (CP-49)."""
+
+    enabled: bool = Field(False, description="run on the schedule; off, it is a command alone")
+    schedule: CronLine = Field(
+        "0 3 * * *", description="when: minute, hour, day, month and weekday, as cron has them, in local time"
+    )
+    apply: bool = Field(
+        False,
+        description="take what repeats or was replaced as well; off, it is proposed and left to a person",
+    )
+
+
+class PluginSettings(_Settings):
+    """All settings of the plugin.
+
+    Create them in Python with keyword arguments, or with `load_settings` from a host's configuration object.
+
+    Example:
+        PluginSettings(url="https://memory.example.com", recall=RecallSettings(max_results=5))
+
+    ``disabled`` is set from the environment only. ``unused`` lists the keys of an earlier plugin that are set and have no
+    counterpart.
+    """
+
+    url: Url = Field(
+        DEFAULT_URL,
+        title="Relayer",
+        description="where the relayer answers: https, or http on this machine; left out, one is started here",
+    )
+    agent: str | None = Field(None, min_length=1, max_length=128, description="one agent for every session")
+    key: Secret | None = Field(
+        None,
+        title="Secret",
+        description="this gateway's root secret, best as ${MEMRELAY_SECRET} or a SecretRef; left out, one is made and kept in a file",
+    )
+    account_id: AccountId | None = Field(
+        None, title="Account", description="accepted; the account is the one of the secret"
+    )
+    recall: RecallSettings = Field(RecallSettings(), description="what happens before a turn")
+    capture: CaptureSettings = Field(CaptureSettings(), description="what happens after a turn")
+    files: FilesSettings = Field(
+        FilesSettings(), description="files of the workspace that are kept as memories"
+    )
+    namespace: NamespaceSettings = Field(NamespaceSettings(), description="whose memories are used")
+    active: ActiveSettings = Field(
+        ActiveSettings(), title="Active mode", description="a model chooses what is recalled"
+    )
+    relayer: RelayerSettings = Field(RelayerSettings(), description="the relayer of this machine")
+    offer: OfferSettings = Field(OfferSettings(), description="what the model is offered besides memories")
+    host_model: HostModelSettings = Field(
+        HostModelSettings(),
+        title="Host's model",
+        description="the host's own model, where the relayer has none",
+    )
+    consolidation: ConsolidationSettings = Field(
+        ConsolidationSettings(),
+        description="promotes what turns keep needing, and finds what repeats, on a schedule",
+    )
+    owners: Owners = Field(
+        (),
+        description="you, on each platform: `telegram:777`; these direct chats are one person's, and what they say in a group is the user's",
+    )
+    disabled: bool = False
+    unused: tuple[str, ...] = ()
+
+    @property
+    def deadline_ms(self) -> int:
+        """Return the maximum duration of a recall in ms (AM-26).
+
+        By default 2000 in direct mode and 15,000 in active mode; in active mode the setup grace is added.
+        """
+        if self.recall.mode is RecallMode.ACTIVE:
+            return self.active.timeout_ms + self.active.setup_grace_timeout_ms
+        return self.recall.deadline_ms
+
+    @property
+    def summary_position(self) -> Position:
+        """Return the position of active mode's summary: the one that is set, else that of the active-memory plugin (AM-09)."""
+        recall = self.recall
+        return recall.position if "position" in recall.model_fields_set else Position.SYSTEM_APPEND
+
+    @property
+    def logs_recalls(self) -> bool:
+        """Return whether each recall is logged: ``recall.logging``, or active-memory's own setting (AM-22)."""
+        return self.recall.logging or self.active.logging
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsResult:
+    """The result of `safe_load`: settings or an error, never both (CP-16)."""
+
+    settings: PluginSettings | None
+    error: SettingsError | None
+
+    @property
+    def success(self) -> bool:
+        """Return whether the settings were loaded."""
+        return self.settings is not None
+
+
+def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
+    """Load the settings from the host's configuration object and the environment.
+
+    Args:
+        config: the object for this plugin in the host's configuration; None if the host has none.
+        environ: the environment variables of the process.
+
+    Raises:
+        SettingsError: lists each wrong field and its correction. Values are not repeated, since they could be secrets.
+
+    Example:
+        >>> load_settings({"recall": {"maxResults": 3}}, {}).recall.max_results
+        3
+    """
+    _check_variables(environ)
+    tree = crosswalk.translate({} if config is None else config, environ, _shape(PluginSettings))
+    if "url" not in tree and environ.get("MEMRELAY_URL"):
+        tree["url"] = environ["MEMRELAY_URL"]
+    if "agent" not in tree and environ.get("MEMRELAY_AGENT"):
+        tree["agent"] = environ["MEMRELAY_AGENT"]
+    default = environ.get(DEFAULT_NAMESPACE_VARIABLE)
+    namespace = tree.setdefault("namespace", {}) if default else None
+    if isinstance(namespace, dict):
+        namespace.setdefault("default", default)
+    # Any other value of the switch turns memory off, too: a person who sets it wants memory to be off.
+    tree["disabled"] = any(environ.get(name, "").strip().lower() not in _OFF_WORDS for name in _SWITCHES)
+    try:
+        return PluginSettings.model_validate(tree)
+    except ValidationError as error:
+        raise SettingsError(*(_issue(dict(detail)) for detail in error.errors(include_input=False))) from None
+
+
+def _check_variables(environ: Mapping[str, str]) -> None:
+    """Raise `SettingsError` for variables that are empty, or whose names look like misspelt ones, as they would be ignored."""
+    wrong = []
+    for variable, value in environ.items():
+        name = variable.upper().removeprefix(_PREFIX)
+        if variable == f"{_PREFIX}{name}" and name in _NEVER_EMPTY and not value.strip():
+            # Using the default instead could select another secret, agent or relayer than the intended one.
+            wrong.append(SettingsIssue(variable, "is empty", "give it a value, or remove the variable"))
+        ours = variable.upper().startswith(_PREFIX) and value
+        if not ours or name in _OF_RELAYERS or (variable == f"{_PREFIX}{name}" and name in _VARIABLES):
+            continue
+        near = difflib.get_close_matches(name, _VARIABLES, 1, _MISSPELT)
+        if near:
+            wrong.append(SettingsIssue(variable, "is not a setting", f"did you mean {_PREFIX}{near[0]}?"))
+    if wrong:
+        raise SettingsError(*wrong)
+
+
+def safe_load(config: object, environ: Mapping[str, str]) -> SettingsResult:
+    """Load the settings like `load_settings`, and return an error instead of raising it.
+
+    Example:
+        >>> safe_load({"recall": {"maxResults": 0}}, {}).success
+        False
+    """
+    try:
+        return SettingsResult(load_settings(config, environ), None)
+    except SettingsError as error:
+        return SettingsResult(None, error)
+
+
+def _shape(model: type[BaseModel]) -> crosswalk.Shape:
+    shape: crosswalk.Shape = {}
+    for name, info in model.model_fields.items():
+        if name in UNSETTABLE:
+            continue
+        inner = info.annotation
+        nested = isinstance(inner, type) and issubclass(inner, BaseModel)
+        shape[name] = _shape(inner) if nested and isinstance(inner, type) else None
+    return shape
+
+
+def _issue(detail: dict[str, Any]) -> SettingsIssue:
+    field = ".".join(
+        alias_generators.to_camel(part) if isinstance(part, str) else str(part) for part in detail["loc"]
+    )
+    problem, _, fix = str(detail["msg"]).removeprefix("Value error, ").partition("; ")
+    return SettingsIssue(field, problem, fix or "correct it, or leave it out for the default")

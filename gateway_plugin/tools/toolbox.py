@@ -1,0 +1,734 @@
+"""The memory tools that a model can call: search, read, store, correct and forget memories, and read a session's log.
+
+`Toolbox.call` validates the arguments, runs the tool and returns a `ToolAnswer`. What a tool returns enters the prompt, so
+it is filtered and escaped like injected memories. Errors are returned as text with their cause and never raised, so that a
+failing tool does not end a turn. The model cannot delete memories permanently, and cannot choose a namespace that its agent
+has no access to.
+
+Six more tools (list, history, profile, analyze, job and status) are for programs that neither recall nor capture by
+themselves. Hosts that do both do not offer them, because their descriptions cost tokens in every turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from gateway_plugin.calls.clock import Clock
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
+from gateway_plugin.files.transcript import NoSuchLog, Said, read_transcript
+from gateway_plugin.keys.identity import Audience, Identity, audience_name, parse_session_key, typed
+from gateway_plugin.keys.people import Hearing
+from gateway_plugin.recall.formatting import (
+    TRUSTED,
+    age_in_words,
+    harmless_profile,
+    label_of,
+    may_be_shown,
+    may_be_told,
+    told_at,
+)
+from gateway_plugin.recall.recaller import ranking
+from gateway_plugin.recall.sharing import SharedHit, Shares, recall_shared, shared_namespace
+from gateway_plugin.settings.model import PluginSettings
+from gateway_plugin.text.injection import scan
+from gateway_plugin.text.wrappers import strip
+from gateway_plugin.tools.arguments import (
+    AnalyzeArguments,
+    ForgetArguments,
+    GetArguments,
+    HistoryArguments,
+    JobArguments,
+    ListArguments,
+    ProfileArguments,
+    SearchArguments,
+    StatusArguments,
+    StoreArguments,
+    ToolError,
+    TranscriptArguments,
+    UpdateArguments,
+    parse_arguments,
+)
+from gateway_plugin.turn.gates import Turn
+from gateway_plugin.turn.query import moment_of
+from relayer.wire import names
+from relayer.wire.errors import InvalidName
+from relayer.wire.fields import NOBODY_KNOWN, one_line
+from relayer.wire.memories import SupersedeRequest
+from relayer.wire.quoting import escape
+from relayer.wire.redaction import redact
+from relayer.wire.schemas import (
+    AnalyzeRequest,
+    Memory,
+    MemoryItem,
+    RecallHit,
+    RecallRequest,
+    RememberRequest,
+    SourceInfo,
+    TurnItem,
+)
+from relayer.wire.service import TranscriptRequest
+
+_TRANSCRIPT_DEADLINE: Final = 15.0
+_MAX_SESSION: Final = 512
+_SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
+_HEADING: Final = (
+    "(The host has no log of this session. Kept by the relayer, of the turns that left a memory:)"
+)
+
+
+async def read_kept(
+    client: RelayerClient,
+    asked: TranscriptArguments,
+    absent: NoSuchLog,
+    turn: Turn,
+) -> str:
+    """Return the part of a session's transcript that the relayer has stored, for a session of which the host has no log.
+
+    The result has the form of `gateway_plugin.files.transcript.read_transcript`, after a line that says where it is from.
+
+    Args:
+        client: the relayer's client.
+        asked: the model's arguments; the path is a session key here.
+        absent: the host's error.
+        turn: the turn, which says who reads the answer. In a group, only the turn's own session can be read.
+
+    Raises:
+        ToolError: the relayer has no transcript of the session either, or the anchor is not in it.
+    """
+    audiences = turn.hearing.audiences
+    if len(asked.path) > _MAX_SESSION or (not turn.hearing.private and asked.path != turn.session.key):
+        raise absent
+    named = {} if asked.anchor is None else {"anchor": asked.anchor, "at": moment_of(asked.anchor)}
+    request = TranscriptRequest(session=asked.path, limit=asked.turns, audiences=audiences, **named)
+    try:
+        kept = await client.transcript(turn.identity, request, deadline=_TRANSCRIPT_DEADLINE)
+    except GatewayError as error:
+        raise _not_told(absent, error) from error
+    if not kept.total:
+        raise absent
+    if not kept.lines:
+        raise ToolError(
+            "anchor: no message that was kept of this session has that id, and none is as old as that time"
+        )
+    said = [Said(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
+    return "\n".join([_HEADING, *(one.line for one in said if not scan(one.text).blocked)])
+
+
+def _not_told(absent: NoSuchLog, error: GatewayError) -> ToolError:
+    return ToolError(f"{absent}; and the relayer could not be asked: {error}")
+
+
+READING: Final = frozenset(
+    {
+        "memory_search",
+        "memory_get",
+        "memory_transcript",
+        "memory_list",
+        "memory_history",
+        "memory_profile",
+        "memory_job",
+        "memory_status",
+    }
+)
+"""The names of the tools that change nothing, so that a host may repeat a call."""
+
+_STATES: Final = {"superseded": ", corrected since"}
+_NONE_FOUND: Final = "No relevant memories found."
+_SAID_BY: Final = {
+    "user": "said by the user",
+    "assistant": "said by the assistant",
+    "imported": "imported",
+    "external": "from a tool",
+}
+_LEFT_OUT: Final = "[left out: it reads like an instruction to the model]"
+_FILE_LINES: Final = 500
+_MOST_OF_COURTESY: Final = 3
+"""Maximum number of words of a text that is refused because it only sounds polite."""
+_SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
+_NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
+_PREVIEW: Final = 100
+_SHOWN: Final = 3
+# How long the relayer's language model may extract facts before the call returns. A relayer without a model answers
+# immediately.
+_WAIT_MS: Final = 5000
+_NEIGHBOURS: Final = 4
+_PAGE: Final = 100
+_DEADLINE: Final = 15.0
+_ANALYZE_DEADLINE: Final = 55.0
+# A language model has often finished within this time. Later results can be read with the tool memory_job.
+_ANALYZE_WAIT_MS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """The result of a tool call.
+
+    Attributes:
+        text: the result for the model, escaped for use in a prompt.
+        details: the same result for programs; its texts are escaped, too.
+        failed: whether the text is an error message.
+        reason: for programs, the cause of a failure: the error's ``outcome``, ``arguments``, ``failed``, ``outbox`` or
+            ``switched_off``; "" if the call succeeded.
+    """
+
+    text: str
+    details: dict[str, Any] = field(default_factory=dict, repr=False)
+    failed: bool = False
+    reason: str = ""
+
+
+def failure(error: GatewayError) -> ToolAnswer:
+    """Return the result of a tool call that failed with an error."""
+    return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason=error.outcome)
+
+
+class Toolbox:
+    """Runs the memory tools against one relayer.
+
+    Args:
+        client: the relayer's client.
+        settings: the gateway's settings: minimum relevance, ranking and redaction.
+        clock: the source of the current time.
+        cited: the current file and line of memories that come from files, by their ids: ``MEMORY.md#3``.
+        shares: the namespaces that agents may read besides their own; None for none.
+    """
+
+    def __init__(
+        self,
+        client: RelayerClient,
+        settings: PluginSettings,
+        clock: Clock,
+        cited: Mapping[str, str] = MappingProxyType({}),
+        shares: Shares | None = None,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._cited = cited
+        self._shares = shares
+
+    async def call(self, tool: str, arguments: Mapping[str, object], turn: Turn) -> ToolAnswer:
+        """Run a tool. It never raises: failures are returned as a `ToolAnswer`.
+
+        Args:
+            tool: the name of the tool, see `gateway_plugin.tools.arguments`.
+            arguments: the arguments as the model passed them.
+            turn: the turn in which the model called the tool.
+        """
+        try:
+            parsed = parse_arguments(tool, arguments)
+            named = getattr(parsed, "namespace", None)
+            whose = self._shared(turn.identity, named, writes=tool not in READING)
+            whose = whose or _granted(turn.identity, named)
+            return await self._done(parsed, replace(turn, whose=whose))
+        except ToolError as error:
+            return ToolAnswer(f"Memory error: {escape(str(error))}", failed=True, reason="arguments")
+        except GatewayError as error:
+            return failure(error)
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
+            return ToolAnswer(
+                f"Memory error: it failed inside the plugin ({type(error).__name__})",
+                failed=True,
+                reason="failed",
+            )
+
+    def _shared(self, identity: Identity, namespace: str | None, *, writes: bool) -> Identity | None:
+        """Return the identity for a namespace that the call names and that is shared with the agent; None for any other.
+
+        Raises:
+            ToolError: the tool writes, and the namespace is shared for reading only.
+        """
+        if self._shares is None or namespace is None:
+            return None
+        try:
+            wanted = shared_namespace(namespace)
+        except InvalidName:
+            return None
+        known = self._shares.of(identity) if writes else self._shares.beside(identity)
+        found = next((one for one in known if one.namespace == wanted), None)
+        if found is not None and writes and not self._shares.may_write(identity, wanted):
+            raise ToolError("namespace: it is shared for reading; leave it out")
+        return found
+
+    async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
+        work = self._WORK.get(type(parsed))
+        if work is None:
+            raise ToolError("there is no such tool")
+        return await work(self, parsed, turn)
+
+    async def _search(self, asked: SearchArguments, turn: Turn) -> ToolAnswer:
+        floor = self._settings.recall.min_score if asked.min_score is None else asked.min_score
+        hearing = turn.hearing
+        request = RecallRequest(
+            query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
+            limit=asked.limit,
+            floor=floor,
+            audiences=hearing.audiences,
+            trusts=TRUSTED,
+            **({"named": hearing.named} if hearing.named else {}),
+            **ranking(self._settings.recall),
+            **({"include": asked.include} if asked.include else {}),
+            **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
+        )
+        # If the call names a namespace, only that one is searched.
+        shared = () if self._shares is None or asked.namespace else self._shares.beside(turn.identity)
+        own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
+        answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
+        hits = [hit for hit in answer.memories if may_be_shown(hit, hearing, asked.query)]
+        hits.sort(key=lambda hit: hearing.private and not hearing.is_own(hit))
+        if not hits:
+            return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
+        shown = [self._shown(hit) | _voice(hit, turn) for hit in hits]
+        lines = [
+            f"{number}. {one['text']} ({round(hit.relevance * 100)}% relevance{_STATES.get(hit.state, '')}{_origin(hit)}{_others(hit, hearing)})"
+            for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
+        ]
+        details = {
+            "count": len(hits),
+            "namespace": turn.namespace,
+            "degraded": answer.degraded,
+            "memories": shown,
+        }
+        # The ids are part of the text, because other tools need them and hosts show a model the text only.
+        ids = ", ".join(
+            f"{number} = {one['id']} ({one['source'] or one['voice'] or _SAID_BY[hit.trust]}, {one['date']})"
+            for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
+        )
+        return ToolAnswer("\n".join([f"Found {len(hits)} memories:", "", *lines, "", f"ids: {ids}"]), details)
+
+    async def _get(self, asked: GetArguments, turn: Turn) -> ToolAnswer:
+        read = await asyncio.to_thread(self._read, asked, turn)
+        if read is not None:
+            return read
+        memory = await self._find(asked.ref, turn)
+        if memory is None:
+            # The host's own tool returns the same for a file that does not exist (CP-48).
+            return ToolAnswer("", {"text": "", "path": escape(asked.ref)})
+        around = await self._around(memory, turn)
+        lines = [
+            _with_age(memory, self._clock, turn.hearing),
+            *(f"Around it: {_with_age(one, self._clock, turn.hearing)}" for one in around),
+        ]
+        if memory.source.session and turn.hearing.private:
+            # The key of a session reveals who else talks with the agent, so it is not disclosed in a group.
+            lines.append(f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}")
+        last = None if asked.lines is None else asked.start - 1 + asked.lines
+        text = "\n".join(lines[asked.start - 1 : last])
+        details = {
+            **self._shown(memory),
+            **_voice(memory, turn),
+            "text": text,
+            "around": [self._shown(one) | _voice(one, turn) for one in around],
+        }
+        return ToolAnswer(text, details)
+
+    def _read(self, asked: GetArguments, turn: Turn) -> ToolAnswer | None:
+        """Return the requested lines of a file; None if there is no such file."""
+        if turn.host.files is None:
+            return None
+        path, _, anchor = asked.ref.strip().partition("#")
+        text = turn.host.files.read(path, private=turn.hearing.private)
+        if text is None:
+            return None
+        start = int(anchor) if asked.start == 1 and anchor.isascii() and anchor.isdigit() else asked.start
+        whole = redact(text, self._settings.capture.redaction).text.split("\n")
+        count = _FILE_LINES if asked.lines is None else min(asked.lines, _FILE_LINES)
+        # A line that reads like an instruction to the model is replaced, so that the other lines keep their numbers.
+        lines = [
+            escape(line) if may_be_told(line) else _LEFT_OUT for line in whole[start - 1 : start - 1 + count]
+        ]
+        shown = "\n".join(lines)
+        details: dict[str, Any] = {"text": shown, "path": escape(path), "from": start, "lines": len(lines)}
+        if start - 1 + len(lines) < len(whole):
+            details["nextFrom"] = start + len(lines)
+        return ToolAnswer(shown, details)
+
+    async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
+        item = self._item(asked.text, turn, _moment("occurredAt", asked.occurred_at))
+        kept = await self._analyzed(item, turn)
+        if kept is not None:
+            return kept
+        answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
+        outcome = answer.memories[0]
+        if outcome.status == "refused":
+            raise ToolError(f"the relayer did not take it: {outcome.code}")
+        preview = escape(item.text)[:_PREVIEW]
+        known = " (known already)" if outcome.status == "duplicate" else ""
+        return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
+
+    async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:
+        """Store a note like a captured turn: the relayer decides whether to keep it, and extracts its facts.
+
+        Returns:
+            The result; None if the note is to be stored as it is, because the relayer does not support this or would not
+            keep the note for a reason that does not apply to notes.
+
+        Raises:
+            ToolError: the relayer refused the note.
+        """
+        note = TurnItem(
+            role="assistant",
+            text=item.text,
+            occurred_at=item.occurred_at,
+            suspect=item.suspect,
+            noted=True,
+            **_given(sender=item.source.sender),
+        )
+        request = AnalyzeRequest(
+            turns=(note,), audience=item.audience, wait_ms=_WAIT_MS, **_given(place=item.source.place)
+        )
+        try:
+            answer = await self._client.analyze(turn.identity, request, deadline=_DEADLINE)
+        except RelayerRefused as error:
+            if error.status in {400, 422}:
+                return None
+            raise
+        if not answer.memories:
+            # The model was asked to store this. So it is refused only if it says nothing; other reasons for not keeping a
+            # turn do not apply, nor does politeness if it is longer than three words.
+            reasons = {one.reason for one in answer.verdicts}
+            says_nothing = reasons <= _SAYS_NOTHING and (
+                "courtesy" not in reasons or len(item.text.split()) <= _MOST_OF_COURTESY
+            )
+            nothing = bool(reasons) and says_nothing
+            return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if nothing else None
+        first = answer.memories[0]
+        if first.status == "refused":
+            raise ToolError(f"the relayer did not take it: {first.code}")
+        said = [
+            (await self._client.get_memory(turn.identity, one)).memory.text for one in answer.facts[:_SHOWN]
+        ]
+        shown = "; ".join(escape(text)[:_PREVIEW] for text in said or [item.text])
+        known = " (known already)" if first.status == "duplicate" and not said else ""
+        ids = [one.id for one in answer.memories] + list(answer.facts)
+        count = len(answer.facts) or 1
+        return ToolAnswer(
+            f"Stored {count} fact(s): {shown}{known}", {"id": first.id, "status": first.status, "ids": ids}
+        )
+
+    async def _update(self, asked: UpdateArguments, turn: Turn) -> ToolAnswer:
+        old = await self._find(asked.ref, turn)
+        if old is None:
+            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+        item = self._item(asked.text, turn, None)
+        request = SupersedeRequest(
+            text=item.text,
+            audience=item.audience,
+            trust=item.trust,
+            suspect=item.suspect,
+            place=item.source.place,
+            sender=item.source.sender,
+            # If a model repeats the call because it got no answer, the key prevents a second version.
+            idempotency_key=hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest(),
+        )
+        answer = await self._client.supersede(turn.identity, old.id, request)
+        return ToolAnswer(f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": answer.id, "replaces": old.id})
+
+    async def _forget(self, asked: ForgetArguments, turn: Turn) -> ToolAnswer:
+        memory = await self._find(asked.ref, turn)
+        if memory is None:
+            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+        await self._client.forget(turn.identity, memory.id)
+        return ToolAnswer(f"Forgotten: {memory.id}. A person can bring it back.", {"id": memory.id})
+
+    async def _transcript(self, asked: TranscriptArguments, turn: Turn) -> ToolAnswer:
+        try:
+            said = read_transcript(turn.host.transcripts, asked.path, anchor=asked.anchor, turns=asked.turns)
+        except NoSuchLog as absent:
+            said = await read_kept(self._client, asked, absent, turn)
+        lines = []
+        for line in said.split("\n"):
+            # Only the label in front of a message is the plugin's own text; what follows must be escaped.
+            label, is_message, text = line.partition("]: ") if line.startswith("[") else ("", "", line)
+            lines.append(f"{label}{is_message}{escape(redact(text).text)}")
+        if _is_group(asked.path):
+            # The log of a group does not say which member spoke.
+            lines = [re.sub(r"^\[User\]:", "[A member]:", line) for line in lines]
+        return ToolAnswer("\n".join(lines))
+
+    async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
+        page = await self._client.list_memories(
+            turn.identity, limit=asked.limit, cursor=asked.cursor, deadline=_DEADLINE
+        )
+        told = [one for one in page.memories if may_be_shown(one, turn.hearing)]
+        details = {
+            "total": page.total,
+            "namespace": turn.namespace,
+            "memories": [_shown_memory(one) | _voice(one, turn) for one in told],
+            **({"next_cursor": page.next_cursor} if page.next_cursor else {}),
+        }
+        if not told:
+            return ToolAnswer("No memories.", details)
+        lines = [f"{one.id} {_with_age(one, self._clock, turn.hearing)}" for one in told]
+        more = f"(more with cursor {page.next_cursor})" if page.next_cursor else ""
+        return ToolAnswer("\n".join(filter(None, [*lines, more])), details)
+
+    async def _history(self, asked: HistoryArguments, turn: Turn) -> ToolAnswer:
+        found = await self._find(asked.ref, turn)
+        if found is None:
+            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+        answer = await self._client.get_memory(turn.identity, found.id, deadline=_DEADLINE)
+        versions = [one for one in answer.history if may_be_shown(one, turn.hearing)]
+        versions = versions or [answer.memory]
+        lines = [f"{one.id} [{one.state}] {_with_age(one, self._clock, turn.hearing)}" for one in versions]
+        return ToolAnswer(
+            "\n".join(lines), {"memories": [_shown_memory(one) | _voice(one, turn) for one in versions]}
+        )
+
+    async def _profile(self, asked: ProfileArguments, turn: Turn) -> ToolAnswer:
+        audiences = turn.hearing.lasting
+        answer = await self._client.profile(
+            turn.identity, max_tokens=asked.max_tokens, audiences=audiences, trusts=TRUSTED
+        )
+        told = harmless_profile(answer, audiences, TRUSTED)
+        document = "\n".join(escape(line) for line in told.document.splitlines())
+        return ToolAnswer(document, {"document": document, "shown": told.shown})
+
+    async def _analyze(self, asked: AnalyzeArguments, turn: Turn) -> ToolAnswer:
+        clean, suspect = self._clean(asked.text, least=1)
+        at = _moment("occurredAt", asked.occurred_at)
+        # The text comes from the model and not from a person, even if it quotes one.
+        said = TurnItem(
+            role="assistant", text=clean, occurred_at=at, suspect=suspect, **_given(sender=_sender(turn))
+        )
+        request = AnalyzeRequest(
+            turns=(said,),
+            audience=audience_name(turn.said_to),
+            host=turn.host.host,
+            wait_ms=_ANALYZE_WAIT_MS,
+            **_given(place=turn.place),
+            # If a model repeats the call because it got no answer, the key makes it the same request.
+            idempotency_key=hashlib.sha256(f"analyze\n{turn.namespace}\n{clean}".encode()).hexdigest(),
+        )
+        answer = await self._client.analyze(turn.identity, request, deadline=_ANALYZE_DEADLINE)
+        kept = [one for one in answer.memories if one.status != "refused"]
+        ids = list(dict.fromkeys([*(one.id for one in kept), *answer.facts]))
+        pending = f" A language model goes on reading: job {answer.job_id}." if answer.job_id else ""
+        shown = f" ids: {', '.join(ids)}" if ids else ""
+        return ToolAnswer(
+            f"Kept {len(ids)} {'memory' if len(ids) == 1 else 'memories'}.{shown}{pending}",
+            {
+                "state": answer.state,
+                "ids": ids,
+                "refused": len(answer.memories) - len(kept),
+                **({"job_id": answer.job_id} if answer.job_id else {}),
+            },
+        )
+
+    async def _job(self, asked: JobArguments, turn: Turn) -> ToolAnswer:
+        try:
+            job = await self._client.job(turn.identity, asked.job_id, deadline=_DEADLINE)
+        except RelayerRefused as error:
+            if error.status not in {400, 404, 422}:
+                raise
+            # A memory that a call stored directly has no job: it was complete when the call ended.
+            memory = await self._find(asked.job_id, turn)
+            if memory is None:
+                raise ToolError("job_id: there is no such job, and no such memory") from error
+            return ToolAnswer(f"done: {memory.id}", {"state": "done", "ids": [memory.id]})
+        why = f" ({escape(job.reason)})" if job.reason else ""
+        ids = f": {', '.join(job.memories)}" if job.memories else ""
+        return ToolAnswer(f"{job.state}{why}{ids}", {"state": job.state, "ids": list(job.memories)})
+
+    async def _status(self, _asked: StatusArguments, turn: Turn) -> ToolAnswer:
+        version = await self._client.version(deadline=_DEADLINE)
+        held = await self._client.list_memories(turn.identity, limit=1, deadline=_DEADLINE)
+        details = {
+            "relayer": self._client.endpoint.origin,
+            "version": version.version,
+            "account": turn.identity.account,
+            "agent": typed(turn.identity.agent),
+            "namespace": turn.namespace,
+            "memories": held.total,
+        }
+        return ToolAnswer("\n".join(f"{name}: {value}" for name, value in details.items()), details)
+
+    def _shown(self, memory: Memory) -> dict[str, Any]:
+        return _shown_memory(memory, self._source(memory))
+
+    def _source(self, memory: Memory) -> str:
+        """Return the file and line that a memory comes from; "" if it was said in a conversation."""
+        return escape(one_line(self._cited.get(memory.id) or memory.source.reference))
+
+    def _item(self, text: str, turn: Turn, at: int | None) -> MemoryItem:
+        clean, suspect = self._clean(text, least=3)
+        return MemoryItem(
+            text=clean,
+            audience=audience_name(turn.said_to),
+            # The text comes from the model, whatever a person said before.
+            trust="assistant",
+            suspect=suspect,
+            occurred_at=at,
+            source=SourceInfo(role="assistant", place=turn.place, sender=_sender(turn)),
+        )
+
+    def _clean(self, text: str, *, least: int) -> tuple[str, bool]:
+        """Return a text without wrappers and secrets, and whether it is suspect.
+
+        Raises:
+            ToolError: the text contains what may not be stored, or has fewer than ``least`` characters.
+        """
+        clean = redact(strip(text), self._settings.capture.redaction)
+        verdict = scan(clean.text)
+        if clean.blocked:
+            raise ToolError(f"text: it holds what may not be stored ({', '.join(clean.blocked)})")
+        if verdict.blocked:
+            raise ToolError("Cannot store text containing disallowed patterns.")
+        if len(clean.text.strip()) < least:
+            raise ToolError("text: it is empty once cleaned")
+        return clean.text, bool(verdict.suspect)
+
+    async def _find(self, ref: str, turn: Turn) -> Memory | None:
+        named = ref.strip().partition("#")[0].removeprefix("memory/").removesuffix(".md")
+        try:
+            memory = (await self._client.get_memory(turn.identity, named)).memory
+        except RelayerRefused as error:
+            if error.status in {400, 404, 422}:
+                return None
+            raise
+        return memory if memory.state != "forgotten" and may_be_shown(memory, turn.hearing) else None
+
+    async def _around(self, memory: Memory, turn: Turn) -> list[Memory]:
+        """Return up to four memories that were said close to a memory, oldest first.
+
+        They are among the newest 100 memories: the one that it refers to, those that refer to it, and those of its session.
+        """
+        page = await self._client.list_memories(turn.identity, limit=_PAGE)
+        near = [
+            one
+            for one in page.memories
+            if one.id != memory.id
+            and may_be_shown(one, turn.hearing)
+            and (
+                memory.id == one.context_of
+                or one.id == memory.context_of
+                or (memory.source.session and one.source.session == memory.source.session)
+            )
+        ]
+        near.sort(key=lambda one: abs(one.created_at - memory.created_at))
+        return sorted(near[:_NEIGHBOURS], key=lambda one: (one.created_at, one.id))
+
+    _WORK: ClassVar[Mapping[type, Callable[[Toolbox, Any, Turn], Awaitable[ToolAnswer]]]] = {
+        SearchArguments: _search,
+        GetArguments: _get,
+        StoreArguments: _store,
+        UpdateArguments: _update,
+        ForgetArguments: _forget,
+        TranscriptArguments: _transcript,
+        ListArguments: _list,
+        HistoryArguments: _history,
+        ProfileArguments: _profile,
+        AnalyzeArguments: _analyze,
+        JobArguments: _job,
+        StatusArguments: _status,
+    }
+
+
+def _is_group(path: str) -> bool:
+    """Return whether a path is the key of a session of a group."""
+    try:
+        ref = parse_session_key(path)
+    except IdentityError:
+        return False
+    return Audience.DIRECT not in {ref.said_to, ref.audience}
+
+
+def _sender(turn: Turn) -> str:
+    """Return the id of the person to whom the model speaks in a group; "" outside of groups."""
+    return (turn.person or NOBODY_KNOWN) if audience_name(turn.said_to) == "group" else ""
+
+
+def _given(**fields: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _voice(memory: Memory, turn: Turn) -> dict[str, str]:
+    return {"voice": escape(label_of(memory, turn.hearing))}
+
+
+def _others(memory: Memory, hearing: Hearing) -> str:
+    """Return a label that says whose words a memory is; "" if they are the user's own."""
+    return "" if hearing.is_own(memory) else f", {escape(label_of(memory, hearing))}"
+
+
+def _origin(hit: RecallHit) -> str:
+    return f", shared from {hit.shared_from}" if isinstance(hit, SharedHit) else ""
+
+
+def _granted(identity: Identity, namespace: str | None) -> Identity:
+    """Return the identity for a call: the agent's namespace, or one below it that the model names (X13).
+
+    Raises:
+        ToolError: the name is invalid, or the namespace is not the agent's.
+    """
+    if namespace is None or not namespace.strip():
+        return identity
+    below = namespace.strip().removeprefix("./")
+    if not below:
+        return identity
+    try:
+        wanted = "/".join(names.as_shown(part) for part in below.split("/"))
+    except InvalidName:
+        raise ToolError("namespace: it is no name of a namespace; leave it out") from None
+    if namespace.strip().startswith("./"):
+        return replace(identity, namespace=f"{identity.namespace}/{wanted}")
+    if wanted in {identity.namespace, identity.agent}:
+        return identity
+    if not wanted.startswith(f"{identity.namespace}/"):
+        raise ToolError("namespace: it is not this agent's; leave it out")
+    return replace(identity, namespace=wanted)
+
+
+def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
+    """Return a memory as a dictionary for programs, also under the keys of the memory systems that memrelay replaces.
+
+    Args:
+        memory: the memory; its text is escaped in the result.
+        source: the file and line that it comes from, escaped: ``MEMORY.md#3``; "" if it was said in a conversation.
+    """
+    text = escape(memory.text)
+    path, _, anchor = source.rpartition("#")
+    shown = {
+        "id": memory.id,
+        "blob_id": memory.id,
+        "chunk_hash": memory.id,
+        "text": text,
+        "content": text,
+        "path": path or source or f"memory/{memory.id}.md",
+        "source": source,
+        "line": int(anchor) if path and anchor.isascii() and anchor.isdigit() else 1,
+        "date": told_at(memory).astimezone().date().isoformat(),
+        "kind": memory.kind,
+        "said_by": memory.trust,
+        "state": memory.state,
+    }
+    if isinstance(memory, SharedHit):
+        shown["shared_from"] = memory.shared_from
+    if isinstance(memory, RecallHit):
+        shown |= {"relevance": memory.relevance, "score": memory.relevance}
+    return shown
+
+
+def _with_age(memory: Memory, clock: Clock, hearing: Hearing) -> str:
+    """Return a memory as an escaped line for the model: its age, whose words it is if not the user's, and its text."""
+    now = datetime.fromtimestamp(clock.now(), UTC).astimezone()
+    return f"({age_in_words(told_at(memory), now)}{_others(memory, hearing)}) {escape(memory.text)}"
+
+
+def _moment(field: str, value: str | int | None) -> int | None:
+    """Return a time argument in ms since the epoch; raises `ToolError` naming ``field`` if it is invalid."""
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise ToolError(f"{field}: it is no ISO 8601 time") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

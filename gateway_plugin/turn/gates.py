@@ -1,0 +1,513 @@
+"""Turns, and the gates that decide whether a turn may recall, use active mode, or be captured.
+
+A `Turn` is created once, by `gateway_plugin.sessions.book.Turns`, from what the host says (`HostTurn`), the session key and the
+settings; nothing in it comes from the model. The gates are pure functions of a turn and the settings. They are asked in the
+order of ``GATES``, and the first one that objects decides (`gate`); `explain` returns the decisions of all of them. Nothing
+here reads a clock, a file or the environment, so tests cover the behaviour as a truth table.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.keys.identity import Audience, Identity, RunKind, SessionRef
+from gateway_plugin.keys.people import Hearing, platform_id
+from gateway_plugin.settings.model import PluginSettings
+from gateway_plugin.text.patterns import compile_pattern, matches
+from relayer.wire.fields import NOBODY_KNOWN, one_line
+
+
+class SessionLogs(Protocol):
+    """The session logs of a host that does not keep them as files in a directory."""
+
+    def entries(self, path: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the messages of a session, oldest first; raises like `gateway_plugin.files.transcript.read_transcript`."""
+        ...
+
+
+class HostFiles(Protocol):
+    """The files of an agent that memory tools may read."""
+
+    def read(self, path: str, *, private: bool) -> str | None:
+        """Return the text of a file.
+
+        Args:
+            path: the path as the model gave it.
+            private: whether the agent's owner is the only reader of the answer.
+
+        Returns:
+            The text; None if there is no such file, it is outside of the agent's files, or it must not be disclosed to
+            these readers.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTurn:
+    """The information that a host has about a turn besides the session key. Every field is optional.
+
+    Attributes:
+        host: the host's name, which is stored with captured memories.
+        agent: the agent, if the host knows better than the session key.
+        audience: the kind of chat in which the answer is read, if the host knows better than the session key. Set it if
+            you can: if the key names a platform but no kind of chat, only what a group may know is recalled, and what is
+            said is not disclosed in groups.
+        sender: the host's id of the person who wrote. It attributes words in a group to that person, and selects the
+            namespace if ``namespace.scope`` is ``agent+sender``.
+        platform: the platform on which the person wrote; "" takes it from the session key.
+        workspace: the host's id of the workspace; it selects the namespace if the scope is ``agent+workspace``.
+        trigger: what started the run: ``user``, ``cron``, ``heartbeat``, ...; "" if the host does not say.
+        run_id: the host's id of the run.
+        chat_id: the platform's id of the chat, for allow and deny lists; None takes it from the session key.
+        turn_id: the host's id of this end of a turn. A turn that is handed over twice with the same id is captured once.
+        searches: False if the host's own memory switch is off; nothing is then recalled.
+        inter_session: whether the prompt came from another session or an internal tool, not from a person.
+        interactive: whether a person waits for the answer in a lasting session; False for a one-shot command.
+        stop_reason: why the last answer ended. Turns that ended with ``error`` or ``aborted`` are not captured: some
+            hosts report a provider's error as a success and only set this.
+        first_turn: whether the session begins with this turn; it may then get the newest memories.
+        model: the session's language model, as the host names it.
+        transcripts: the directory of the host's session logs, the only one that tools read logs from; or an object that
+            reads the host's sessions. None if the host has no logs.
+        files: the agent's files; None if tools can read memories only.
+    """
+
+    host: str = ""
+    agent: str | None = None
+    audience: Audience | None = None
+    sender: str | None = None
+    workspace: str | None = None
+    trigger: str = "user"
+    run_id: str = ""
+    chat_id: str | None = None
+    turn_id: str = ""
+    searches: bool = True
+    inter_session: bool = False
+    interactive: bool = True
+    stop_reason: str = ""
+    first_turn: bool = False
+    model: str = ""
+    transcripts: Path | SessionLogs | None = None
+    files: HostFiles | None = None
+    platform: str = ""
+
+    def among_several(self, session: SessionRef) -> bool:
+        """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""
+        return self.heard_by(session) in {Audience.GROUP, Audience.CHANNEL}
+
+    def heard_by(self, session: SessionRef) -> Audience | None:
+        """Return the kind of chat in which the answer is read; None outside of chat sessions."""
+        return self.audience or (session.audience if session.key else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision of one gate, or of all gates together.
+
+    Attributes:
+        allowed: whether the turn may use memory.
+        gate: the name of the gate; in the decision of all gates, the first one that objected, or "" if none did.
+        reason: why it objected, as a sentence without any text of the turn; "" if it did not.
+    """
+
+    allowed: bool
+    gate: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A turn of an agent: its identity, its message, its readers, and the decisions of the gates.
+
+    Attributes:
+        session: the parsed session key.
+        host: what the host knows besides.
+        query: the *cleaned* latest user message, see `gateway_plugin.turn.query.clean_query`; its length is measured, and it is
+            searched for.
+        whose: the agent, its namespace and keys, or the error if they cannot be determined. The error is raised by
+            `identity` only, because a turn that a gate stops does not need them.
+        agent: the agent's name, if the host or the settings fix it; None takes it from the session key.
+        outbox_error: why the outbox, which stores the switches, cannot be read; "" if it can.
+        session_enabled: whether memory is on for the session, by its own, its agent's and the gateway's switch.
+        success: whether the run succeeded; used for capture only.
+        gates: the decision of every gate, in order; empty if the gates were not asked.
+        active: the decision of the gates about active mode; None if the settings do not use active mode.
+        owners: the ids of the agent's owner on all platforms, see `gateway_plugin.keys.people.platform_id`.
+    """
+
+    session: SessionRef
+    host: HostTurn = HostTurn()
+    query: str = field(default="", repr=False)
+    whose: Identity | IdentityError
+    agent: str | None = None
+    outbox_error: str = ""
+    session_enabled: bool = True
+    success: bool = True
+    gates: tuple[Decision, ...] = ()
+    active: Decision | None = None
+    owners: frozenset[str] = frozenset()
+
+    @property
+    def identity(self) -> Identity:
+        """Return the agent, its namespace and keys; raises `IdentityError` if they cannot be determined."""
+        if isinstance(self.whose, IdentityError):
+            raise self.whose
+        return self.whose
+
+    @property
+    def namespace(self) -> str:
+        """Return the name of the namespace; "" if it cannot be determined."""
+        return "" if isinstance(self.whose, IdentityError) else self.whose.namespace
+
+    @property
+    def decision(self) -> Decision:
+        """Return the decision of the first gate that objects; if none does, one that allows the turn."""
+        return next((one for one in self.gates if not one.allowed), Decision(True))
+
+    @property
+    def listed_as(self) -> str:
+        """Return the agent's name in the form in which settings list agents."""
+        return self.agent or self.session.listed_as
+
+    @property
+    def heard_by(self) -> Audience | None:
+        """Return the kind of chat in which the answer is read; None outside of chat sessions."""
+        return self.host.heard_by(self.session)
+
+    @property
+    def said_to(self) -> Audience | None:
+        """Return the kind of chat in which the user's message was said; None outside of chat sessions."""
+        return self.host.audience or (self.session.said_to if self.session.key else None)
+
+    @property
+    def person(self) -> str:
+        """Return the id of the person who wrote; "" if the host does not name them."""
+        return platform_id(self._platform, self.host.sender) if self.host.sender else ""
+
+    @property
+    def place(self) -> str:
+        """Return the id of the place that is stored with memories of this turn.
+
+        In a group it is the group's id without a thread; in a direct chat that is kept apart, the id of the person. It is
+        "" in the owner's direct chats.
+        """
+        if self.said_to is None:
+            return ""
+        if self.said_to is Audience.DIRECT:
+            return self._peer or (self._group if self._is_doubtful else "")
+        return self._group or NOBODY_KNOWN
+
+    @property
+    def hearing(self) -> Hearing:
+        """Return which memories may be disclosed in this turn."""
+        if self.host.among_several(self.session):
+            return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
+        if self._peer and self.owners.isdisjoint({self._peer, self.person}):
+            return Hearing.of_peer(self._peer, self.person)
+        # The host may know the owner under another id than the session key.
+        return Hearing.of_owner(self.owners | {self._peer}, self.person)
+
+    @property
+    def _platform(self) -> str:
+        return self.host.platform or self.session.platform or self.host.host or "host"
+
+    @property
+    def _peer(self) -> str:
+        # Where the host follows a person across platforms, the key names the person and no platform.
+        peer = self.session.peer
+        return "" if peer is None else platform_id(self.session.platform or "peer", peer)
+
+    @property
+    def _is_doubtful(self) -> bool:
+        """Return whether neither the session key nor the host says if the chat is a direct chat or a group."""
+        return self.host.audience is None and self.session.audience is not self.session.said_to
+
+    @property
+    def _group(self) -> str:
+        # The key names this chat only if it also says that several people are in it.
+        named = self.session.chat if self.session.said_to is not Audience.DIRECT else None
+        chat = _THREAD.sub("", named or self.host.chat_id or self.session.key)
+        return platform_id(self.session.platform or self._platform, chat) if chat else ""
+
+
+_THREAD: Final = re.compile(r":(?:thread|topic):.*", re.DOTALL | re.IGNORECASE)
+
+
+class Purpose(StrEnum):
+    """A use of memory that a turn asks the gates for."""
+
+    RECALL = "recall"
+    ACTIVE = "active"
+    CAPTURE = "capture"
+
+
+_Gate = Callable[[Turn, PluginSettings, Purpose], str | None]
+"""A gate: returns the reason for its objection as a sentence, or None if it does not object."""
+
+_OWN_RUNS: Final = {
+    RunKind.ACTIVE_MEMORY: "the host's own recall",
+    RunKind.MEMORY_CAPTURE: "the host's own memory run",
+}
+_RUN_TRIGGERS: Final = {
+    RunKind.SUBAGENT: "subagent",
+    RunKind.CRON: "cron",
+    RunKind.HEARTBEAT: "heartbeat",
+    RunKind.HOOK: "hook",
+}
+# In these runs no person says anything, so they are never captured, even where settings let them recall.
+_NEVER_CAPTURED: Final = frozenset(_RUN_TRIGGERS.values()) | {"memory", "manual"}
+
+_COMMANDS: Final = frozenset(
+    [
+        "status",
+        "model",
+        "models",
+        "reset",
+        "new",
+        "approve",
+        "deny",
+        "stop",
+        "memory",
+        "active-memory",
+        "verbose",
+        "trace",
+        "compact",
+        "think",
+        "help",
+        "commands",
+        "restart",
+        "config",
+        "debug",
+        "usage",
+        "context",
+        "whoami",
+        "queue",
+        "elevated",
+        "exec",
+    ]
+)
+_COMMAND: Final = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,40})(?:@\w{1,64})?(?=\s|:|$)")
+_CONTROL: Final = re.compile(
+    r"\W*(?:NO_REPLY|HEARTBEAT_OK)\b"
+    r"|[\s\S]*\b(?:reply|respond|answer)\b[^\n]{0,40}\b(?:NO_REPLY|HEARTBEAT_OK)\W*\Z"
+)
+
+
+def gate(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> Decision:
+    """Return the decision of the gates on a turn: the objection of the first gate that has one, or permission.
+
+    Args:
+        turn: the turn.
+        settings: the gateway's settings.
+        purpose: what memory is to be used for.
+    """
+    for name, objection in GATES:
+        reason = objection(turn, settings, purpose)
+        if reason is not None:
+            return Decision(False, name, reason)
+    return Decision(True)
+
+
+def explain(turn: Turn, settings: PluginSettings, purpose: Purpose = Purpose.RECALL) -> tuple[Decision, ...]:
+    """Return the decision of every gate, in order, including those after the first that objects."""
+    decisions = []
+    for name, objection in GATES:
+        reason = objection(turn, settings, purpose)
+        decisions.append(Decision(reason is None, name, reason or ""))
+    return tuple(decisions)
+
+
+def is_slash_command(text: str) -> bool:
+    """Return whether a cleaned message is a command to the host: a known one with arguments, or any single word ``/name``.
+
+    A message that begins with a path, such as ``/etc/hosts is wrong``, is not a command.
+    """
+    match = _COMMAND.match(text)
+    return match is not None and (match[1].lower() in _COMMANDS or match.end() == len(text.rstrip()))
+
+
+def is_control_text(text: str) -> bool:
+    """Return whether a cleaned message is one of the host's control words, or a prompt that asks for one."""
+    head = text[:2000]
+    return _CONTROL.match(head if len(text) <= 2000 else head + "\n" + text[-200:]) is not None
+
+
+def effective_length(text: str) -> int:
+    """Return the number of visible characters.
+
+    Wide ones (Chinese, Japanese, Korean) count as two, because one of them says about as much as two others.
+    """
+    line = one_line(text)
+    return (
+        len(line)
+        if line.isascii()
+        else sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+    )
+
+
+def _switch(_turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "MEMRELAY_DISABLE is set" if settings.disabled else None
+
+
+def _enabled(_turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is Purpose.CAPTURE:
+        return None if settings.capture.enabled else "capture.enabled is false"
+    if not settings.recall.enabled:
+        return "recall.enabled is false"
+    if purpose is Purpose.ACTIVE and settings.recall.mode != "active":
+        return "recall.mode is not active"
+    return "active.mode is off" if purpose is Purpose.ACTIVE and settings.active.mode == "off" else None
+
+
+def _host(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    off = purpose is not Purpose.CAPTURE and not turn.host.searches
+    return "the host's memory.search.enabled is false" if off else None
+
+
+def _outbox(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    if not turn.outbox_error:
+        return None
+    return f"whether memory is switched off cannot be read, so it stays silent: {turn.outbox_error}"
+
+
+def _session_toggle(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    if turn.outbox_error:
+        return "whether memory is on for this session cannot be told"
+    return None if turn.session_enabled else "memory is off for this session"
+
+
+def _agents(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    name = turn.listed_as.casefold()
+    if purpose is Purpose.ACTIVE:
+        listed = {agent.casefold() for agent in settings.active.agents}
+        return None if name in listed else "the agent is not listed in active.agents"
+    listed = {agent.casefold() for agent in settings.recall.agents}
+    if purpose is Purpose.RECALL and listed and name not in listed:
+        return "the agent is not listed in recall.agents"
+    return None
+
+
+def _run_kind(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    run = turn.session.run
+    if run in _OWN_RUNS or turn.host.run_id.startswith("active-memory-"):
+        return f"this is {_OWN_RUNS.get(run, _OWN_RUNS[RunKind.ACTIVE_MEMORY])}"
+    if (
+        turn.host.inter_session
+        or turn.host.run_id.startswith("announce:")
+        or turn.session.key.startswith("announce:")
+    ):
+        return "the message comes from another session, not from a person"
+    word = _RUN_TRIGGERS.get(run)
+    skipped = word in settings.recall.skip_triggers if purpose is Purpose.RECALL else word is not None
+    return f"this is a {word} run" if word and skipped else None
+
+
+def _trigger(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    word = turn.host.trigger.strip().lower()
+    if purpose is Purpose.ACTIVE and word not in {"", "user"}:
+        return f"the trigger is {word[:32]}, not user"
+    skipped = {trigger.lower() for trigger in settings.recall.skip_triggers}
+    if purpose is Purpose.CAPTURE:
+        skipped = skipped | _NEVER_CAPTURED
+    return f"the trigger is {word[:32]}" if word in skipped else None
+
+
+def _interactive(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if turn.host.interactive or purpose is Purpose.CAPTURE:
+        return None
+    left_alone = purpose is Purpose.ACTIVE or not settings.recall.one_shots
+    return "nobody waits in this run" if left_alone else None
+
+
+def _session_pattern(turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:
+    hit = _first_match(settings.recall.skip_session_patterns, turn.session.key)
+    return None if hit is None else f"recall.skipSessionPatterns[{hit}] matches the session"
+
+
+def _chat_type(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    heard_by = turn.host.audience or turn.session.audience
+    if purpose is Purpose.RECALL and heard_by not in settings.recall.allowed_chat_types:
+        return f"recall.allowedChatTypes leaves out {heard_by}"
+    if purpose is Purpose.ACTIVE and heard_by not in settings.active.allowed_chat_types:
+        return f"allowedChatTypes leaves out {heard_by}"
+    return None
+
+
+def _chat_id(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is not Purpose.ACTIVE:
+        return None
+    chat = turn.host.chat_id or turn.session.chat
+    if chat in settings.active.denied_chat_ids:
+        return "deniedChatIds lists this chat"
+    # If there is an allow list, a chat whose id is not known is not allowed (AM-05).
+    if settings.active.allowed_chat_ids and chat not in settings.active.allowed_chat_ids:
+        return "allowedChatIds does not list this chat"
+    return None
+
+
+def _outcome(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is not Purpose.CAPTURE:
+        return None
+    if not turn.success:
+        return "the run failed"
+    return "the answer ended in an error" if turn.host.stop_reason in {"error", "aborted"} else None
+
+
+def _slash(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "the message is a command" if is_slash_command(turn.query) else None
+
+
+def _control_text(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
+    return "the message is a control word of the host" if is_control_text(turn.query) else None
+
+
+def _min_length(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    length = effective_length(turn.query)
+    if length == 0:
+        return "the message is empty once cleaned"
+    least = settings.recall.min_prompt_length
+    # Capture checks the length of each message itself.
+    return None if purpose is Purpose.CAPTURE or length >= least else f"prompt too short: {length} < {least}"
+
+
+def _skip_pattern(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
+    if purpose is Purpose.CAPTURE:
+        return None
+    hit = _first_match(settings.recall.skip_patterns, turn.query)
+    return None if hit is None else f"recall.skipPatterns[{hit}] matches the message"
+
+
+def _first_match(sources: tuple[str, ...], text: str) -> int | None:
+    # `re` caches compiled patterns, and the settings were validated when they were loaded.
+    return next(
+        (index for index, source in enumerate(sources) if matches(compile_pattern(source), text)), None
+    )
+
+
+GATES: Final[tuple[tuple[str, _Gate], ...]] = (
+    ("switch", _switch),
+    ("enabled", _enabled),
+    ("host", _host),
+    ("outbox", _outbox),
+    ("session_toggle", _session_toggle),
+    ("agents", _agents),
+    ("run", _run_kind),
+    ("trigger", _trigger),
+    ("interactive", _interactive),
+    ("session_pattern", _session_pattern),
+    ("chat_type", _chat_type),
+    ("chat_id", _chat_id),
+    ("outcome", _outcome),
+    ("slash_command", _slash),
+    ("control_text", _control_text),
+    ("min_length", _min_length),
+    ("skip_pattern", _skip_pattern),
+)
+"""The gates by name, in the order in which they are asked."""

@@ -1,0 +1,218 @@
+"""Files of other systems become memories with their times, and daily logs come back as they were."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from gateway_plugin.files.exports import ImportProblem, files_of, read_file
+from gateway_plugin.files.markdown import read_markdown, render_daily, render_memsearch
+from relayer.wire.schemas import Memory
+
+BERLIN = ZoneInfo("Europe/Berlin")
+LOG = """\
+# 2026-03-25
+
+## Session 14:30
+
+### 14:30
+<!-- session:abc-123 transcript:/home/ana/.openclaw/abc-123.jsonl -->
+- User asked how to deploy the harbour service.
+- OpenClaw replied that the window is Tuesday.
+
+### 14:52
+<!-- session:abc-123 transcript:/home/ana/.openclaw/abc-123.jsonl -->
+- User decided to move it to Friday.
+
+## Session 18:05
+
+### 18:05
+<!-- session:def-456 -->
+- User likes oat milk coffee.
+"""
+
+
+def remembered(items):
+    """What a relayer would show of imported items."""
+    return [
+        Memory(
+            id=f"{number:026d}",
+            created_at=1,
+            **item.model_dump(exclude={"id", "created_at", "state", "expires_at", "context_of"}),
+        )
+        for number, item in enumerate(items)
+    ]
+
+
+def at(*moment, place=BERLIN):
+    return round(datetime(*moment, tzinfo=place).timestamp() * 1000)
+
+
+@pytest.mark.row("MS-22")
+def test_a_daily_log_of_memsearch_is_read_with_its_times_and_sessions():
+    items = read_markdown(LOG, "memory/2026-03-25.md", BERLIN)
+    assert [(item.text, item.occurred_at) for item in items] == [
+        ("User asked how to deploy the harbour service.", at(2026, 3, 25, 14, 30)),
+        ("OpenClaw replied that the window is Tuesday.", at(2026, 3, 25, 14, 30)),
+        ("User decided to move it to Friday.", at(2026, 3, 25, 14, 52)),
+        ("User likes oat milk coffee.", at(2026, 3, 25, 18, 5)),
+    ]
+    assert items[0].source.session == "abc-123"
+    assert items[0].source.transcript == "/home/ana/.openclaw/abc-123.jsonl"
+    assert items[0].source.reference == "memory/2026-03-25.md#7"
+    assert (items[3].source.session, items[3].source.transcript) == ("def-456", "")
+
+
+@pytest.mark.row("MS-22")
+@pytest.mark.row("MS-30")
+def test_a_daily_log_comes_back_as_it_was():
+    items = read_markdown(LOG, "memory/2026-03-25.md", BERLIN)
+    assert render_memsearch(remembered(items), BERLIN) == {"2026-03-25.md": LOG}
+
+
+@pytest.mark.row("CP-40")
+def test_the_daily_layout_has_a_file_a_day_of_the_readers_calendar():
+    items = read_markdown(LOG, "memory/2026-03-25.md", BERLIN)
+    files = render_daily(remembered(items), timezone(timedelta(hours=8)))
+    assert list(files) == ["2026-03-25.md", "2026-03-26.md"]
+    assert files["2026-03-26.md"] == "# 2026-03-26\n\n- User likes oat milk coffee.\n"
+
+
+@pytest.mark.row("CP-40")
+def test_the_daily_layout_is_read_back():
+    items = read_markdown(LOG, "memory/2026-03-25.md", BERLIN)
+    (text,) = render_daily(remembered(items), BERLIN).values()
+    again = read_markdown(text, "2026-03-25.md", BERLIN)
+    assert [item.text for item in again] == [item.text for item in items]
+    assert {item.occurred_at for item in again} == {at(2026, 3, 25)}
+
+
+def test_notes_become_a_memory_for_each_bullet_and_each_paragraph():
+    notes = (
+        "# Me\n\nI live in Lisbon\nsince May.\n\n- oat milk coffee\n  - never after 2 pm\n- tea\n\n"
+        "```\n- not a bullet\n\n# no heading\n```\n\n<!-- a remark -->\n"
+    )
+    items = read_markdown(notes, "MEMORY.md", UTC)
+    assert [item.text for item in items] == [
+        "I live in Lisbon\nsince May.",
+        "oat milk coffee\n  - never after 2 pm",
+        "tea",
+        "```\n- not a bullet\n\n# no heading\n```",
+    ]
+    assert {item.occurred_at for item in items} == {None}
+    assert {(item.kind, item.trust) for item in items} == {("imported", "imported")}
+    assert items[0].source.reference == "MEMORY.md#3"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a heading\n", "- \n", "<!-- nothing -->"])
+def test_what_says_nothing_gives_nothing(text):
+    assert read_markdown(text, "MEMORY.md", UTC) == []
+
+
+def test_a_text_cannot_grow_lines_of_its_own_in_a_log():
+    (item,) = read_markdown("- one", "2026-03-25.md", BERLIN)
+    sly = item.model_copy(update={"text": "one\n## Session 10:00\n- two"})
+    (text,) = render_memsearch(remembered([sly]), BERLIN).values()
+    assert [one.text for one in read_markdown(text, "2026-03-25.md", BERLIN)] == [
+        "one ## Session 10:00 - two"
+    ]
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("frame", [lambda rows: rows, lambda rows: {"results": rows}])
+def test_mem0s_export_is_read_with_its_times(tmp_path, frame):
+    rows = [
+        {"id": "m-1", "memory": "Likes tea", "user_id": "ana", "created_at": "2026-01-02T03:04:05-08:00"},
+        {"id": "m-2", "text": "Lives in Lisbon", "updated_at": "2026-02-01T00:00:00", "metadata": {"a": 1}},
+        {"id": "m-3", "memory": " "},
+    ]
+    first, second = read_file(write(tmp_path, "mem0.json", frame(rows)), "mem0.json")
+    assert (first.text, first.source.speaker, first.source.reference) == ("Likes tea", "ana", "mem0:m-1")
+    assert first.occurred_at == at(2026, 1, 2, 11, 4, 5, place=UTC)
+    assert second.occurred_at == at(2026, 2, 1, place=UTC)
+
+
+def test_an_own_export_that_was_cut_short_is_not_taken_for_whole(tmp_path):
+    head, line, end = {"memrelay_export": 1}, {"memory": {"text": "one"}}, {"end": True, "memories": 1}
+    whole = "\n".join(map(json.dumps, (head, line, end)))
+    assert [item.text for item in read_file(write(tmp_path, "a.jsonl", whole), "a.jsonl")] == ["one"]
+    for broken in ((head, line), (head, end), (head, line, line, end)):
+        with pytest.raises(ImportProblem, match="cut short"):
+            read_file(write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, broken))), "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", "{", "line 1 is not JSON"),
+        ("a.json", {"x": 1}, "results"),
+        ("a.json", [7], "no object"),
+        ("a.jsonl", '{"memory": {"text": "one", "importance": 7}}', "importance"),
+        ("a.jsonl", "[]", "object"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_the_fix_and_without_its_text(tmp_path, name, content, said):
+    with pytest.raises(ImportProblem, match=said) as caught:
+        read_file(write(tmp_path, name, content), name)
+    assert name in str(caught.value)
+
+
+def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path):
+    (tmp_path / "a.md").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "c.docx").write_bytes(b"PK\x03\x04\x00\x00 a document")
+    for name, said in (("a.md", "UTF-8"), ("b.md", "No such file"), ("c.docx", "it is no text")):
+        with pytest.raises(ImportProblem, match=said):
+            read_file(tmp_path / name, name)
+
+
+def test_a_directory_is_read_below_and_without_what_is_hidden(tmp_path):
+    for name in ("MEMORY.md", "memory/2026-03-25.md", "memory/.draft.md", "notes.txt", "old/mem0.json"):
+        write(tmp_path, name, "x")
+    assert [path.relative_to(tmp_path).as_posix() for path, _ in files_of(tmp_path).files] == [
+        "MEMORY.md", "memory/2026-03-25.md", "old/mem0.json"
+    ]  # fmt: skip
+
+
+def test_an_answer_of_a_relayer_that_was_kept_as_it_came_is_read_without_its_proofs(tmp_path):
+    lines = [
+        '{"memrelay_export": 1, "namespace": "ops", "memories": 1}',
+        '{"memory": {"text": "one\u2028line"}}',
+        '{"proof":"AAAA"}',
+        '{"end": true, "memories": 1}',
+        '{"proof":"BBBB"}',
+    ]
+    assert [item.text for item in read_file(write(tmp_path, "a.jsonl", "\n".join(lines)), "a.jsonl")] == [
+        "one\u2028line"
+    ]
+
+
+def test_an_entry_holds_since_it_was_observed_and_not_when_its_line_says_that_it_is_over():
+    text = """\
+---
+summary: for programs
+---
+# USER.md
+
+<!-- observed: 2026-02-03 | status: active -->
+
+- Prefer short answers.
+
+<!-- observed: 2026-01-01 | status: superseded -->
+- Prefer long answers.
+
+- Always greet in Frisian.
+"""
+    items = read_markdown(text, "USER.md", BERLIN)
+    assert [(item.text, item.occurred_at, item.source.reference) for item in items] == [
+        ("Prefer short answers.", at(2026, 2, 3), "USER.md#8"),
+        ("Always greet in Frisian.", None, "USER.md#13"),
+    ]

@@ -1,0 +1,110 @@
+"""An answer at hand is never older than what this plugin wrote."""
+
+from __future__ import annotations
+
+import pytest
+from wire_relayer import answer
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.client import LIFE_SECONDS, RecallCache
+from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.keys.identity import NamespaceRef
+from relayer.wire.schemas import MemoryItem, RecallRequest, RecallResponse, RememberRequest
+
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+TURN = [{"role": "user", "content": COFFEE}]
+QUESTION = "How do I take my coffee?"
+SECRET = "11" * 32
+ASKED = RecallRequest(query=QUESTION)
+ANSWER = RecallResponse(memories=())
+
+
+class Manual(SystemClock):
+    at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def plugin(wire, environ):
+    with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
+        yield made
+        wire.refused_captures.clear()
+
+
+@pytest.fixture
+def kept():
+    clock = Manual()
+    cache = RecallCache(clock)
+    cache.put("a", ASKED, ANSWER, since=cache.writes)
+    cache.put("b", ASKED, ANSWER, since=cache.writes)
+    return cache, clock
+
+
+def own(plugin):
+    return plugin._inner._book.identity_of_owner(NamespaceRef("default", "default", 1))
+
+
+def call(plugin, work):
+    return plugin._loop.call(work)
+
+
+def client(plugin):
+    return plugin._inner._client
+
+
+def test_an_answer_is_kept_for_its_life_and_no_longer(kept):
+    cache, clock = kept
+    clock.at = LIFE_SECONDS - 0.1
+    assert cache.get("a", ASKED) is ANSWER
+    clock.at = LIFE_SECONDS
+    assert cache.get("a", ASKED) is None
+
+
+def test_a_write_drops_the_answers_of_its_own_namespace(kept):
+    cache, _ = kept
+    cache.drop("a")
+    assert (cache.get("a", ASKED), cache.get("b", ASKED)) == (None, ANSWER)
+
+
+def test_an_answer_that_was_asked_for_before_a_write_is_not_kept(kept):
+    cache, _ = kept
+    before = cache.writes
+    cache.drop("a")
+    cache.put("a", ASKED, ANSWER, since=before)
+    assert cache.get("a", ASKED) is None
+
+
+def test_a_memory_forgotten_through_this_plugin_is_not_injected_again(plugin):
+    plugin.after_turn(TURN)
+    found = plugin.before_turn(QUESTION)
+    assert found.status == "ok"
+    call(plugin, client(plugin).forget(own(plugin), found.hits[0].id))
+    assert plugin.before_turn(QUESTION).status == "empty"
+
+
+def test_a_forget_that_was_answered_badly_counts_as_one_that_happened(plugin, wire):
+    plugin.after_turn(TURN)
+    found = plugin.before_turn(QUESTION)
+    wire.script = [answer(500, "internal_error")]
+    with pytest.raises(RelayerRefused):
+        call(plugin, client(plugin).forget(own(plugin), found.hits[0].id))
+    plugin.before_turn(QUESTION)
+    assert not plugin.why().cached
+
+
+def test_what_is_remembered_through_this_plugin_is_found_at_once(plugin):
+    assert plugin.before_turn(QUESTION).status == "empty"
+    call(plugin, client(plugin).remember(own(plugin), RememberRequest(items=(MemoryItem(text=COFFEE),))))
+    assert plugin.before_turn(QUESTION).status == "ok"
+
+
+def test_a_capture_that_was_delivered_late_is_found_at_once(plugin, wire):
+    wire.refused_captures["default"] = (503, "queue_full")
+    plugin.after_turn(TURN)
+    assert plugin.before_turn(QUESTION).status == "empty"
+    wire.refused_captures.clear()
+    assert plugin.flush(5)
+    assert plugin.before_turn(QUESTION).status == "ok"

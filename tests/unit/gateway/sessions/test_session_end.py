@@ -1,0 +1,103 @@
+"""The end of a session: told to the relayer once, durably, and only where something was captured."""
+
+from __future__ import annotations
+
+import pytest
+from wire_relayer import answer
+
+from gateway_plugin import MemoryPlugin
+from gateway_plugin.commands.erase import forget_namespace
+from gateway_plugin.keys.identity import NamespaceRef, RootHolder
+from gateway_plugin.outbox.queue import Outbox, outbox_path
+from gateway_plugin.turn.gates import HostTurn
+from relayer.wire.sealing import RootKeys
+
+COFFEE = "I only drink oat milk coffee, never after 2 pm."
+BERLIN = "I moved from Hamburg to Berlin in the spring of this year."
+KEY = "agent:researcher:uuid-456"
+SECRET = "11" * 32
+NOWHERE = "http://127.0.0.1:9"
+
+
+def said(*texts):
+    return [{"role": "user", "content": text, "id": f"m{number}"} for number, text in enumerate(texts)]
+
+
+@pytest.fixture
+def make(wire, environ):
+    made = []
+
+    def build(url=wire.url, **settings):
+        made.append(MemoryPlugin(url, settings=settings, secret=SECRET, environ=environ))
+        return made[-1]
+
+    yield build
+    for plugin in made:
+        plugin.close()
+
+
+def ends(wire):
+    return [body for body in wire.bodies("/v1/analyze") if body.get("session_end")]
+
+
+@pytest.mark.row("MW-35", level="e2e")
+def test_the_end_of_a_session_is_told_after_what_was_said_in_it(make, wire):
+    plugin = make()
+    report = plugin.flush_session(said(COFFEE), session_key=KEY, host=HostTurn(host="test"), ended=True)
+    assert (report.status, report.ended) == ("queued", True)
+    assert plugin.flush(10)
+    turn, end = wire.bodies("/v1/analyze")
+    assert [one["text"] for one in turn["turns"]] == [COFFEE]
+    assert end["turns"] == []
+    assert (end["session"], end["audience"], end["host"]) == (KEY, turn["audience"], "test")
+
+
+def test_a_session_that_goes_on_ends_again_and_one_that_does_not_ends_once(make, wire):
+    plugin = make()
+    for history in ((COFFEE,), (), (COFFEE, BERLIN), ()):
+        plugin.flush_session(said(*history), session_key=KEY, ended=True)
+        plugin.flush(10)
+    assert len(ends(wire)) == 2
+    assert len({body["idempotency_key"] for body in ends(wire)}) == 2
+
+
+def test_a_compaction_ends_nothing_and_an_unused_session_has_no_end(make, wire):
+    plugin = make()
+    assert not plugin.flush_session((), session_key=KEY, ended=True).ended
+    plugin.flush_session(said(COFFEE), session_key=KEY)
+    plugin.flush(10)
+    assert ends(wire) == []
+
+
+@pytest.mark.parametrize("off", [{"capture": {"summary": False}}, {"capture": {"enabled": False}}])
+def test_summaries_can_be_switched_off_alone_and_go_with_capture(make, wire, off):
+    make().after_turn(said(COFFEE), session_key=KEY)
+    assert not make(**off).flush_session((), session_key=KEY, ended=True).ended
+    assert ends(wire) == []
+
+
+def test_a_session_that_a_person_switched_off_is_not_told_of(make, wire):
+    plugin = make()
+    plugin.after_turn(said(COFFEE), session_key=KEY)
+    plugin.set_session(KEY, enabled=False)
+    assert not plugin.flush_session((), session_key=KEY, ended=True).ended
+
+
+def test_an_end_outlives_the_process_that_saw_it(make, wire, environ):
+    with MemoryPlugin(NOWHERE, secret=SECRET, environ=environ) as lost:
+        assert lost.flush_session(said(COFFEE), session_key=KEY, ended=True).ended
+    holder = RootHolder(RootKeys(bytes.fromhex(SECRET)))
+    outbox = Outbox(outbox_path(environ, holder, NOWHERE), holder)
+    assert [len(letter.item.request.turns) for letter in outbox.queued()] == [1, 0]
+    assert forget_namespace(outbox, NamespaceRef("researcher", "researcher", 1)) == 1
+    assert outbox.waiting() == 0
+    outbox.close()
+
+
+def test_a_relayer_that_has_no_use_for_ends_leaves_no_dead_letter(make, wire):
+    plugin = make()
+    plugin.after_turn(said(COFFEE), session_key=KEY)
+    plugin.flush(10)
+    wire.script = [answer(422, "invalid")]
+    assert plugin.flush_session((), session_key=KEY, ended=True, seconds=10).waiting == 0
+    assert (plugin.status().refused, plugin.status().waiting) == (0, 0)
