@@ -156,7 +156,7 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.STATEMENT: 0.35,
 }
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
-_WORTH = {Role.USER: -1.0, Role.ASSISTANT: 0.0}
+_WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
 # The same for what is rather a courtesy, or said without meaning it much.
 _LIGHT = 1.5
 # A sentence is dropped below these logits, however much its message is worth.

@@ -237,7 +237,7 @@ MESSAGE_CLASSES = {
 """The classes of messages by the role of the speaker. Messages of the first class are worth storing."""
 
 
-UNREAL = -0.75
+UNREAL = -0.5
 """The value of `MessageReading.unreal` from which a message is taken for a hypothesis, a quotation or fiction."""
 
 

@@ -289,7 +289,6 @@ def test_a_bare_answer_counts_when_something_was_asked():
         ("I am vegan", Kind.FACT),
         ("Ich trinke lieber Tee als Kaffee", Kind.PREFERENCE),
         ("Wir haben uns für Postgres entschieden", Kind.DECISION),
-        ("он предпочитает письма", Kind.FACT),
         ("prefiero que me respondas corto", Kind.PREFERENCE),
         ("明天要去取包裹", Kind.TASK),
     ],
