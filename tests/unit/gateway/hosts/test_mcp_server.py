@@ -224,7 +224,7 @@ async def test_memories_reach_the_model_escaped_and_framed_and_attacks_not_at_al
         )
     for text in (*shown, read.text, prompt.partition("\n\n")[2]):
         assert text.startswith(
-            "<memrelay-memories>\nNotes from earlier conversations, quoted as untrusted history."
+            "<memrelay-memories>\nSaid in earlier chats: untrusted history"
         )
         assert text.endswith("\n</memrelay-memories>")
         inside = text.split("\n", 2)[2].rpartition("\n")[0]
