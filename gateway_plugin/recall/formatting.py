@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway_plugin.keys.people import OWN_VOICE, Hearing, passes, voice
 from gateway_plugin.recall.sharing import SharedHit
@@ -458,6 +458,33 @@ class Shown:
         )
 
 
+class _DayLine(NamedTuple):
+    """A memory of a day: its text, its line in the block, and its kind."""
+
+    said: str
+    line: str
+    kind: str
+
+
+# What is due and what lasts comes before what was only said; a session begins with at most so many lines.
+_MOST_LINES: Final = 6
+_USEFUL: Final = ("task", "event", "decision", "preference")
+
+
+def _most_useful(days: Sequence[tuple[str, list[_DayLine]]]) -> list[tuple[str, list[_DayLine]]]:
+    """Return the days, newest first, with the most useful lines of all of them; of equal ones the newest."""
+    ranked = sorted(
+        (line.kind not in _USEFUL, day, -at)
+        for day, (_, lines) in enumerate(days)
+        for at, line in enumerate(lines)
+    )
+    best = {(day, -at) for _, day, at in ranked[:_MOST_LINES]}
+    return [
+        (date, [line for at, line in enumerate(lines) if (day, at) in best])
+        for day, (date, lines) in enumerate(days)
+    ]
+
+
 def format_days(
     answer: ContextResponse,
     settings: RecallSettings,
@@ -478,9 +505,9 @@ def format_days(
     """
     shown = shown or Shown()
     said_already = {folded(text) for text in shown.texts}
-    days: list[tuple[str, list[tuple[str, str]]]] = []
+    days: list[tuple[str, list[_DayLine]]] = []
     for day in answer.days:
-        fresh: list[tuple[str, str]] = []
+        fresh: list[_DayLine] = []
         for one in day.memories:
             if one.id in shown.ids or folded(one.text) in said_already:
                 continue
@@ -489,14 +516,15 @@ def format_days(
             if line := escape(one.text):
                 said_already.add(folded(one.text))
                 said_by = "" if hearing.is_own(one) else f" ({escape(label_of(one, hearing))})"
-                fresh.append((one.text, f"{line}{said_by}"))
+                fresh.append(_DayLine(one.text, f"{line}{said_by}", one.kind))
         days.append((day.date, fresh))
+    days = _most_useful(days)
     room = settings.max_tokens - shown.tokens
     while any(lines for _, lines in days):
-        said = [f"## {date}\n" + "\n".join(f"- {line}" for _, line in lines) for date, lines in days if lines]
+        said = [f"## {date}\n" + "\n".join(f"- {one.line}" for one in lines) for date, lines in days if lines]
         text = framed("\n".join([_COLD_HEADING, *said]), settings=settings)
         if estimate_tokens(text) <= room:
-            return ColdStart(text, tuple(one for _, lines in days for one, _ in lines))
+            return ColdStart(text, tuple(one.said for _, lines in days for one in lines))
         oldest = next(lines for _, lines in reversed(days) if lines)
         oldest.pop(0)
     hint = _COLD_HINT.format(count=answer.total)

@@ -249,7 +249,8 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
         hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
-    statements = _statements(text, lang, hits)
+    # Of equal statements the first is kept.
+    statements = list({normal_text(text[slice(*hit.span)]): hit for hit in reversed(_statements(text, lang, hits))}.values())[::-1]
     if not statements:
         yield Left(index, "unreal" if unreal else _reason(turn, prose, spans, whole, before))
         return
