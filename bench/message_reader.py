@@ -23,8 +23,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.day import personas
 from bench import prompt_reader, standing
+from bench.day import personas
 from bench.prompt_reader import hash_of, learn, scores
 from relayer.lib.n_grams import ABOUT, KINDS, MESSAGE_CLASSES
 
@@ -48,13 +48,15 @@ _SIDE = {"wish": "hedge", "supposed": "unreal", "quoted": "unreal", "invented": 
 _SIDE |= {label: label for label in ("question", "one_off", "courtesy", "reply", "result")}
 # Texts up to so many characters are joined with another one.
 _SHORT = 100
-_FRAMED = re.compile(r"[\"\u201c\u00ab\u300c]\s*([^\"\u201d\u00bb\u300d]{6,})|(?<!\w)'([^']{6,})'|[:\uff1a]\s*([^\"\u201c\u00ab\u300c']{6,})$")
+_FRAMED = re.compile(
+    r"[\"\u201c\u00ab\u300c]\s*([^\"\u201d\u00bb\u300d]{6,})|(?<!\w)'([^']{6,})'|[:\uff1a]\s*([^\"\u201c\u00ab\u300c']{6,})$"
+)
 # What people put behind a statement to have it confirmed.
 _TAGS = {
     "ar": ("\u060c صح\u061f", "\u060c تمام\u061f"), "de": (", oder?", ", ok?"), "en": (", right?", ", ok?"), "es": (", vale?", "\u00bfno?"),
     "fr": (", d'accord ?", ", hein ?"), "hi": (", ठीक है?", ", है ना?"), "it": (", va bene?", ", no?"), "ja": ("、いいですか\uff1f", "、よね\uff1f"),
     "ko": (", 알겠지?", ", 맞지?"), "nl": (", oké?", ", toch?"), "pl": (", dobrze?", ", prawda?"), "pt": (", tá?", ", certo?"),
-    "ru": (", хорошо?", ", да?"), "tr": (", tamam mı?", ", değil mi?"), "zh": ("\uff0c好吗\uff1f", "\uff0c对吧\uff1f"),
+    "ru": (", хорошо?", ", да?"), "tr": (", tamam m\u0131?", ", değil mi?"), "zh": ("\uff0c好吗\uff1f", "\uff0c对吧\uff1f"),
 }  # fmt: skip
 
 
@@ -127,7 +129,12 @@ def _of_sessions() -> list[Case]:
     cases = json.loads((SETS / "extraction.json").read_text("utf-8"))["tuning"]
     for row in map(json.loads, (SETS / "transcripts.jsonl").read_text("utf-8").splitlines()):
         cases += [] if row["unseen"] else row["turns"]
-    labels = {("user", True): "keep", ("user", False): "one_off", ("assistant", True): "result", ("assistant", False): "reply"}
+    labels = {
+        ("user", True): "keep",
+        ("user", False): "one_off",
+        ("assistant", True): "result",
+        ("assistant", False): "reply",
+    }
     return [
         ("en", labels[case["role"], case["keep"]], case["text"])
         for case in cases
@@ -159,7 +166,13 @@ def statement_heads() -> dict[str, tuple[Any, Any]]:
     cases += [("", "preference", text) for _, label, text in standing.labelled() if label == "style"]
     cases += [(lang, kind, text.lower().rstrip(".!。 ")) for lang, kind, text in cases]
     return {
-        "kind": learn([text for *_, text in cases], [_KIND_OF.get(kind, kind) for _, kind, _ in cases], KINDS, _STRENGTH, balanced=True),
+        "kind": learn(
+            [text for *_, text in cases],
+            [_KIND_OF.get(kind, kind) for _, kind, _ in cases],
+            KINDS,
+            _STRENGTH,
+            balanced=True,
+        ),
         "about": learn(
             [text for lang, _, text in cases if lang],
             [_ABOUT_OF.get(kind, "user") for lang, kind, _ in cases if lang],

@@ -68,8 +68,4 @@ def _definiteness(words: Sequence[Word]) -> float:
 
 
 def _is_name(word: Word) -> bool:
-    return (
-        len(word.shape) > 1
-        and any(map(str.isupper, word.shape))
-        and word.lower not in en.FIRST_PERSON
-    )
+    return len(word.shape) > 1 and any(map(str.isupper, word.shape)) and word.lower not in en.FIRST_PERSON

@@ -37,7 +37,10 @@ from relayer.lib.n_grams import LANGUAGES, UNREAL, UNSPACED, MessageReading, rea
 
 READ_LANGUAGES = frozenset({*LANGUAGES, UNDETERMINED})
 _COURTESIES = Phrases(read_text("courtesies.txt"))
-_CONTINUATIONS = {lang: (Phrases(words), tuple(words.split(", "))) for lang, words in read_data("continuations.toml").items()}
+_CONTINUATIONS = {
+    lang: (Phrases(words), tuple(words.split(", ")))
+    for lang, words in read_data("continuations.toml").items()
+}
 _NO_CONTINUATIONS = (Phrases(""), ())
 
 _DENSE_FROM = 0x2E80
@@ -250,7 +253,9 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
     # Of equal statements the first is kept.
-    statements = list({normal_text(text[slice(*hit.span)]): hit for hit in reversed(_statements(text, lang, hits))}.values())[::-1]
+    statements = list(
+        {normal_text(text[slice(*hit.span)]): hit for hit in reversed(_statements(text, lang, hits))}.values()
+    )[::-1]
     if not statements:
         yield Left(index, "unreal" if unreal else _reason(turn, prose, spans, whole, before))
         return
@@ -258,12 +263,12 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
         best = sorted(statements, key=lambda hit: hit.worth, reverse=True)[:_MOST_PIECES]
         statements = sorted(best, key=lambda hit: hit.span)
     for number, hit in enumerate(statements):
-        yield _candidate(turn, index, text, lang, hit)
+        yield _candidate(turn, text, lang, hit)
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
 
 
-def _candidate(turn: Turn, index: int, text: str, lang: str, hit: _Hit) -> Candidate:
+def _candidate(turn: Turn, text: str, lang: str, hit: _Hit) -> Candidate:
     said = text[slice(*hit.span)]
     kind = Kind(read_kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
     return Candidate(
@@ -307,11 +312,11 @@ def _depends(sentence: str, lang: str) -> bool:
 def _sentences(text: str, prose: str) -> Iterator[tuple[int, int]]:
     """Yield the sentences; a line that ends with a colon is one with the list under it, and a very long one is split."""
     done = 0
-    for start, end in split_sentences(prose):
-        if start < done:
+    for first, last in split_sentences(prose):
+        if first < done:
             continue
-        listed = _LIST.match(text, end) if prose[end - 1] in _COLONS else None
-        done = end if listed is None else min(listed.end(), start + _LONGEST_STATEMENT)
+        listed = _LIST.match(text, last) if prose[last - 1] in _COLONS else None
+        start, done = first, last if listed is None else min(listed.end(), first + _LONGEST_STATEMENT)
         while done - start > _LONGEST_SENTENCE:
             cut = prose.rfind(" ", start + _LONGEST_SENTENCE // 2, start + _LONGEST_SENTENCE)
             cut = start + _LONGEST_SENTENCE if cut < 0 else cut
@@ -342,11 +347,14 @@ def _judge(
     reading = read_message(sentence, turn.role)
     worth = reading.worth
     light = reading.otherwise in {"hedge", "courtesy"}
-    if whole is None:
-        together = worth - _SURE
-    else:
-        together = worth if light else max(worth, (worth + whole) / 2)
-    if turn.role is Role.ASSISTANT and lang in {"en", UNDETERMINED} and judge_assistant_sentence(sentence) >= PASSES:
+    together = worth - (_SURE if whole is None else 0.0)
+    if whole is not None and not light:
+        together = max(worth, (worth + whole) / 2)
+    if (
+        turn.role is Role.ASSISTANT
+        and lang in {"en", UNDETERMINED}
+        and judge_assistant_sentence(sentence) >= PASSES
+    ):
         together = max(together, 0.0)
     if before.answering and turn.role is Role.USER and not is_question(sentence):
         worth, together = worth + _ANSWERING, together + _ANSWERING

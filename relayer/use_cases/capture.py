@@ -440,7 +440,11 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
         item = request.turns[turn]
         # What was said just before: the statement before in the same turn, or the last one of the turn before.
         before = last.get(turn, last.get(turn - 1))
-        earlier = opened.last_of_session(request.session) if not turn and before is None and request.session else b""
+        earlier = (
+            opened.last_of_session(request.session)
+            if not turn and before is None and request.session
+            else b""
+        )
         last[turn] = len(drafts)
         drafts.append(
             Draft(

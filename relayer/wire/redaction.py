@@ -123,9 +123,49 @@ def like_an_issued_key(value: str) -> bool:
 
 
 _SENTENCE_WORDS: Final = frozenset(
-    "the and not now never always only with from that this still same very too stored kept written known changed secure safe strong "
-    "weak long short good bad expired wrong right required needed new old set nicht immer noch sehr sicher"
-    .split()
+    [
+        "the",
+        "and",
+        "not",
+        "now",
+        "never",
+        "always",
+        "only",
+        "with",
+        "from",
+        "that",
+        "this",
+        "still",
+        "same",
+        "very",
+        "too",
+        "stored",
+        "kept",
+        "written",
+        "known",
+        "changed",
+        "secure",
+        "safe",
+        "strong",
+        "weak",
+        "long",
+        "short",
+        "good",
+        "bad",
+        "expired",
+        "wrong",
+        "right",
+        "required",
+        "needed",
+        "new",
+        "old",
+        "set",
+        "nicht",
+        "immer",
+        "noch",
+        "sehr",
+        "sicher",
+    ]
 )
 
 
@@ -233,7 +273,7 @@ _SAID_NUMBERS: Final = (
     r"\ube44\ubc00\ubc88\ud638|\ube44\ubc88"
 )
 # Words after which a sentence is about secrets and names none.
-_ABOUT_SECRETS: Final = r"\s+(?:reset|polic|manager|change|hint|point|takeaway|figure|rotat)"
+_ABOUT_SECRETS: Final = r"\s+(?:reset|polic|manager|change|hint|point|takeaway|figure)"
 # What may be between a word that names a secret and the secret: up to six words, then a verb, a particle or a colon, or nothing.
 _SPOKEN_IS: Final = (
     r"(?:[ ]+[^\s.,;:!?\"'=]{1,30}){0,6}?"
@@ -259,7 +299,15 @@ _VALUE: Final = (
 
 def _spoken(kind: str, words: str, value: str, check: _Check | None) -> Rule:
     """Return the rule for a secret that a sentence names: "the password of the printer is ..."."""
-    return Rule(kind, re.compile(rf"(?:(?<![A-Za-z0-9])|(?=[^\x00-\x7f]))(?:{words})(?!{_ABOUT_SECRETS}){_SPOKEN_IS}{value}", re.IGNORECASE), ("",), check)
+    return Rule(
+        kind,
+        re.compile(
+            rf"(?:(?<![A-Za-z0-9])|(?=[^\x00-\x7f]))(?:{words})(?!{_ABOUT_SECRETS}){_SPOKEN_IS}{value}",
+            re.IGNORECASE,
+        ),
+        ("",),
+        check,
+    )
 
 
 def _published(kind: str, form: str, hints: tuple[str, ...]) -> Rule:

@@ -199,7 +199,7 @@ def test_the_place_holds_behind_code_and_markup():
         "what is the guest wifi called",
         "donde vive mi hermana",
         "which server runs staging",
-        "какой у меня размер обуви",
+        "какой у меня размер обуви",  # noqa: RUF001 - Cyrillic is the point
         "我妹妹住哪",
         "tell me where my bike is",
     ],
