@@ -36,6 +36,7 @@ from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.files.living import LivingFiles, Look
 from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.keys.identity import (
+    Identity,
     KeyHolder,
     parse_session_key,
 )
@@ -210,6 +211,7 @@ class AsyncMemoryPlugin:
             counts=self._counts if self.settings.consolidation.enabled else None,
             watchdog=self._watchdog,
             notify_once=notify_once,
+            cited=self._cited,
         )
         self._capture = TurnCapture(
             capturer=Capturer(self._outbox, self.settings.capture, self._clock),
@@ -400,7 +402,7 @@ class AsyncMemoryPlugin:
             if self.settings.disabled or not turn.session_enabled:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
-            cited = await self._indexes.cited(identity, self._client.endpoint.origin)
+            cited = await self._cited(identity)
             toolbox = Toolbox(self._client, self.settings, self._clock, cited, self._shares)
             answer = await toolbox.call(name, arguments, turn)
         except GatewayError as error:
@@ -458,6 +460,9 @@ class AsyncMemoryPlugin:
         if look.position is not None:
             self._positions.saw(identity.ref, look.position)
         return look
+
+    async def _cited(self, identity: Identity) -> Mapping[str, str]:
+        return await self._indexes.cited(identity, self._client.endpoint.origin)
 
     def _is_due(self, namespace: str) -> bool:
         """Return whether daily notes are to be updated: a turn was delivered since, or 20 seconds have passed."""

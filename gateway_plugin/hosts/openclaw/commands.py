@@ -145,6 +145,7 @@ def _trace(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> TurnTrace:
 _OUTCOMES: Final = {
     "not_asked_about": "left out: the question names neither who said it nor the group",
     "audience": "left out: it was said elsewhere",
+    "in_prompt": "left out: its file is in the prompt already",
 }
 
 

@@ -57,6 +57,21 @@ VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 """Matches an environment variable in a value of the configuration, as the host writes it."""
 
 
+@dataclass(frozen=True)
+class PromptLimits:
+    """How much of an agent's own files the host puts into its system prompt, in characters.
+
+    Attributes:
+        always: whether it does so in every turn.
+        file: maximum size of a file; the middle of a longer one is left out.
+        total: maximum size of all files together.
+    """
+
+    always: bool = True
+    file: int = 20_000
+    total: int = 60_000
+
+
 @dataclass(frozen=True, slots=True)
 class HostConfig:
     """The host's configuration as it was read.
@@ -146,6 +161,16 @@ class HostConfig:
         """Return the additional files and folders that the host's memory search reads for an agent, see `extra_places`."""
         lists = [search.get(name) for search in self.searches(agent) for name in ("paths", "extraPaths")]
         return [one for listed in lists for one in _array(listed)]
+
+    def prompt_limits(self, agent: str) -> PromptLimits:
+        """Return how much of an agent's own files the host puts into its system prompt."""
+        both = {**self._defaults, **_object(self._agents().get(agent))}
+        one, total = both.get("bootstrapMaxChars"), both.get("bootstrapTotalMaxChars")
+        return PromptLimits(
+            always=both.get("contextInjection", "always") == "always",
+            file=one if isinstance(one, int) else PromptLimits.file,
+            total=total if isinstance(total, int) else PromptLimits.total,
+        )
 
     @property
     def _defaults(self) -> Json:

@@ -323,6 +323,7 @@ class OpenClawHost:
                 first_turn=total == 0,
                 interactive=somebody_waits(context),
                 searches=call.params.get("hostSearch") is not False,
+                prompted=await self._prompted(call, context),
             ),
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
@@ -455,6 +456,13 @@ class OpenClawHost:
 
     async def _files_of(self, context: Json) -> AgentPlaces | None:
         return None if self._files is None else await asyncio.to_thread(self._files.of, context)
+
+    async def _prompted(self, call: Call, context: Json) -> frozenset[str]:
+        named = call.params.get("prompted")
+        if self._files is None or not isinstance(named, list):
+            return frozenset()
+        names = [name for name in named if isinstance(name, str)]
+        return await asyncio.to_thread(self._files.prompted, context, names)
 
     async def _command(self, call: Call) -> Json:
         if self._plugin is None:

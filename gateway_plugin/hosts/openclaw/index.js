@@ -8,6 +8,7 @@ import { registerCommands, showLines } from "./chat.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
 import { Runs, runsOver, whole, window } from "./runs.js";
+import { classifyWorkspaceMemoryPaths, prompted } from "./workspace.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -82,7 +83,8 @@ function register(api) {
   const told = (said, event, ctx, method) => ask(method, { ...said, ...window(event) }, ctx, CAPTURE_MS);
   const recalled = (said, event, ctx, method) => {
     runs.began(ctx, event);
-    const params = { ...said, ...window(event), hostSearch: searches(ctx?.agentId) };
+    const known = { hostSearch: searches(ctx?.agentId), prompted: prompted(ctx?.workspaceDir) };
+    const params = { ...said, ...window(event), ...known };
     const asked = ask(method, params, ctx, (bridge.info?.deadlineMs ?? 2000) + GRACE_MS);
     const shown = (lines) => recalls && showLines(api, manifest.id, ctx, lines);
     asked.then((found) => shown(found?.lines)).catch(() => shown());
@@ -168,6 +170,8 @@ function registerCapability(api, ask, bridge, section) {
     promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),
+      supportsWorkspaceMemoryReadSources: true,
+      classifyWorkspaceMemoryPaths,
       getMemorySearchManager: async ({ agentId }) => ({ manager: manager(agentId) }),
     },
   });

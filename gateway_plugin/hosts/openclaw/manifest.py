@@ -265,7 +265,7 @@ if __name__ == "__main__":
 
 
 _CODE: Final = (
-    *("index.js", "bridge.js", "chat.js", "kept.js", "log.js", "model.js", "runs.js"),
+    *("index.js", "bridge.js", "chat.js", "kept.js", "log.js", "model.js", "runs.js", "workspace.js"),
     *("tools.json", "package.json", "openclaw.plugin.json"),
 )
 PACKED: Final = "memrelay"
