@@ -79,6 +79,7 @@ class HostTurn:
         files: the agent's files; None if tools can read memories only.
         prompted: names of files whose whole text the host puts into the prompt itself, as searches cite them. Memories of
             their lines are not injected.
+        by_person: whether a person called the tool, by a command in a chat, and not the model.
     """
 
     host: str = ""
@@ -100,6 +101,7 @@ class HostTurn:
     files: HostFiles | None = None
     platform: str = ""
     prompted: frozenset[str] = frozenset()
+    by_person: bool = False
 
     def among_several(self, session: SessionRef) -> bool:
         """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""

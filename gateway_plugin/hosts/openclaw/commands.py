@@ -1,4 +1,4 @@
-"""The chat commands ``/memory status|on|off|why``. They apply to the current session or, with ``--global``, to all sessions."""
+"""The chat commands ``/memory status|on|off|why``, for the current session or, with ``--global``, for all; `chat` has the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ _HELP: Final = (
     "/memory off | on        for this session; outlives a restart\n"
     "/memory status --global how it stands for every session of this gateway\n"
     "/memory off --global    for every session of this gateway (owner)\n"
-    "/memory why             why the last turn was given what it was given"
+    "/memory why             why the last turn was given what it was given\n"
+    "/memory list            the newest memories (these: owner, direct chats)\n"
+    "/memory search WORDS    memories about something\n"
+    "/memory show ID         one, with what was said around it\n"
+    "/memory remember TEXT   keep something; also /remember\n"
+    "/memory forget ID       hide one; also /forget"
 )
 _SWITCHES: Final = {
     "on": True, "enable": True, "enabled": True, "off": False, "disable": False, "disabled": False,
@@ -47,7 +52,7 @@ def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str,
 
 def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: bool, everywhere: bool) -> str:
     word = "on" if enabled else "off"
-    if everywhere and not _may_decide_for_all(context):
+    if everywhere and not is_owner(context):
         return f"/memory {word} --global needs the gateway's owner or {_ADMIN}."
     try:
         if everywhere:
@@ -62,8 +67,8 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
     return f"Memory is {word} for this session."
 
 
-def _may_decide_for_all(context: Mapping[str, Any]) -> bool:
-    """Return whether the sender may change all sessions: gateway clients need the scope, other senders must be the owner."""
+def is_owner(context: Mapping[str, Any]) -> bool:
+    """Return whether the sender has the owner's rights: gateway clients need the scope, others must be the owner."""
     scopes = context.get("gatewayClientScopes")
     return _ADMIN in scopes if isinstance(scopes, list) else context.get("senderIsOwner") is True
 

@@ -22,6 +22,7 @@ from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
+from gateway_plugin.hosts.openclaw.chat import memory_command
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
 from gateway_plugin.hosts.openclaw.examination import other_owners
@@ -467,7 +468,9 @@ class OpenClawHost:
     async def _command(self, call: Call) -> Json:
         if self._plugin is None:
             return {"text": f"Memory is not available: {self._problem}"}
-        return {"text": run_command(self._plugin, str(call.params.get("args", "")), _context(call))}
+        arguments, context = str(call.params.get("args", "")), _context(call)
+        told = await memory_command(self._plugin, arguments, context)
+        return {"text": run_command(self._plugin, arguments, context) if told is None else told}
 
     async def _status(self, call: Call) -> Json:
         del call

@@ -42,6 +42,7 @@ _ANYTHING: Final = {
 }
 SECRET_KEYS: Final = ("key", "privateKey")
 """The accepted names of the gateway's secret. Its value may be a reference, which is an object."""
+_SLASH: Final = ("memory", "active-memory", "remember", "forget")
 _LEFT_OUT: Final = {"title", "default", "description", "format", "writeOnly"}
 
 _PLACEHOLDERS: Final = {
@@ -90,7 +91,7 @@ def manifest() -> dict[str, Any]:
             name: {"replaySafe": True} if name in READING else {"sideEffecting": True} for name in TOOL_NAMES
         },
         "skills": ["./skills"],
-        **(common := _common("memrelay", ("memory", "active-memory"))),
+        **(common := _common("memrelay", _SLASH)),
         # The host's ``memory`` command belongs to the plugin in the memory slot.
         "cliCommands": [*common["cliCommands"], _MEMORY_COMMAND],
     }
@@ -104,7 +105,7 @@ def sidecar_manifest() -> dict[str, Any]:
         "version": __version__,
         "description": "memrelay's recall and capture beside whichever plugin holds the memory slot.",
         "activation": {"onStartup": True},
-        **_common("memrelay", ("memory", "active-memory")),
+        **_common("memrelay", _SLASH),
     }
 
 
