@@ -62,7 +62,8 @@ def test_the_settings_move_the_memories_come_and_a_second_time_changes_nothing(h
     assert plugins["slots"] == {"memory": "memrelay"}
     assert plugins["allow"] == ["telegram", "memrelay"]
     assert plugins["entries"]["memory-core-plus"] == {**CORE_PLUS["memory-core-plus"], "enabled": False}
-    assert plugins["entries"]["memory-core"] == {"enabled": False}
+    assert plugins["entries"]["memrelay"]["config"]["dreaming"] == {"enabled": False}
+    assert "memory-core" not in plugins["entries"]
     entry = plugins["entries"]["memrelay"]
     assert entry["hooks"] == {"allowConversationAccess": True}
     assert entry["config"]["preset"] == "memory-core-plus"

@@ -25,8 +25,16 @@ from gateway_plugin.settings.model import (
 )
 from gateway_plugin.text.json_text import parse_json
 
-HOST_KEYS: Final = ("command",)
-"""Keys that the adapter reads itself. ``command`` is the bridge program: one path, or a list that starts with it."""
+HOST_KEYS: Final = ("command", "dreaming")
+"""Keys that are not for the plugin's core. ``command`` is the bridge program: one path, or a list that starts with it.
+
+``dreaming`` is read by the host: it loads memory-core beside the plugin in the memory slot unless that plugin's
+``dreaming.enabled`` is false.
+"""
+CORE: Final = "memory-core"
+"""The id of the host's own memory plugin."""
+NO_DREAMING: Final[Mapping[str, Any]] = {"dreaming": {"enabled": False}}
+"""The setting that keeps memory-core out while this plugin is in the memory slot, and no longer."""
 
 
 def core_config(config: object, environ: Mapping[str, str]) -> object:
@@ -117,7 +125,7 @@ class HostConfig:
     def slot(self) -> str:
         """Return the id of the plugin in the memory slot; the host's own memory if none is named."""
         slots = _object(self.plugins.get("slots"))
-        return str(slots.get("memory.recall") or slots.get("memory") or "memory-core")
+        return str(slots.get("memory.recall") or slots.get("memory") or CORE)
 
     def loads(self, name: str) -> str:
         """Return the reason why a plugin is not loaded, or "" if the configuration does not prevent it."""
@@ -128,7 +136,16 @@ class HostConfig:
             return "plugins.deny names it"
         if isinstance(allow, list) and allow and name not in allow:
             return "plugins.allow does not name it"
+        if name == CORE and self.slot != CORE and not self._dreams:
+            return "another plugin is in the memory slot"
         return f"plugins.entries.{name}.enabled is false" if self.entry(name).get("enabled") is False else ""
+
+    @property
+    def _dreams(self) -> bool:
+        """Return whether the host loads its own memory plugin beside the one in the memory slot, for its dreaming."""
+        return (
+            _object(_object(self.entry(self.slot).get("config")).get("dreaming")).get("enabled") is not False
+        )
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -333,15 +350,16 @@ def settings_block(*, url: str | None, command: str, consent: bool, sidecar: boo
         consent: whether the operator allows the plugin to read conversations.
         sidecar: whether to run next to another memory plugin, without the memory slot and without tools.
     """
-    config = {"command": command} if url is None else {"url": url, "command": command}
+    config: dict[str, Any] = {"command": command} if url is None else {"url": url, "command": command}
     entry: dict[str, Any] = {"enabled": True, "config": config}
     if consent:
         entry["hooks"] = {"allowConversationAccess": True}
     if sidecar:
         return {"plugins": {"entries": {SIDECAR_ID: entry}}}
-    # The host's own memory plugin would register tools with the same names.
-    entries = {PLUGIN_ID: entry, "memory-core": {"enabled": False}}
-    return {"plugins": {"slots": {"memory": PLUGIN_ID}, "entries": entries}}
+    # The host's own memory plugin would register tools with the same names. Its entry is left as it is, so that it is back
+    # when this plugin is uninstalled.
+    config.update(NO_DREAMING)
+    return {"plugins": {"slots": {"memory": PLUGIN_ID}, "entries": {PLUGIN_ID: entry}}}
 
 
 def settings_steps(block: dict[str, Any], source: str) -> str:

@@ -21,6 +21,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.hosts.openclaw.config import (
+    CORE,
     VARIABLE,
     HostConfig,
     core_config,
@@ -210,9 +211,13 @@ def _slot(config: HostConfig) -> Check:
 
 
 def _one_memory(config: HostConfig) -> Check:
-    rivals = [name for name in ("memory-core", "memory-lancedb", "memory-memwal", "memory-core-plus", "memsearch")
-              if not config.loads(name) and (config.entry(name) or name == "memory-core")]  # fmt: skip
-    fix = "; ".join(f"openclaw config set plugins.entries.{name}.enabled false" for name in rivals)
+    rivals = [name for name in (CORE, "memory-lancedb", "memory-memwal", "memory-core-plus", "memsearch")
+              if not config.loads(name) and (config.entry(name) or name == CORE)]  # fmt: skip
+    without = f"openclaw config set plugins.entries.{PLUGIN_ID}.config.dreaming.enabled false"
+    fix = "; ".join(
+        without if name == CORE else f"openclaw config set plugins.entries.{name}.enabled false"
+        for name in rivals
+    )
     found = (
         f"{', '.join(rivals)} registers tools of the same names"
         if rivals

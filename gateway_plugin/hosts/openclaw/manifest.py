@@ -52,6 +52,10 @@ _PLACEHOLDERS: Final = {
     "command": "memrelay-gateway",
 }
 _OWN_HINTS: Final = {
+    "dreaming": (
+        "Dreaming of memory-core",
+        "enabled: false keeps memory-core out while this plugin is in the memory slot; true loads it beside, with its dreaming and its intent tool",
+    ),
     "command": (
         "Bridge command",
         "The program memrelay-gateway: a path, or a list with its first arguments.",
@@ -133,6 +137,7 @@ def config_schema() -> _Schema:
     properties["timeoutMs"] = {"type": "integer", "minimum": 50, "maximum": 120_000}
     # "direct" and "active" are our names, the others active-memory's.
     properties["mode"] = {"type": "string", "enum": ["direct", "active", "escalate", "always", "off"]}
+    properties["dreaming"] = {"type": "object"}
     properties["command"] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.files.indexed import RootKind
 from gateway_plugin.hosts.openclaw.config import (
+    NO_DREAMING,
     VARIABLE,
     HostConfig,
     Json,
@@ -53,7 +54,6 @@ PLUGIN_IDS: Final[Mapping[Origin, tuple[str, ...]]] = {
 }
 """The ids of each plugin in ``plugins.entries``."""
 
-_CORE: Final = "memory-core"
 _MASK: Final = "***"
 _SECRET_NAME: Final = re.compile(
     r"(?:key|token|secret|password|passphrase|credential|authorization)s?$", re.IGNORECASE
@@ -145,12 +145,18 @@ def plan(
     wanted: dict[str, Any] = {
         "enabled": True,
         "hooks": {"allowConversationAccess": access},
-        "config": {"command": command, "preset": origin.value, **({"url": url} if url else {}), **kept},
+        "config": {
+            "command": command,
+            "preset": origin.value,
+            **({"url": url} if url else {}),
+            **NO_DREAMING,
+            **kept,
+        },
     }
     # Settings of this plugin that exist already are newer than those of the old plugin.
     entry = merge(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
     entries[PLUGIN_ID] = entry
-    for name in (*ids, _CORE):
+    for name in ids:
         entries[name] = {**entries.get(name, {}), "enabled": False}
     _load(plugins, ids, environ)
     _understood(entry["config"], environ)
