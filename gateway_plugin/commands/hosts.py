@@ -21,6 +21,7 @@ from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
     CONSENT,
     HOST_VARIABLE,
+    MODEL_CONSENT,
     Written,
     command_environment,
     command_switches,
@@ -184,6 +185,13 @@ def init(
             help="Let recall and capture read conversations; asked when it is not said.",
         ),
     ] = None,
+    model: Annotated[
+        bool | None,
+        typer.Option(
+            "--host-model/--no-host-model",
+            help="Let OpenClaw's own model make facts and summaries, at its price; asked in a terminal when it is not said.",
+        ),
+    ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -201,13 +209,17 @@ def init(
         return
     named = url or os.environ.get("MEMRELAY_URL") or None
     if write:
-        _write(host, named, consent=_consent(allow), url_given=url is not None, output=output)
+        consent = _consent(allow)
+        block = _block(host, named, consent=consent, model=_model_consent(model))
+        if not consent:
+            block["plugins"]["entries"]["memrelay"]["hooks"] = {"allowConversationAccess": False}
+        _write(host, block, url_given=url is not None, output=output)
         return
-    block = _block(host, named, consent=allow is not False)
+    block = _block(host, named, consent=allow is not False, model=model is True)
     output.json({"host": host, "block": block})
     output.raw(json.dumps(block, indent=2))
     # On standard error, because standard output contains only the block to copy.
-    notify(f"{CONSENT}\n{_NEXT}")
+    notify(f"{CONSENT}\n{MODEL_CONSENT} To allow it: --host-model.\n{_NEXT}")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -243,14 +255,20 @@ def _check(host: str, *, write: bool) -> None:
         )
 
 
-def _block(host: str, url: str | None, *, consent: bool) -> dict[str, Any]:
-    block = settings_block(url=url, command=bridge_command(), consent=consent)
+def _block(host: str, url: str | None, *, consent: bool, model: bool) -> dict[str, Any]:
+    block = settings_block(url=url, command=bridge_command(), consent=consent, model=model)
     if host == "openclaw-active":
         entry = block["plugins"]["entries"]["memrelay"]
         entry["config"] |= _ACTIVE
         if consent:
             entry["hooks"]["allowPromptInjection"] = True
     return block
+
+
+def _model_consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of an option, and None is one
+    if allow is None and sys.stdin.isatty():
+        return typer.confirm(f"{MODEL_CONSENT}\nAllow it?", default=False, err=True)
+    return allow is True
 
 
 def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of an option, and None is one
@@ -265,13 +283,10 @@ def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of a
     return typer.confirm(f"{CONSENT}\nAllow it?", err=True)
 
 
-def _write(host: str, url: str | None, *, consent: bool, url_given: bool, output: Output) -> None:
+def _write(host: str, block: dict[str, Any], *, url_given: bool, output: Output) -> None:
     path = config_path(os.environ)
-    block = _block(host, url, consent=consent)
     entry = block["plugins"]["entries"]["memrelay"]
     config = entry["config"]
-    if not consent:
-        entry["hooks"] = {"allowConversationAccess": False}
     if not url_given and _has_url(path.read_text("utf-8") if path.is_file() else ""):
         # A URL that is set already is changed only if the option names another one.
         config.pop("url", None)
@@ -283,8 +298,12 @@ def _write(host: str, url: str | None, *, consent: bool, url_given: bool, output
     output.say(f"written: {path}")
     if written.backup is not None:
         output.say(f"as it was: {written.backup}")
-    if not consent:
+    if not entry["hooks"]["allowConversationAccess"]:
         output.say("recall and capture are blocked by OpenClaw; memory works through its tools alone")
+    if "hostModel" not in config:
+        output.say(
+            "OpenClaw's own model is not asked unless hostModel.enabled is set already: --host-model sets it"
+        )
     output.say(f"next: {_INSTALL}, unless OpenClaw has the plugin already;")
     output.say(
         "openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor --host openclaw"

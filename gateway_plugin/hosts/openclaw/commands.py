@@ -82,8 +82,7 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
         f"last capture: {_last_capture(plugin, context)}",
         _captured(plugin),
     ]
-    if status.host_model is not None:
-        rows.append(status.host_model.line)
+    rows.append("OpenClaw's model: not asked" if status.host_model is None else status.host_model.line)
     refusal = (
         status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
     )

@@ -341,7 +341,17 @@ CONSENT: Final = (
 )
 
 
-def settings_block(*, url: str | None, command: str, consent: bool, sidecar: bool = False) -> dict[str, Any]:
+MODEL_CONSENT: Final = (
+    "OpenClaw's own model can make facts and summaries of captured turns, and reminders in active mode, where the relayer has "
+    "no model. That is one question of some 1,000 tokens and the turn for each turn that leaves a memory: 44 questions and "
+    "30,000 tokens for 62 turns as measured, at most 60 questions an hour (hostModel.callsPerHour). Without it turns are kept "
+    "as they were said."
+)
+
+
+def settings_block(
+    *, url: str | None, command: str, consent: bool, sidecar: bool = False, model: bool = False
+) -> dict[str, Any]:
     """Return the ``plugins`` part of the host's configuration.
 
     Args:
@@ -349,8 +359,11 @@ def settings_block(*, url: str | None, command: str, consent: bool, sidecar: boo
         command: the bridge program, as an absolute path, because services seldom have the search path of a shell.
         consent: whether the operator allows the plugin to read conversations.
         sidecar: whether to run next to another memory plugin, without the memory slot and without tools.
+        model: whether the operator allows the plugin to ask the host's language model.
     """
     config: dict[str, Any] = {"command": command} if url is None else {"url": url, "command": command}
+    if model:
+        config["hostModel"] = {"enabled": True}
     entry: dict[str, Any] = {"enabled": True, "config": config}
     if consent:
         entry["hooks"] = {"allowConversationAccess": True}

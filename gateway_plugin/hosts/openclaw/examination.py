@@ -260,7 +260,7 @@ def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     policy = config.entry(name).get("llm")
     policy = policy if isinstance(policy, Mapping) else {}
     if settings is None or not settings.host_model.enabled:
-        return Check("openclaw's own model", True, "is not asked (hostModel.enabled is false)")
+        return Check("openclaw's own model", True, "is not asked (hostModel.enabled is not true)")
     whose = "each agent's own" if policy.get("allowAgentIdOverride") is True else "the default agent's"
     most = settings.host_model.calls_per_hour
     found = f"{whose} is asked where the relayer has none, at most {most} times an hour, at OpenClaw's cost"

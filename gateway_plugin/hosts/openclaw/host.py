@@ -230,9 +230,11 @@ class OpenClawHost:
         """Apply the configuration; see `Host.initialize`."""
         await self.aclose()
         try:
-            self._model = OpenClawModel(self._ask) if params.get("model") is True and self._ask else None
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
             settings = await self._with_relayer(with_owners(settings, self._environ))
+            # The model answers at the operator's cost, so it is used only with their consent.
+            lends = params.get("model") is True and settings.host_model.enabled is True
+            self._model = OpenClawModel(self._ask) if lends and self._ask else None
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
             self._problem = str(error)

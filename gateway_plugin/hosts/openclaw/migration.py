@@ -76,7 +76,7 @@ _NO_COUNTERPART: Final[Mapping[Origin, tuple[str, ...]]] = {
     Origin.MEMWAL: ("blobs on Walrus stay there: nothing is deleted at the service",),
     Origin.MEMSEARCH: ("the collection in Milvus: the relayer indexes the memories itself",),
     Origin.ACTIVE_MEMORY: (
-        "the sub-agent: a model of the relayer's chooses (memrelay serve --model-url); without one the direct hits go in",
+        "the sub-agent: OpenClaw's own model chooses (hostModel.enabled), or one of the relayer's (memrelay serve --model-url)",
     ),
 }
 
@@ -150,6 +150,8 @@ def plan(
             "preset": origin.value,
             **({"url": url} if url else {}),
             **NO_DREAMING,
+            # This plugin asked the host's model in every turn already.
+            **({"hostModel": {"enabled": True}} if origin is Origin.ACTIVE_MEMORY else {}),
             **kept,
         },
     }
