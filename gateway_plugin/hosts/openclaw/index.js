@@ -19,6 +19,7 @@ const holdsSlot = manifest.kind === "memory";
 
 const GRACE_MS = 250;
 const CAPTURE_MS = 5_000;
+const HEALTH_MS = 30_000;
 const TOOL_MS = 15_000;
 // The host ends a hook before a turn after 15 s, unless the plugin says that it may take longer.
 const HOST_LIMIT_MS = 15_000;
@@ -28,9 +29,15 @@ const CONTEXT = [
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
-const stateFolder = (api) =>
-  api.runtime?.state?.resolveStateDir?.() ??
-  (process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), ".openclaw"));
+function stateFolder(api) {
+  const usual = process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), ".openclaw");
+  try {
+    return api.runtime?.state?.resolveStateDir?.() ?? usual;
+  } catch {
+    // A registration for the names of commands alone has no runtime, and asking for it fails.
+    return usual;
+  }
+}
 // All times that were set together are more than any of them, in whichever spelling they were set.
 const timesIn = (config) =>
   Object.entries(config ?? {}).reduce((sum, [key, value]) => {
@@ -57,7 +64,16 @@ function register(api) {
   lendModel(bridge, api, manifest.id);
   const state = stateFolder(api);
   const kept = keptIn(join(state, manifest.id, "kept-turns"), bridge.log);
-  bridge.up = ({ keptKey }) => kept.ready(bridge, keptKey);
+  // Asked of a bridge that is up: one that is still starting says nothing about the relayer.
+  const healthy = () => {
+    const failed = (error) => ({ ok: false, text: `health check failed: ${error.message}` });
+    const asked = bridge.ask("health", { context: {} }, HEALTH_MS).catch(failed);
+    asked.then(({ ok, text }) => bridge.log.tell(ok ? "info" : "warn", text));
+  };
+  bridge.up = ({ keptKey, problem }) => {
+    kept.ready(bridge, keptKey);
+    if (!problem) healthy();
+  };
   const runs = new Runs(process.env.OPENCLAW_CONFIG_PATH || join(state, "openclaw.json"));
   const ask = (method, params, ctx, ms = TOOL_MS, signal) =>
     bridge.ask(method, { ...params, context: some(ctx, CONTEXT) }, ms, signal);
@@ -110,6 +126,7 @@ function register(api) {
   const limit = { timeoutMs: Math.max(HOST_LIMIT_MS, timesIn(config)) + 2 * GRACE_MS + 1_500 };
   if (recalls || captures) hook("before_prompt_build", "turn.before", recalls || settles ? recalled : noted, limit);
   if (captures) hook("agent_end", "turn.after", captured);
+  else if (recalls) hook("agent_end", "turn.after", (_said, _event, ctx) => void runs.ended(ctx));
   if (settles) hook("llm_output", "turn.heard", told);
   if (recalls || captures) hook("session_start", "session.event", told);
   for (const name of captures ? ["before_compaction", "before_reset", "session_end"] : []) hook(name, "session.event", happened);
@@ -128,9 +145,7 @@ function register(api) {
       bridge.log.tell("info", `version ${manifest.version} of the plugin starts`);
       bridge.log.tell("info", `${named ? `registered hooks: ${named}` : "no hooks registered"}`);
       // Not awaited: a relayer that does not answer must not hold up the gateway's start.
-      const failed = (error) => ({ ok: false, text: `health check failed: ${error.message}` });
       bridge.start();
-      ask("health", {}, {}).catch(failed).then(({ ok, text }) => bridge.log.tell(ok ? "info" : "warn", text));
     },
     stop: async () => {
       kept.saveAll();
