@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Collection
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,11 +14,11 @@ from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import folder_of, trouble_for
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import (
-    AgentOption,
     CliContext,
     Output,
-    UrlOption,
+    Run,
     agent_identity,
+    command,
     find_context,
     guarded,
     open_outbox,
@@ -28,70 +26,82 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
-from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosts.openclaw.config import (
-    CONFIG_VARIABLE,
-    command_environment,
-    core_config,
-    read_config,
-)
-from gateway_plugin.hosts.openclaw.examination import (
-    check_agents,
-    check_bridge,
-    check_config,
-    check_kept_turns,
-    check_names,
-)
-from gateway_plugin.keys.identity import DEFAULT_AGENT, Identity, KeyHolder, RootHolder
+from gateway_plugin.hosting import HostExamination, host_adapters
+from gateway_plugin.keys.identity import DEFAULT_AGENT, KeyHolder, RootHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions.book import WHY_CAPTURED, WHY_MARK
-from gateway_plugin.settings.model import PluginSettings, safe_load
+from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import secret_source
-from relayer.wire.command_line import FAILED, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 
-
-class DoctorHost(StrEnum):
-    """The hosts whose configuration ``doctor`` can read."""
-
-    OPENCLAW = "openclaw"
+_HOST: Final = typer.Option(metavar="HOST")
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
+    hosts = [adapter.name for adapter in host_adapters() if adapter.examine is not None]
+    _HOST.help = f"Check this host's configuration as well, with its settings: {', '.join(hosts)}."
     app.command("doctor")(doctor)
-    app.command("canary")(canary_command)
     app.command("why")(why)
-    app.command("acknowledge")(accept_rollback)
 
 
+@command()
 def doctor(
+    run: Run,
     *,
-    host: Annotated[
-        DoctorHost | None, typer.Option(help="Check this host's configuration as well, with its settings.")
-    ] = None,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
+    host: Annotated[str | None, _HOST] = None,
+    only_canary: Annotated[
+        bool, typer.Option("--canary", help="Only write a memory, recall it and erase it again.")
+    ] = False,
+    accept_rollback: Annotated[
+        bool,
+        typer.Option(
+            "--accept-rollback",
+            help="Accept an agent's memories as the store has them, although newer ones were seen.",
+        ),
+    ] = False,
 ) -> None:
     """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary.
 
     Example: memrelay-gateway doctor --host openclaw --agent main
+
+    Example: memrelay-gateway doctor --accept-rollback --agent main
     """
-    _print(examined(host, agent, url), as_json=as_json)
+    if accept_rollback and (only_canary or host is not None):
+        fail(
+            USAGE,
+            "--accept-rollback: it runs no checks",
+            "memrelay-gateway doctor --accept-rollback --agent NAME",
+        )
+    if accept_rollback:
+        _accept_rollback(run)
+    elif only_canary:
+        context = run.context
+        check = run.ask(
+            lambda client, identity: canary(client, identity, clock=SystemClock(), holder=context.holder)
+        )
+        _print(run, [check])
+    else:
+        _print(run, examined(host, run.agent, run.url))
 
 
-def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> list[Check]:
+def _examination(host: str) -> HostExamination:
+    examines = {adapter.name: adapter.examine for adapter in host_adapters() if adapter.examine is not None}
+    if host not in examines:
+        fail(USAGE, f"--host: {host[:40]} is not known", f"there are: {', '.join(examines) or 'none'}")
+    return guarded(lambda: examines[host](os.environ))
+
+
+def examined(host: str | None, agent: str | None, url: str | None) -> list[Check]:
     """Run the checks of `doctor` and return their results."""
-    config = guarded(lambda: read_config(os.environ)) if host is not None else None
-    if config is not None:
-        told = {CONFIG_VARIABLE: json.dumps(config.settings)}
-        os.environ.update(guarded(lambda: command_environment(os.environ | told)))
+    examination = None if host is None else _examination(host)
+    if examination is not None:
+        os.environ.update(guarded(examination.environment))
     context = find_context(url, agent)
     settings = context.settings
-    if config is not None:
-        # Invalid settings are reported by the check of the bridge, which reads them as the gateway does.
-        settings = safe_load(core_config(config.settings, os.environ), os.environ).settings or settings
+    if examination is not None:
+        settings = examination.settings() or settings
 
     async def run(client: RelayerClient, outbox: Outbox) -> list[Check]:
         checks = examine(
@@ -104,23 +114,17 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
             clock=SystemClock(),
             holder=context.holder,
         )
-        found = list(check_config(config, os.environ)) if config is not None else []
-        if config is not None:
-            found += [check async for check in check_bridge(config, os.environ)]
-            found.append(check_kept_turns(os.environ))
+        found = [check async for check in examination.checks()] if examination is not None else []
         if trouble := trouble_for(context.settings, os.environ):
             fix = f"see {folder_of(os.environ) / 'relayer.log'}"
             found.append(Check("relayer of this machine", False, trouble, fix))
         found += [check async for check in checks]
         if not found[-1].ok:
             return found
-        names = config.agents if config is not None else ()
         found.append(_default_agent(context.holder, settings))
-        if config is not None:
-            agents = _host_agents(context.holder, settings, names, found)
-            found.append(check_names(agents))
+        if examination is not None:
             found += [
-                check async for check in check_agents(client, agents, outbox, SystemClock(), context.holder)
+                check async for check in examination.agent_checks(client, settings, outbox, context.holder)
             ]
         return found
 
@@ -128,27 +132,13 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
         return asyncio.run(used(context.settings, lambda client: run(client, outbox)))
 
 
-def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Write a memory, recall it and destroy it again.
-
-    Example: memrelay-gateway canary
-    """
-    context = find_context(url, agent)
-
-    async def run(client: RelayerClient) -> list[Check]:
-        return [await canary(client, context.identity, clock=SystemClock(), holder=context.holder)]
-
-    _print(guarded(lambda: asyncio.run(used(context.settings, run))), as_json=as_json)
-
-
+@command()
 def why(
+    run: Run,
     *,
     capture: Annotated[
         bool, typer.Option("--capture", help="Show what was kept of the last captured turn instead.")
     ] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest.
 
@@ -157,16 +147,15 @@ def why(
     Example: memrelay-gateway why --capture
     """
     if capture:
-        _why_captured(agent, url, as_json=as_json)
+        _why_captured(run)
         return
     trace = _noted(
-        find_context(url, agent),
+        run.context,
         WHY_MARK,
         "no turn of {} was noted yet",
         "a gateway notes it when it next delivers a turn, or ends; another agent's: --agent NAME; in a chat: /memory why",
     )
-    output = Output(as_json=as_json)
-    output.json(trace)
+    run.json(trace)
     detail = f": {trace['detail']}" if trace["detail"] else ""
     # A turn that a gate stopped has no search times.
     spent = (
@@ -174,30 +163,27 @@ def why(
         if trace["namespace"]
         else ""
     )
-    output.say(f"{trace['status']}{detail}{spent}")
+    run.say(f"{trace['status']}{detail}{spent}")
     for gate in trace["gates"]:
-        output.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
+        run.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
     for hit in trace["hits"]:
-        output.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
+        run.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
 
 
-def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
+def _why_captured(run: Run) -> None:
     said = _noted(
-        find_context(url, agent),
+        run.context,
         WHY_CAPTURED,
         "no captured turn of {} was answered yet",
         "a gateway notes it when it delivered a turn; another agent's: --agent NAME",
     )
-    output = Output(as_json=as_json)
-    output.json(said)
-    output.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
+    run.json(said)
+    run.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
     for verdict in said["verdicts"]:
         where = f", by characters {verdict['start']} to {verdict['end']}" if verdict["kept"] else ""
         state = "kept" if verdict["kept"] else "left out"
         why = "" if verdict["reason"] == "kept" else f": {verdict['reason']}"
-        output.say(
-            f"  message {verdict['turn'] + 1}, {said['messages'][verdict['turn']]}: {state}{why}{where}"
-        )
+        run.say(f"  message {verdict['turn'] + 1}, {said['messages'][verdict['turn']]}: {state}{why}{where}")
 
 
 def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, Any]:
@@ -210,18 +196,14 @@ def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, 
     return found
 
 
-def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen.
-
-    Example: memrelay-gateway acknowledge --agent main
-    """
-    context = find_context(url, agent)
+def _accept_rollback(run: Run) -> None:
+    context = run.context
     with open_outbox(context) as outbox:
         positions = Positions(outbox)
         positions.replace(context.identity.ref, None)
         positions.persist()
     namespace = context.identity.namespace
-    Output(as_json=as_json).tell(
+    run.tell(
         {"accepted": namespace},
         f"accepted for {namespace}; a running gateway takes it over when it starts next",
     )
@@ -235,24 +217,9 @@ def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:
     return Check("default agent", True, found + whose)
 
 
-def _host_agents(
-    holder: KeyHolder, settings: PluginSettings, agents: Collection[str], found: list[Check]
-) -> dict[str, Identity]:
-    """Return the relayer identities of the host's agents; if one has none, add a check with the reason."""
-    known = {}
-    for name in agents:
-        try:
-            known[name] = agent_identity(settings, holder, settings.agent or name)
-        except IdentityError as error:
-            fix = "call it otherwise in agents.entries, or let this host hold the root secret"
-            found.append(Check(f"openclaw agent {name}", False, str(error), fix))
-    return known
-
-
-def _print(checks: list[Check], *, as_json: bool) -> None:
-    output = Output(as_json=as_json)
-    output.json([asdict(check) for check in checks])
-    tell_checks(checks, output)
+def _print(run: Run, checks: list[Check]) -> None:
+    run.json([asdict(check) for check in checks])
+    tell_checks(checks, run)
 
 
 def tell_checks(checks: list[Check], output: Output) -> None:

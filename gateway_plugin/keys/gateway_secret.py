@@ -70,7 +70,12 @@ def _refuse_empty(environ: MutableMapping[str, str]) -> None:
 
 
 def secret_path(environ: MutableMapping[str, str]) -> Path:
-    """Return the path of the file that holds the secret if the environment does not."""
+    """Return the path of the file that holds the secret if the environment does not.
+
+    Example:
+        >>> str(secret_path({"XDG_CONFIG_HOME": "/home/ana/.config"}))
+        '/home/ana/.config/memrelay/secret'
+    """
     named = environ.get(_FILE_VARIABLE, "")
     return Path(named).expanduser() if named else config_directory(environ) / "secret"
 

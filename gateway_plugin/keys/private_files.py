@@ -27,6 +27,10 @@ def config_directory(environ: Mapping[str, str]) -> Path:
 
     Raises:
         IdentityError: the user has no home directory.
+
+    Example:
+        >>> str(config_directory({"XDG_CONFIG_HOME": "/home/ana/.config"}))
+        '/home/ana/.config/memrelay'
     """
     return _xdg(environ, "XDG_CONFIG_HOME", ".config", "set MEMRELAY_SECRET or XDG_CONFIG_HOME")
 
@@ -36,6 +40,10 @@ def state_directory(environ: Mapping[str, str]) -> Path:
 
     Raises:
         IdentityError: the user has no home directory.
+
+    Example:
+        >>> str(state_directory({"XDG_STATE_HOME": "/home/ana/.local/state"}))
+        '/home/ana/.local/state/memrelay'
     """
     return _xdg(environ, "XDG_STATE_HOME", ".local/state", "set XDG_STATE_HOME")
 

@@ -311,6 +311,10 @@ def glob_of(pattern: str) -> str:
     r"""Return the glob pattern, as the relayer matches it, for a simple regular expression over paths; "" if it is not simple.
 
     The expression may be a JavaScript literal (``/memory\/drafts\//``) or a plain path.
+
+    Example:
+        >>> glob_of("^drafts/.*")
+        'drafts/**'
     """
     source = _plain_pattern(pattern)
     begins = source.startswith("^")

@@ -38,6 +38,8 @@ from relayer.wire.redaction import CLASSES, Action
 __all__ = [
     "DEFAULT_NAMESPACE_VARIABLE",
     "DEFAULT_URL",
+    "MAX_OWNERS",
+    "UNSETTABLE",
     "ActiveSettings",
     "CaptureRules",
     "CaptureSettings",
@@ -666,6 +668,10 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
 
     Raises:
         SettingsError: lists each wrong field and its correction. Values are not repeated, since they could be secrets.
+
+    Example:
+        >>> load_settings({"recall": {"maxResults": 3}}, {}).recall.max_results
+        3
     """
     _check_variables(environ)
     tree = crosswalk.translate({} if config is None else config, environ, _shape(PluginSettings))
@@ -704,7 +710,12 @@ def _check_variables(environ: Mapping[str, str]) -> None:
 
 
 def safe_load(config: object, environ: Mapping[str, str]) -> SettingsResult:
-    """Load the settings like `load_settings`, and return an error instead of raising it."""
+    """Load the settings like `load_settings`, and return an error instead of raising it.
+
+    Example:
+        >>> safe_load({"recall": {"maxResults": 0}}, {}).success
+        False
+    """
     try:
         return SettingsResult(load_settings(config, environ), None)
     except SettingsError as error:

@@ -18,6 +18,10 @@ def next_time(line: str, moment: float) -> float:
 
     Raises:
         ValueError: the line is not a cron line, or matches no day.
+
+    Example:
+        >>> next_time("0 3 * * *", 0.0) > 0.0
+        True
     """
     if len(line.split()) != _FIELDS:
         raise ValueError("a schedule has five fields, such as 0 3 * * * (every night at three)")

@@ -12,6 +12,10 @@ def parse_json(text: str | bytes) -> Any:
     Raises:
         ValueError: it is none, `json.JSONDecodeError` where the line is known; or it is nested too deeply, or a number in
             it has too many digits.
+
+    Example:
+        >>> parse_json('{"items": [1, 2]}')
+        {'items': [1, 2]}
     """
     try:
         return json.loads(text)

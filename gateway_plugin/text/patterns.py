@@ -136,6 +136,10 @@ def compile_pattern(source: str) -> re.Pattern[str]:
     Raises:
         PatternRefused: it is longer than 200 characters, does not compile, its work has no small bound, or it stands between
             slashes of which nobody can tell whether they are meant.
+
+    Example:
+        >>> matches(compile_pattern("deploy.*prod"), "Deployed to PROD today")
+        True
     """
     source, flags = _without_slashes(source)
     if len(source) > MAX_PATTERN_CHARS:
@@ -169,5 +173,10 @@ def _without_slashes(source: str) -> tuple[str, re.RegexFlag]:
 
 
 def matches(pattern: re.Pattern[str], text: str) -> bool:
-    """Tell whether a compiled pattern occurs in the first 1000 characters of a text."""
+    """Tell whether a compiled pattern occurs in the first 1000 characters of a text.
+
+    Example:
+        >>> matches(compile_pattern("^heartbeat$"), "heartbeat check")
+        False
+    """
     return pattern.search(text[:MAX_SUBJECT_CHARS]) is not None

@@ -244,7 +244,12 @@ class _Token:
 
 
 def strip(text: str) -> str:
-    """Remove every memory wrapper and every host envelope; what is left is what somebody said."""
+    """Remove every memory wrapper and every host envelope; what is left is what somebody said.
+
+    Example:
+        >>> strip("How do I take my coffee?")
+        'How do I take my coffee?'
+    """
     for _ in range(_ROUNDS):
         # Envelopes first: one before a wrapper hides that the wrapper begins its line. Then what wrappers had hidden.
         stripped = strip_envelopes(strip_wrappers(strip_envelopes(text)))
@@ -255,12 +260,22 @@ def strip(text: str) -> str:
 
 
 def contains_wrapper(text: str) -> bool:
-    """Tell whether a beginning or an end of a memory wrapper occurs anywhere, escaped or not."""
+    """Tell whether a beginning or an end of a memory wrapper occurs anywhere, escaped or not.
+
+    Example:
+        >>> contains_wrapper("<relevant-memories>x</relevant-memories>"), contains_wrapper("a plain text")
+        (True, False)
+    """
     return any(pattern.search(text) for pattern in _TOKENS)
 
 
 def strip_wrappers(text: str) -> str:
-    """Remove memory wrappers with their content, cold-start sections and status lines; outer white space goes too."""
+    r"""Remove memory wrappers with their content, cold-start sections and status lines; outer white space goes too.
+
+    Example:
+        >>> strip_wrappers("<relevant-memories>x</relevant-memories>\nHow do I take my coffee?")
+        'How do I take my coffee?'
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for level in range(_LEVELS):
         tokens = _tokens(text, level)

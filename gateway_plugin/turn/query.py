@@ -96,6 +96,10 @@ def prompt_text(prompt: object) -> str:
 
     Raises:
         TypeError: the prompt is neither.
+
+    Example:
+        >>> prompt_text([{"type": "text", "text": "How do I take my coffee?"}])
+        'How do I take my coffee?'
     """
     if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Sequence):
         raise TypeError("prompt: give a string or a list of content parts")
@@ -109,6 +113,10 @@ def parse_messages(messages: object) -> tuple[ChatMessage, ...]:
 
     Raises:
         TypeError: ``messages`` is not an iterable of mappings, which is a mistake in the caller's code.
+
+    Example:
+        >>> [message.text for message in parse_messages([{"role": "user", "content": "I moved to Ulm."}])]
+        ['I moved to Ulm.']
     """
     parsed: list[ChatMessage] = []
     for message in (
@@ -209,7 +217,12 @@ def _label(value: object) -> str | None:
 
 
 def readable(text: str) -> str:
-    """Return a text that can be encoded as UTF-8: halves of surrogate pairs are replaced by question marks."""
+    r"""Return a text that can be encoded as UTF-8: halves of surrogate pairs are replaced by question marks.
+
+    Example:
+        >>> readable("a\ud800b")
+        'a?b'
+    """
     return text.encode("utf-8", "replace").decode()
 
 
@@ -218,6 +231,10 @@ def moment_of(value: object) -> int | None:
 
     Returns:
         Milliseconds since the epoch; None if the value is invalid or out of range.
+
+    Example:
+        >>> moment_of("2026-11-24T12:00:00Z"), moment_of("tomorrow")
+        (1795521600000, None)
     """
     if isinstance(value, str):
         try:
@@ -252,6 +269,10 @@ def clean_query(prompt: str) -> str:
     If nothing is left without envelopes, only the memory wrappers are removed. A prompt that consists of injected memories,
     or is a message between the host's own sessions, gives "", because it contains no query. Text after the first million
     characters is ignored.
+
+    Example:
+        >>> clean_query("How do I take my coffee?")
+        'How do I take my coffee?'
     """
     prompt = prompt[:_MAX_TEXT]
     return strip(prompt) or _unwrapped(prompt)
@@ -283,6 +304,10 @@ def clip_middle(text: str, limit: int) -> str:
     """Cut a text to at most ``limit`` characters by removing its middle.
 
     If a long text was pasted, the question is at its beginning or its end.
+
+    Example:
+        >>> len(clip_middle("word " * 100, 40)) <= 40
+        True
     """
     if len(text) <= limit:
         return text

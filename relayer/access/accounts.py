@@ -171,7 +171,7 @@ class _KnownAccount:
         read_at: when it was last read; monotonic, in seconds.
         revocations: the newest list of revocations that was seen.
         counter: the counter of that list; -1 if there is none.
-        beside: the counter of the list in the second object; -1 if there is none.
+        second_counter: the counter of the list in the second object; -1 if there is none.
         agent_keys: the revoked signing keys.
         serials: the serials of the revoked certificates.
     """
@@ -181,7 +181,7 @@ class _KnownAccount:
     read_at: float = float("-inf")
     revocations: bytes = b""
     counter: int = -1
-    beside: int = -1
+    second_counter: int = -1
     agent_keys: frozenset[bytes] = frozenset()
     serials: frozenset[bytes] = frozenset()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -398,7 +398,7 @@ class Accounts:
         key = self._key_beside(account)
         place = self._ports.layout.at(key)
         found = await self._read_beside(account, known)
-        if known.beside >= known.counter:
+        if known.second_counter >= known.counter:
             return True
         data = self._seal(key, _Stored(_FORMAT, account, self._clock.now_ms(), known.revocations))
         store = self._ports.store
@@ -436,7 +436,7 @@ class Accounts:
                 return
             if isinstance(found, Found):
                 self._take(known, self._open(self._key(account), account, found.data), found.etag)
-                if known.beside < known.counter and known.read_at == float("-inf"):
+                if known.second_counter < known.counter and known.read_at == float("-inf"):
                     # The second object is missing or old. If writing it fails now, the next revocation writes it.
                     with suppress(StoreError):
                         await self._put_beside(account, known)
@@ -461,7 +461,7 @@ class Accounts:
         key = self._key_beside(account)
         found = await self._ports.store.get(self._ports.layout.at(key))
         if isinstance(found, Found):
-            known.beside = self._learn(known, self._open(key, account, found.data).revocations)
+            known.second_counter = self._learn(known, self._open(key, account, found.data).revocations)
         return found
 
     async def _is_used(self, account: str) -> bool:

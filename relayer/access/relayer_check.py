@@ -134,7 +134,7 @@ async def probe(ports: LogPorts) -> int:
     if not isinstance(found, Found):
         raise WrongRelayerKey(
             "the store does not hold the object that says whose it is: no relayer has used this place yet, or the object was "
-            "removed, and a start of memrelay serve with the store's key makes it anew"
+            "removed, and a start of memrelay serve with the store's key creates it again"
         )
     _open(ports.keys, found)
     return found.store_time

@@ -121,7 +121,7 @@ def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
     probe = ("          memrelay store probe          try whether the bucket can hold the log",)
     say(
         {"key_file": str(key_file), "key_made": made, "settings_file": str(file)},
-        f"key       {key_file} ({'made' if made else 'was there'}); nobody can make another: keep a copy",
+        f"key       {key_file} ({'made' if made else 'was there'}); it cannot be replaced: keep a copy",
         f"settings  {file}",
         "",
         f"next      set -a; . {file}; set +a",

@@ -32,6 +32,10 @@ def normal_text(text: str) -> str:
     Case, compatibility variants, runs of whitespace, invisible characters and trailing punctuation make no difference;
     a trailing question mark does, because a question is not the statement. Applying it twice changes nothing. Time is
     linear in the length. A text whose compatibility form is longer than 65,536 characters is its own normal form.
+
+    Example:
+        >>> normal_text("I  moved to ULM!") == normal_text("i moved to ulm!")
+        True
     """
     visible = _visible(text)
     if _outgrows(visible):

@@ -52,7 +52,7 @@ CODES: dict[str, _Row] = {
     "unknown_fleet_key": _Row(
         401, "The memory-key was sealed for a key that is over: fetch GET /v1/keys again."
     ),
-    "replayed": _Row(401, "This signature was used before: sign every request anew."),
+    "replayed": _Row(401, "This signature was used before: sign every request again."),
     "not_found": _Row(404, "There is nothing here."),
     "method_not_allowed": _Row(405, "This route answers other methods, see the Allow header."),
     "body_timeout": _Row(408, "The body did not arrive in time."),

@@ -499,11 +499,13 @@ class OpenNamespace:
 
     def newer_beside(self, number: int) -> list[int]:
         """Return the keys of the memories that contradict a memory and were said after it: at most two, newest first."""
-        beside = {one for one in self.view.table.beside(number) if self.is_live(self.view.table.id_of(one))}
-        if not beside:
+        contradicting = {
+            one for one in self.view.table.contradicting(number) if self.is_live(self.view.table.id_of(one))
+        }
+        if not contradicting:
             return []
-        said = {each: (self.hit(each).record.said_at, each) for each in (*beside, number)}
-        newer = sorted((each for each in beside if said[each] > said[number]), key=said.__getitem__)
+        said = {each: (self.hit(each).record.said_at, each) for each in (*contradicting, number)}
+        newer = sorted((each for each in contradicting if said[each] > said[number]), key=said.__getitem__)
         return newer[: -_MOST_BESIDE - 1 : -1]
 
     def _held_at(self, number: int, at: int) -> bool:
@@ -637,7 +639,7 @@ class OpenNamespace:
         while self._indexing is not None:
             await self._indexed.wait()
         if self._failure is not None:
-            raise CorruptNamespace("the view could not follow the log; it is opened anew") from self._failure
+            raise CorruptNamespace("the view could not follow the log; it is opened again") from self._failure
         if self.log.state.closed:
             raise NamespaceClosed("the namespace was erased")
         self.view.cut_over()
@@ -771,7 +773,7 @@ class OpenNamespace:
             await self.log.close(patience)
         finally:
             if self._indexing is not None:
-                self._failure = NamespaceClosed("the namespace was let go of while it was indexed")
+                self._failure = NamespaceClosed("the namespace was closed while it was indexed")
                 self._indexing.cancel()
                 await asyncio.wait([self._indexing])
                 # A task that is cancelled before its first step does not run its `finally` clause.

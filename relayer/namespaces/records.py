@@ -457,7 +457,7 @@ class RecordTable:
         """Return the id of the newest record of a host's chat session; None if there is none."""
         return self._last_of_session.get(session)
 
-    def beside(self, number: int) -> set[int]:
+    def contradicting(self, number: int) -> set[int]:
         """Return the numbers of the records that contradict a record, directly or through others, and may be recalled."""
         if number not in self._contradicted_by:
             return set()

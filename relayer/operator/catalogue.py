@@ -27,7 +27,7 @@ REPAIR = "memrelay repair shows what can be rebuilt"
 UPDATE = "update memrelay on this machine"
 RESTORE = "restore it from a backup"
 _UNREADABLE_REPORT = "ask for that erasure again, then remove this object"
-_MEND = "memrelay repair --apply makes it anew from what is left, a backup has it as it was"
+_MEND = "memrelay repair --apply creates it again from what is left, a backup has it as it was"
 
 
 class Progress(Protocol):
@@ -253,15 +253,18 @@ class _Reader:
 
     def is_lost(self, tag: str, keys: set[str]) -> bool:
         """Return whether an account's object is missing, or older than its list of revocations; if so, add a finding."""
-        key, beside = Layout.account(tag), Layout.revoked(tag)
+        key, revoked = Layout.account(tag), Layout.revoked(tag)
         if key not in keys:
-            flaw, sentence = Flaw.ABSENT, "the object of an account is lost: relayers let nobody of it in"
-        elif key in self._counters and self._counters[key] < self._counters.get(beside, -1):
+            flaw, sentence = (
+                Flaw.ABSENT,
+                "the object of an account is lost: relayers refuse all of its agents",
+            )
+        elif key in self._counters and self._counters[key] < self._counters.get(revoked, -1):
             flaw = Flaw.DAMAGED
-            sentence = "the object of an account is older than the list of revocations beside it"
+            sentence = "the object of an account is older than its list of revocations"
         else:
             return False
-        fix = _MEND if beside in self._counters else f"{_MEND}; its owner then sends the list again"
+        fix = _MEND if revoked in self._counters else f"{_MEND}; its owner then sends the list again"
         self.findings.append(Finding(flaw, key, sentence, fix))
         return True
 

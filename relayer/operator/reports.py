@@ -113,7 +113,7 @@ def repairs(
         apply: whether the repairs were carried out.
     """
     needed = [item for item in looked_at if item.needed or item.hopeless]
-    lines = [("account", f"{account}: its object was made anew") for account in accounts]
+    lines = [("account", f"{account}: its object was created again") for account in accounts]
     for repair in needed:
         lines += _repair(repair)
     lost = sum(len(repair.lost_entries) for repair in needed)
@@ -131,7 +131,7 @@ def repairs(
 def _repair(repair: Repair) -> Lines:
     lines = [("namespace", repair.listed.pointer.name), *found(repair.findings)]
     if repair.manifest_rebuilt:
-        lines.append(("manifest", "made anew from the segments and entries that are there"))
+        lines.append(("manifest", "created again from the segments and entries that are there"))
     lines += [("mend", _mending(item)) for item in repair.mendings]
     lines += [("kept", f"{key}: a copy is below quarantine/") for key in repair.quarantined]
     if repair.hopeless:

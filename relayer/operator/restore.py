@@ -247,8 +247,8 @@ class _Worker:
             await self._put(row.key, data)
             seen = await reports.read(row.key)
             if seen is not None and row.key.startswith(Layout.erasing()):
-                anew = msgspec.structs.replace(seen.report, stage=Stage.ERASED, epoch=0, destroyed_at=0)
-                if anew != seen.report and await reports.advance(seen, anew) is None:
+                renewed = msgspec.structs.replace(seen.report, stage=Stage.ERASED, epoch=0, destroyed_at=0)
+                if renewed != seen.report and await reports.advance(seen, renewed) is None:
                     raise StoreUnavailable("a report could not be written; running the restore again goes on")
 
     async def _name(self, row: Row, account: str | None) -> None:

@@ -273,7 +273,7 @@ def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
         found.append(Finding(Flaw.WRONG_SEAL, key, sentence, _LOST_ALONE, seq, seq))
     lost = walk.state.records.keys() - check.there
     if lost and not walk.findings:
-        sentence = f"{len(lost)} memories have no text any more, although nobody erased them"
+        sentence = f"{len(lost)} memories have no text any more, although they were not erased"
         found.append(Finding(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, _LOST_ALONE))
     return found
 
@@ -282,7 +282,9 @@ async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[F
     """Return findings about objects other than the log: a missing index, and objects that the manifest does not name."""
     found: list[Finding] = []
     if manifest.index_key and await ports.get(manifest.index_key) is None:
-        sentence = "the manifest names an index that is absent; it is built anew when the namespace is opened"
+        sentence = (
+            "the manifest names an index that is absent; it is built again when the namespace is opened"
+        )
         found.append(Finding(Flaw.LEFT_OVER, manifest.index_key, sentence))
     loose = await unnamed(ports, listed.incarnation, manifest)
     sentence = f"{len(loose)} objects that no manifest names wait for collection, this one first"

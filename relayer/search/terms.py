@@ -68,7 +68,12 @@ class Stems(dict[str, str | None]):
 
 
 def terms(text: str, most: int = MOST_TERMS, stems: Stems | None = None) -> list[str]:
-    """Return the terms of a text's beginning, in order, with repetitions; at most ``most``, from twelve characters each."""
+    """Return the terms of a text's beginning, in order, with repetitions; at most ``most``, from twelve characters each.
+
+    Example:
+        >>> terms("The harbour office moved to Ulm")
+        ['harbour', 'offic', 'mov', 'ulm']
+    """
     folded = _folded(text, most * CHARACTERS)
     stems = Stems() if stems is None else stems
     if folded.isascii():  # most are: no word of theirs is without spaces
@@ -146,6 +151,10 @@ def indexed_text(speaker: str | None, occurred_at: int | None, text: str) -> str
         occurred_at: the time in ms since the epoch, if known; the day is that of UTC. A time outside of the calendar
             counts as unknown.
         text: the memory's text.
+
+    Example:
+        >>> indexed_text("Ana", 1_683_504_000_000, "I moved to Ulm.")
+        'Ana (8 May 2023): I moved to Ulm.'
     """
     day = _day(occurred_at)
     if speaker and day:

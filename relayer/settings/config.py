@@ -348,7 +348,7 @@ class _Storage(_Group):
         86_400.0,
         ge=0,
         le=365 * 86_400,
-        description="Between walks over what nobody has open; 0: never.",
+        description="Pause between walks over namespaces that no relayer has open; 0: never.",
     )
     commit_check: Literal["recent", "always"] = Field(
         "recent", description="recent (trust the manifest for ten minutes) or always (read it)."

@@ -53,7 +53,15 @@ class FakeClock:
         await future
 
     def jump(self, seconds: float) -> None:
-        """Move the time of day forwards or back, as an operator or NTP does; no sleeping task wakes."""
+        """Move the time of day forwards or back, as an operator or NTP does; no sleeping task wakes.
+
+        Example:
+            >>> clock = FakeClock()
+            >>> before = clock.now_ms()
+            >>> clock.jump(60)
+            >>> clock.now_ms() - before
+            60000
+        """
         self._now_ms += seconds * 1000
 
     async def advance(self, seconds: float) -> None:

@@ -195,7 +195,7 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
                 "stale_head", "the newest version of this memory is forgotten: restore that one first"
             )
         raise Refused(outcome.refusal, "this memory changed meanwhile: look at its history and try again")
-    raise Refused(outcome.refusal, "the namespace does not take this: sign anew and try again")
+    raise Refused(outcome.refusal, "the namespace does not take this: sign again and retry")
 
 
 def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:

@@ -89,7 +89,7 @@ class Reader:
         if end > len(self._data):
             raise Malformed("the value ends inside a field")
         if size is not None and end - start != size:
-            raise Malformed(f"a field of {end - start} bytes stands where {size} are due")
+            raise Malformed(f"a field of {end - start} bytes was found where {size} are required")
         self._at = end
         return self._data[start:end]
 

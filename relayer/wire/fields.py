@@ -73,7 +73,12 @@ def one_line(text: str) -> str:
 
 
 def stream_safe(text: str) -> str:
-    """Drop combining marks beyond the thirtieth of a run, so that normalisation takes linear time."""
+    r"""Drop combining marks beyond the thirtieth of a run, so that normalisation takes linear time.
+
+    Example:
+        >>> len(stream_safe("a" + "\u0301" * 100))
+        31
+    """
     if text.isascii():
         return text
     kept, at = [], 0
@@ -101,7 +106,12 @@ def clip(text: str, limit: int) -> str:
 
 
 def is_no_recall(answer: str) -> bool:
-    """Return whether a model's answer says that there is nothing to recall."""
+    """Return whether a model's answer says that there is nothing to recall.
+
+    Example:
+        >>> is_no_recall("NONE"), is_no_recall("You live in Ulm.")
+        (True, False)
+    """
     return one_line(answer).strip("\"'`.*").casefold() in _NO_RECALL
 
 

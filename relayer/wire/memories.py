@@ -219,7 +219,7 @@ class AnalyzeRequest(Request):
     """``POST /v1/analyze``: a turn, of which the relayer keeps what is worth keeping.
 
     ``session_end`` says that ``session`` ends with these turns, of which there may be none left to send.
-    ``store_transcript`` keeps the turns word for word beside the memories that are made of them, if any is, for
+    ``store_transcript`` keeps the turns word for word next to the memories that are made of them, if any is, for
     `relayer.wire.service.TranscriptRequest`. ``host_model`` says that the gateway can have a model asked: what this relayer has
     no model for is promised all the same, and waits for `relayer.wire.questions.ModelWorkRequest`.
     """
@@ -357,7 +357,7 @@ class RecallRequest(Request):
 
 
 class Evidence(Answer):
-    """Why a hit stands where it does; only with ``explain``.
+    """Why a hit has its rank; only with ``explain``.
 
     ``covered`` is the share of the query's terms that it has, rare ones for more, ``speaker`` whether the query names
     who said it, and ``score`` what it ranks by (cosine with the query less the names of speakers, covered share, speaker,

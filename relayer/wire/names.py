@@ -48,6 +48,10 @@ def hashed(folded: str) -> str:
 
     Raises:
         InvalidName: the name is not valid Unicode.
+
+    Example:
+        >>> is_hashed(hashed("a name with spaces"))
+        True
     """
     try:
         digest = hashlib.sha256(folded.encode()).hexdigest()

@@ -36,7 +36,12 @@ def cut(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def passage_end(text: str, start: int, size: int) -> int:
-    """Return the end of the passage that starts at ``start``, in characters; see `cut`."""
+    """Return the end of the passage that starts at ``start``, in characters; see `cut`.
+
+    Example:
+        >>> passage_end("One sentence. Another one.", 0, 15)
+        14
+    """
     window = text[start : start + size].encode()[:size].decode(errors="ignore")
     if start + len(window) == len(text):
         return len(text)

@@ -125,7 +125,12 @@ def like_a_passphrase(value: str) -> bool:
 
 
 def no_placeholder(value: str) -> bool:
-    """Return whether a value is more than a placeholder."""
+    """Return whether a value is more than a placeholder.
+
+    Example:
+        >>> no_placeholder("hunter2"), no_placeholder("xxxxx")
+        (True, False)
+    """
     return not _PLACEHOLDER.match(value)
 
 
@@ -377,7 +382,12 @@ def action_for(kind: str, policy: Policy) -> Action:
 
 
 def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]:
-    """Return the secrets of a text that a policy does not allow, in order, without overlaps."""
+    """Return the secrets of a text that a policy does not allow, in order, without overlaps.
+
+    Example:
+        >>> [finding.kind for finding in find_secrets("card 4111 1111 1111 1111")]
+        ['card_number']
+    """
     known = policy or {}
     taken: list[Finding] = []
     covered = bytearray(len(text))
@@ -400,6 +410,10 @@ def redact(text: str, policy: Policy | None = None) -> Redacted:
     Args:
         text: a text from a conversation.
         policy: the action for each class; the defaults if None.
+
+    Example:
+        >>> redact("my password is hunter2!x").text
+        'my password is [redacted: password]'
     """
     findings = find_secrets(text, policy)
     if not findings:

@@ -167,7 +167,12 @@ class AgentKeys:
 
 @dataclass(frozen=True, slots=True)
 class RootKeys:
-    """All keys of one gateway's root secret."""
+    """All keys of one gateway's root secret.
+
+    Example:
+        >>> RootKeys(bytes(32)).account[:10]
+        '0x5a351147'
+    """
 
     root: bytes = field(repr=False)
 

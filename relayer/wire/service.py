@@ -253,7 +253,7 @@ class ProposalView(Answer):
 
 
 class ConsolidationResponse(Answer):
-    """The difference; ``expired`` counts live memories of the page whose time is over: nobody is shown them any more."""
+    """The difference; ``expired`` counts live memories of the page whose time is over: they are not recalled any more."""
 
     proposals: tuple[ProposalView, ...]
     examined: int
@@ -307,7 +307,7 @@ class TranscriptRequest(Request):
 
 
 class TranscriptLine(Answer):
-    """What somebody said, at most a thousand characters of it; or, if ``call``, which tool was called."""
+    """The text that was said, at most a thousand characters of it; or, if ``call``, which tool was called."""
 
     role: SpokenRole
     text: str = Field(repr=False)

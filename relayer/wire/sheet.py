@@ -122,7 +122,7 @@ def _bip39() -> Mnemonic:
 
 GATEWAY_SHEET: Final = SheetKind(
     "a gateway's secret",
-    "Whoever holds this sheet can read every memory of the account. Print it, lock it away, do not photograph it.",
+    "Anyone who holds this sheet can read every memory of the account. Print it, lock it away, do not photograph it.",
 )
 RELAYER_SHEET: Final = SheetKind(
     "a relayer key",

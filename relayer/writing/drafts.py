@@ -432,7 +432,7 @@ def _merged(ctx: Context, record: Record, merge: MergeDecision, **known: object)
 async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Draft]) -> list[Stored | None]:
     """Embed and seal the results of a job; without an embedder, without vectors.
 
-    None stands for a result that repeats an earlier one in other words, or that was forgotten since.
+    None marks a result that repeats an earlier one in other words, or that was forgotten since.
     """
     deadline = Deadline.after(ctx.clock, _RESULTS_SECONDS)
     vectors = await _embed(ctx, opened, drafts, [None] * len(drafts), deadline)

@@ -37,7 +37,7 @@ def test_a_setting_that_is_saved_during_a_turn_holds_soon_after_it(
     relayer: Relayer,
     model: StubModel,
     held: threading.Event,
-    capture: bool,  # noqa: FBT001
+    capture: bool,
 ) -> None:
     gateway.reload(memrelay_plugins(relayer.url, autoCapture=capture))
     begun = len(gateway.log_text())

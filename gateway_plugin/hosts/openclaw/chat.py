@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gateway_plugin.errors import IdentityError
+from gateway_plugin.hosting import Audience, parse_session_key
 from gateway_plugin.hosts.openclaw.commands import is_owner
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
-from gateway_plugin.keys.identity import Audience, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
 
 _LISTED: Final = 10

@@ -78,7 +78,7 @@ _MOST_FACTS = 50
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """A fact as the model proposes it. ``message`` and ``known`` count from 1; 0 stands for none."""
+    """A fact as the model proposes it. ``message`` and ``known`` count from 1; 0 means none."""
 
     text: str
     message: int

@@ -196,7 +196,7 @@ _NOUN_ENDINGS = ("s", "es", "e", "n", "en", "er")
 _LONGEST = 1000
 _GROUPED = re.compile(r"(?<=\d)[.,'\u00a0 ](?=\d{3}(?!\d))")
 _DIGITS = re.compile(r"\d+")
-# How a sentence about somebody without a name begins, and the roles that the prompt names.
+# How a sentence about a person without a name begins, and the roles that the prompt names.
 _OPENERS = word_set(
     "the a an this that these those my our your his her their its user assistant users there if when in on at after before "
     "since for from with no not both all each some"

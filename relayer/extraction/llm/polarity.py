@@ -2,7 +2,7 @@
 
 Both texts are cut into clauses. The words of each clause of the fact choose the clauses of the message that say it, and both
 sides must have as many negations there, as many words that restrict (`only`, `stopped`, `unless`), and each of them before
-words that it stands before in the message:
+words that follow it in the message:
 
     message = Polarity.of("I never want you to pay without asking me.", "en")
     Polarity.of("The user never wants you to pay without asking.", "en").agrees(message)    # True
@@ -43,7 +43,7 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u2e80-\u9fff\U00020000-\U000
 
 
 class Marker(NamedTuple):
-    """A word that denies, or (``limits``) restricts, and the content words that it stands before."""
+    """A word that denies, or (``limits``) restricts, and the content words that follow it."""
 
     limits: bool
     scope: tuple[str, ...]
@@ -104,6 +104,10 @@ def same_word(one: str, other: str, shortest: int = 3) -> bool:
         one: a form.
         other: a form.
         shortest: characters that both have to begin with.
+
+    Example:
+        >>> same_word("trinke", "trinkt"), same_word("tea", "coffee")
+        (True, False)
     """
     if one == other:
         return True
@@ -120,7 +124,12 @@ def _bare(word: str) -> str:
 
 
 def is_negation(form: str) -> bool:
-    """Return whether a form is a negation."""
+    """Return whether a form is a negation.
+
+    Example:
+        >>> is_negation("not"), is_negation("house")
+        (True, False)
+    """
     found = _patterns("").marker.fullmatch(form)
     return found is not None and found.lastgroup != "limit"
 
@@ -165,7 +174,7 @@ def _patterns(language: str) -> _Patterns:
 
 
 def _words(listings: Iterable[str]) -> str:
-    """Return a pattern of listed words and phrases; a star stands for the rest of a word."""
+    """Return a pattern of listed words and phrases; a star matches the rest of a word."""
     phrases = sorted(
         (phrase.strip() for listing in listings for phrase in listing.split(",")), key=len, reverse=True
     )

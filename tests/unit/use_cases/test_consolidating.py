@@ -243,4 +243,4 @@ async def test_the_newer_one_is_told_first_after_the_index_was_read_back(house):
     await said(house, "My manager at work is Ravi.")
     async with house.ctx.namespaces.use(house.access(), house.deadline(), create=False) as opened:
         table, _ = RecordTable.of_parts(opened.view.table.parts(()))
-        assert [table.beside(number) for number in (0, 1)] == [{1}, set()]
+        assert [table.contradicting(number) for number in (0, 1)] == [{1}, set()]
