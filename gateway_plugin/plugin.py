@@ -70,6 +70,8 @@ CLOSING_SECONDS: Final = 5.0
 # A language model extracts facts some time after their turn was delivered, so daily notes are also updated when this
 # many seconds have passed without a delivery.
 _NOTES_SECONDS: Final = 20.0
+# Lines of one file that a scan stores at once: a relayer without other work embeds them in some four seconds.
+_LINES_AT_ONCE: Final = 100
 NO_HOST: Final = HostTurn()
 # Gates decide about a turn with a message. `AsyncMemoryPlugin.warm` asks them before there is one and passes this text.
 _BEGINNING: Final = "The session begins."
@@ -428,7 +430,7 @@ class AsyncMemoryPlugin:
             return Look()
         identity = turn.identity
         index = self._indexes.of(identity, self._client.endpoint.origin)
-        files = LivingFiles(self._files, identity, index, self.settings.capture)
+        files = LivingFiles(self._files, identity, index, self.settings.capture, most=_LINES_AT_ONCE)
         if notes is not None and self.settings.capture.mirror_daily_log:
             place = datetime.now(UTC).astimezone().tzinfo or UTC
             due = self._is_due(identity.namespace)

@@ -172,6 +172,8 @@ def test_memory_get_reads_lines_of_the_workspaces_files_and_of_nothing_else(gate
         "shared/private.md",
     ):
         assert read(path) == "", path
+    absent = gateway.invoke("memory_get", {"path": "memory/2020-01-01.md"})["result"]["content"][0]["text"]
+    assert absent.startswith("Nothing can be read here under this id or path")
     (workspace / "memory" / "link.md").unlink()
 
 
@@ -264,3 +266,15 @@ def test_a_restarted_gateway_goes_on_where_it_was(gateway: Gateway, relayer: Rel
     after = sorted(relayer.memories(gateway))
     assert [text for text in before if text not in after] == ["The dentist moved to Kiel harbour."]
     assert [text for text in after if text not in before] == ["The dentist moved to Husum."]
+
+
+def test_a_long_file_does_not_hold_up_the_others(gateway: Gateway) -> None:
+    notes = workspace_of(gateway) / "memory"
+    lines = [f"- Crate {number} of the cargo holds {number * 7} bolts.\n" for number in range(1000)]
+    (notes / "long.md").write_text("".join(lines))
+    wait_for(gateway, "what does crate 3 of the cargo hold", "Crate 3 ")
+    (notes / "short.md").write_text("- The cook of the ferry is called Eilika.\n")
+    wait_for(gateway, "what is the cook of the ferry called", "Eilika")
+    last = search(gateway, "what does crate 999 of the cargo hold")
+    assert not [hit for hit in last if hit["text"].startswith("Crate 999 ")]
+    wait_for(gateway, "what does crate 999 of the cargo hold", "Crate 999 ")

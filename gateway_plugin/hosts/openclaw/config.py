@@ -251,7 +251,9 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     if environ.get("OPENCLAW_STATE_DIR"):
         return Path(environ["OPENCLAW_STATE_DIR"]).expanduser()
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
-    return Path(home).expanduser() / ".openclaw"
+    profile = environ.get("OPENCLAW_PROFILE", "").strip()
+    named = f"-{profile}" if profile and profile.lower() != "default" else ""
+    return Path(home).expanduser() / f".openclaw{named}"
 
 
 def config_path(environ: Mapping[str, str]) -> Path:

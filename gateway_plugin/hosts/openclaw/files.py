@@ -230,16 +230,17 @@ class FileWatch:
             except OSError as error:
                 self._tell(f"files of agents are not looked at: {error.strerror}")
                 found = []
-            for places in found:
-                await self._look(places)
-            # Scanning takes at most a tenth of the time.
-            await asyncio.sleep(min(_SLOWEST, max(EVERY, 9 * (time.monotonic() - begun))))
+            more = [await self._look(places) for places in found]
+            # Scanning takes at most a tenth of the time, except while a long file is stored part by part.
+            rest = 0.0 if any(more) else 9 * (time.monotonic() - begun)
+            await asyncio.sleep(min(_SLOWEST, max(EVERY, rest)))
 
-    async def _look(self, places: AgentPlaces) -> None:
+    async def _look(self, places: AgentPlaces) -> bool:
+        """Scan the files of an agent; return whether the next scan continues a long file."""
         wanted, now = self._plugin.settings.recall.agents, time.monotonic()
         failures, until = self._failed.get(places.agent, (0, 0.0))
         if (wanted and places.agent not in wanted) or now < until:
-            return
+            return False
         host = HostTurn(host=HOST, workspace=str(places.workspace))
         try:
             look = await self._plugin.look_at_files(
@@ -260,6 +261,8 @@ class FileWatch:
             self._failed.pop(places.agent, None)
             for problem in look.problems:
                 self._tell(problem)
+            return look.more
+        return False
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told and len(self._told) < _MAX_AGENTS:

@@ -126,7 +126,8 @@ def plan(
         access: whether recall and capture may read conversations.
 
     Raises:
-        SettingsError: the configuration is split into several files, or a setting has a value that this plugin refuses.
+        SettingsError: the configuration is split into several files, the old plugin is not in it, or a setting has a value
+            that this plugin refuses.
     """
     if "$include" in config.whole or "$include" in config.plugins:
         problem = "takes its plugins from another file ($include)"
@@ -139,6 +140,10 @@ def plan(
             SettingsIssue("plugins.entries", "is no object", "mend it: openclaw config validate")
         )
     ids = [name for name in PLUGIN_IDS[origin] if name in entries]
+    if not ids:
+        problem = f"there is no {' and no '.join(PLUGIN_IDS[origin])}: that plugin is not installed here"
+        fix = "name the one that is, or set memrelay up without a move: memrelay-gateway init --host openclaw --write"
+        raise SettingsError(SettingsIssue(f"{config.path}, plugins.entries", problem, fix))
     former = next((entries[name].get("config") or {} for name in ids), {})
     kept, left_out = _taken(origin, former)
     wanted: dict[str, Any] = {
