@@ -85,7 +85,7 @@ export class Runs {
     this.known.delete(ctx?.runId);
     underWay.get(ctx?.runId)?.done();
     underWay.delete(ctx?.runId);
-    if (!this.known.size) this.lookIn(AFTER_RUN_MS);
+    if (!this.known.size) this.lookAfter(AFTER_RUN_MS);
     return run;
   }
 
@@ -95,7 +95,7 @@ export class Runs {
     this.stopped = true;
   }
 
-  lookIn(pause) {
+  lookAfter(pause) {
     clearTimeout(this.look);
     this.look = setTimeout(() => this.takenOver(pause), pause).unref();
   }
@@ -107,7 +107,7 @@ export class Runs {
       return;
     }
     this.looks++;
-    this.lookIn(pause * 2);
+    this.lookAfter(pause * 2);
     try {
       utimesSync(this.file, new Date(), new Date());
     } catch {
