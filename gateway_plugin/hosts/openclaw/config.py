@@ -31,7 +31,7 @@ from gateway_plugin.settings import (
 HOST_KEYS: Final = ("command", "dreaming")
 """Keys that are not for the plugin's core. ``command`` is the bridge program: one path, or a list that starts with it.
 
-``dreaming`` is read by the host: it loads memory-core beside the plugin in the memory slot unless that plugin's
+``dreaming`` is read by the host: it loads memory-core next to the plugin in the memory slot unless that plugin's
 ``dreaming.enabled`` is false.
 """
 CORE: Final = "memory-core"
@@ -70,7 +70,7 @@ VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class PromptLimits:
-    """How much of an agent's own files the host puts into its system prompt, in characters.
+    """The limits of an agent's own files in the host's system prompt, in characters.
 
     Attributes:
         always: whether it does so in every turn.
@@ -145,7 +145,7 @@ class HostConfig:
 
     @property
     def _dreams(self) -> bool:
-        """Return whether the host loads its own memory plugin beside the one in the memory slot, for its dreaming."""
+        """Return whether the host loads its own memory plugin next to the one in the memory slot, for its dreaming."""
         return (
             _object(_object(self.entry(self.slot).get("config")).get("dreaming")).get("enabled") is not False
         )
@@ -183,7 +183,7 @@ class HostConfig:
         return [one for listed in lists for one in _array(listed)]
 
     def prompt_limits(self, agent: str) -> PromptLimits:
-        """Return how much of an agent's own files the host puts into its system prompt."""
+        """Return the limits of an agent's own files in its system prompt."""
         both = {**self._defaults, **_object(self._agents().get(agent))}
         one, total = both.get("bootstrapMaxChars"), both.get("bootstrapTotalMaxChars")
         return PromptLimits(

@@ -206,7 +206,7 @@ function registerCli(api, command, config) {
     group.helpOption(false).action((args) => run(name === "memory" ? [name, ...args] : args)).passThroughOptions?.();
   };
   const { allow, entries } = api.config?.plugins ?? {};
-  // Beside the plugin in the slot the host loads memory-core for its dreaming alone.
+  // Next to the plugin in the slot the host loads memory-core for its dreaming alone.
   const dreams = !holdsSlot || config.dreaming?.enabled !== false;
   const core = dreams && entries?.["memory-core"]?.enabled !== false && !(allow?.length && !allow.includes("memory-core"));
   for (const one of manifest.cliCommands.slice(0, core ? 1 : undefined)) api.registerCli(registrar(one), { descriptors: [one] });

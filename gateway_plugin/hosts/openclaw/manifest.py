@@ -53,7 +53,7 @@ _PLACEHOLDERS: Final = {
 _OWN_HINTS: Final = {
     "dreaming": (
         "Dreaming of memory-core",
-        "enabled: false keeps memory-core out while this plugin is in the memory slot; true loads it beside, with its dreaming and its intent tool",
+        "enabled: false keeps memory-core out while this plugin is in the memory slot; true loads it, too, with its dreaming and its intent tool",
     ),
     "command": (
         "Bridge command",
