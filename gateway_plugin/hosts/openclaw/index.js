@@ -68,7 +68,7 @@ function register(api) {
   const healthy = () => {
     const failed = (error) => ({ ok: false, text: `health check failed: ${error.message}` });
     const asked = bridge.ask("health", { context: {} }, HEALTH_MS).catch(failed);
-    asked.then(({ ok, text }) => bridge.log.tell(ok ? "info" : "warn", text));
+    asked.then(({ ok, text }) => bridge.stopped || bridge.log.tell(ok ? "info" : "warn", text));
   };
   bridge.up = ({ keptKey, problem }) => {
     kept.ready(bridge, keptKey);
