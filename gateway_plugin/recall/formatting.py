@@ -332,6 +332,7 @@ def select(
     session: Session,
     now: datetime,
     standing: Sequence[StandingLine] = (),
+    prompted: Collection[str] = (),
     query: str = "",
 ) -> Selected:
     """Filter and format hits; if the previous block has the same memories, return its exact bytes again.
@@ -343,16 +344,21 @@ def select(
         session: stores the last block, and gets the texts of this one for its echo filter.
         now: the time, with a time zone; only its day matters.
         standing: the memories that are in every prompt of the session, and so not repeated here.
+        prompted: ids of memories whose files the host puts into the prompt, which are not repeated either.
         query: the query; if it names other people or places, their memories may be shown.
     """
     # In a private chat, the user's own statements come before those of other people, however relevant these are.
     found = sorted(found, key=lambda hit: hearing.private and not hearing.is_own(hit))
     ids_standing = {line.id for line in standing}
     always = [folded(line.text) for line in standing]
-    said = set(always)
+    said = {*always, *(folded(hit.text) for hit in found if hit.id in prompted)}
     outcomes: dict[str, str] = {}
     for hit in found:
-        outcomes[hit.id] = "standing" if hit.id in ids_standing else _objection(hit, settings, hearing, query)
+        outcomes[hit.id] = _objection(hit, settings, hearing, query)
+        if hit.id in ids_standing:
+            outcomes[hit.id] = "standing"
+        elif hit.id in prompted:
+            outcomes[hit.id] = "in_prompt"
         if not outcomes[hit.id]:
             # Two memories with the same text, for example from two namespaces, are shown once, and so is what a line that is
             # in every prompt says already.

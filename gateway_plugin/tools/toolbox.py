@@ -353,7 +353,7 @@ class Toolbox:
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
         item = self._item(asked.text, turn, _moment("occurredAt", asked.occurred_at))
-        kept = await self._analyzed(item, turn)
+        kept = None if turn.host.by_person else await self._analyzed(item, turn)
         if kept is not None:
             return kept
         answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
@@ -563,11 +563,13 @@ class Toolbox:
         return MemoryItem(
             text=clean,
             audience=audience_name(turn.said_to),
-            # The text comes from the model, whatever a person said before.
-            trust="assistant",
+            # A text that the model passes comes from the model, whatever a person said before.
+            trust="user" if turn.host.by_person else "assistant",
             suspect=suspect,
             occurred_at=at,
-            source=SourceInfo(role="assistant", place=turn.place, sender=_sender(turn)),
+            source=SourceInfo(
+                role="user" if turn.host.by_person else "assistant", place=turn.place, sender=_sender(turn)
+            ),
         )
 
     def _clean(self, text: str, *, least: int) -> tuple[str, bool]:
