@@ -17,18 +17,15 @@ from gateway_plugin.commands import (
     consolidate,
     doctor,
     erase,
+    init,
     life,
-    migrate,
     profile,
     share,
     switch,
     version,
 )
-from gateway_plugin.commands import hosts as init
 from gateway_plugin.commands import keys as revoke
-from gateway_plugin.commands.hosts import bridge, openclaw
 from gateway_plugin.commands.keys import keys
-from gateway_plugin.commands.mcp import mcp
 from gateway_plugin.commands.outbox import outbox
 from gateway_plugin.commands.run import (
     PLACE,
@@ -48,6 +45,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.files.commands import index, transfer
 from gateway_plugin.files.commands.index import cited_files, told_with_sources
+from gateway_plugin.hosting import add_extension_commands
 from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions.book import Toggles
@@ -341,14 +339,11 @@ share.add_to(app)
 erase.add_to(app)
 transfer.add_to(app)
 index.add_to(app)
-migrate.add_to(app)
 init.add_to(app)
 version.add_to(app)
-app.command(hidden=True)(bridge)
 # As MemWal's users type it.
 app.command("stats", hidden=True)(status)
-app.add_typer(openclaw, name="openclaw")
-app.add_typer(mcp, name="mcp")
+add_extension_commands(app)
 
 
 def _masked(key: str) -> str:

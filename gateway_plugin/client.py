@@ -1,5 +1,7 @@
 """The client of the relayer's API: `RelayerClient`, with one typed method for each call, and a cache of responses.
 
+`SyncRelayerClient` is the same for synchronous code.
+
 A method builds a request and runs it under one deadline, with retries; see `gateway_plugin.calls.calling`. Writes that would
 not be idempotent otherwise carry an idempotency key, so that a retry never stores anything twice. `RecallCache` keeps
 responses to reads for some seconds. The module also exports the classes and functions that are needed to create a client and
@@ -12,7 +14,7 @@ import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Hashable, Sequence
 from contextlib import aclosing, suppress
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from cachetools import TTLCache
@@ -27,6 +29,7 @@ from gateway_plugin.calls.calling import (
     segment,
 )
 from gateway_plugin.calls.clock import Clock
+from gateway_plugin.calls.loop_thread import OnThread, takes_arguments_of, waited
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.keys.gateway_secret import load_keys
@@ -40,6 +43,7 @@ __all__ = [
     "Identity",
     "RecallCache",
     "RelayerClient",
+    "SyncRelayerClient",
     "TrustStore",
     "identify",
     "load_keys",
@@ -429,3 +433,39 @@ class RecallCache(Generic[_Q, _A]):
         for key in [key for key in self._answers if key[0] == namespace]:
             with suppress(KeyError):  # it may expire meanwhile
                 del self._answers[key]
+
+
+class SyncRelayerClient(OnThread[RelayerClient]):
+    """A client of one relayer for any number of agents, for synchronous code.
+
+    Its methods are those of `RelayerClient`, with the same arguments, deadlines and errors. Close
+    it with `close`, or use it as a context manager.
+
+    Its arguments are those of `RelayerClient`.
+
+    Raises:
+        SettingsError: the URL is malformed, has a path, or would send keys unencrypted.
+    """
+
+    @takes_arguments_of(RelayerClient)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(RelayerClient(*args, **kwargs), "memrelay-client")
+
+    recall = waited(RelayerClient.recall)
+    remember = waited(RelayerClient.remember)
+    analyze = waited(RelayerClient.analyze)
+    list_memories = waited(RelayerClient.list_memories)
+    get_memory = waited(RelayerClient.get_memory)
+    forget = waited(RelayerClient.forget)
+    active_recall = waited(RelayerClient.active_recall)
+    ask = waited(RelayerClient.ask)
+    supersede = waited(RelayerClient.supersede)
+    restore = waited(RelayerClient.restore)
+    delete = waited(RelayerClient.delete)
+    context = waited(RelayerClient.context)
+    changes = waited(RelayerClient.changes)
+    import_memories = waited(RelayerClient.import_memories)
+    namespaces = waited(RelayerClient.namespaces)
+    job = waited(RelayerClient.job)
+    version = waited(RelayerClient.version)
+    trust = waited(RelayerClient.trust)

@@ -9,27 +9,24 @@ loop in a thread of its own.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import concurrent.futures
 import contextlib
-import functools
 import html
 import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Final, Self
 
 import aiohttp
 
 from gateway_plugin.calls.calling import Outages
 from gateway_plugin.calls.clock import Clock, SystemClock
 from gateway_plugin.calls.local_relayer import trouble_for
-from gateway_plugin.capture.capturer import Capturer, TurnCapture
+from gateway_plugin.calls.loop_thread import LoopClosed, OnThread, on_loop, takes_arguments_of, waited
+from gateway_plugin.capture.capturer import Capturer
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
@@ -42,9 +39,9 @@ from gateway_plugin.keys.identity import (
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.recall.consolidation import Consolidator, RecallCounts
-from gateway_plugin.recall.recaller import Recaller, TurnRecall
+from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.recall.sharing import Shares
-from gateway_plugin.sessions.book import Identities, LastTurn, Sessions, Toggles, Turns, Watchdog
+from gateway_plugin.sessions.book import LastTurn, SessionBook, Watchdog
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -136,7 +133,6 @@ class AsyncMemoryPlugin:
             holder = None
         elif holder is None:
             holder = holder_for(self.settings, environ, secret=secret)
-        self._identities = Identities(holder, self.settings, agent)
         self._clock = clock or SystemClock()
         self._indexes = Indexes(environ)
         # By namespace, the number of delivered turns and the time in seconds when its daily notes were last written.
@@ -150,19 +146,21 @@ class AsyncMemoryPlugin:
         if outbox is None:
             outbox = open_outbox(self.settings, environ, holder, self._client.endpoint.origin)
         self._outbox = outbox
-        self._positions = Positions(self._outbox, kept=self.settings.capture.enabled)
-        self._last = LastTurn(self._outbox, noted=self.settings.capture.enabled)
-        notify_once = NotifyOnce()
-        self._lent = lend(model, self.settings, self._clock, notify_once)
+        captures = self.settings.capture.enabled
+        self._positions = Positions(outbox, kept=captures)
+        self._last = LastTurn(outbox, noted=captures)
+        self._watchdog = Watchdog(self._clock, notify, enabled=captures)
+        self._notify_once = NotifyOnce()
+        self._book = SessionBook(holder, self.settings, outbox, agent=agent, notify_once=self._notify_once)
+        identity_of = self._book.identity_of_owner
+        self._lent = lend(model, self.settings, self._clock, self._notify_once)
         self._model_work = (
-            None
-            if self._lent is None
-            else ModelWork(self._client, self._lent, self._identities.of_owner, self._clock)
+            None if self._lent is None else ModelWork(self._client, self._lent, identity_of, self._clock)
         )
         self._sender = Sender(
             self._client,
-            self._outbox,
-            self._identities.of_owner,
+            outbox,
+            identity_of,
             notify=notify,
             heard=self._positions.saw,
             judged=self._last.captured,
@@ -170,56 +168,40 @@ class AsyncMemoryPlugin:
             promised=None if self._model_work is None else self._model_work.promised,
         )
         self._shares = Shares(shares_path(environ), holder, legacy=self.settings.namespace.legacy)
-        traces = active_traces(self.settings, environ)
+        self._counts = RecallCounts(outbox, self._book.gateway, self._clock)
+        self._consolidator = Consolidator(
+            client=self._client,
+            outbox=outbox,
+            counts=self._counts,
+            identity_of=identity_of,
+            settings=self.settings.consolidation,
+            clock=self._clock,
+            gateway=self._book.gateway,
+        )
         self._recaller = Recaller(
             self._client,
             self._sender,
             self.settings,
             self._clock,
             self._positions,
-            traces=traces,
+            book=self._book,
+            last=self._last,
+            watchdog=self._watchdog,
+            notify_once=self._notify_once,
+            counts=self._counts if self.settings.consolidation.enabled else None,
+            traces=active_traces(self.settings, environ),
             lent=self._lent,
             shares=self._shares,
         )
-        self._counts = RecallCounts(
-            self._outbox,
-            self._identities.gateway,
+        self._capturer = Capturer(
+            outbox,
+            self.settings.capture,
             self._clock,
-        )
-        self._consolidator = Consolidator(
-            client=self._client,
-            outbox=self._outbox,
-            counts=self._counts,
-            identity_of=self._identities.of_owner,
-            settings=self.settings.consolidation,
-            clock=self._clock,
-            gateway=self._identities.gateway,
-        )
-        self._watchdog = Watchdog(self._clock, notify, enabled=self.settings.capture.enabled)
-        self._sessions = Sessions()
-        notify_once = self._notify_once = NotifyOnce()
-        self._toggles = Toggles(self._outbox, self._identities.gateway)
-        self._turns = Turns(self._toggles, self._identities, self.settings, notify_once)
-        self._recall = TurnRecall(
-            recaller=self._recaller,
-            turns=self._turns,
-            sessions=self._sessions,
-            settings=self.settings,
-            logged=self.settings.logs_recalls and not self.settings.disabled,
-            last=self._last,
-            counts=self._counts if self.settings.consolidation.enabled else None,
-            watchdog=self._watchdog,
-            notify_once=notify_once,
-        )
-        self._capture = TurnCapture(
-            capturer=Capturer(self._outbox, self.settings.capture, self._clock),
-            outbox=self._outbox,
             sender=self._sender,
             client=self._client,
-            turns=self._turns,
-            sessions=self._sessions,
+            book=self._book,
             watchdog=self._watchdog,
-            notify_once=notify_once,
+            notify_once=self._notify_once,
         )
 
     async def start(self) -> None:
@@ -231,7 +213,7 @@ class AsyncMemoryPlugin:
         self._sender.start()
         if self.settings.consolidation.enabled and not self.settings.disabled:
             self._consolidator.start()
-        for sentence in without_effect(self.settings, self._identities.account):
+        for sentence in without_effect(self.settings, self._book.account):
             self._notify_once(sentence)
 
     async def warm(self, *, session_key: str | None = None, host: HostTurn = NO_HOST) -> str:
@@ -248,7 +230,7 @@ class AsyncMemoryPlugin:
         """
         self._sender.start()
         try:
-            turn = self._turns.of(parse_session_key(session_key or ""), host, _BEGINNING, Purpose.RECALL)
+            turn = self._book.turn(parse_session_key(session_key or ""), host, _BEGINNING, Purpose.RECALL)
             if not turn.decision.allowed:
                 return f"skipped:{turn.decision.gate}"
             self._recaller.standing.begin(turn)
@@ -292,7 +274,7 @@ class AsyncMemoryPlugin:
             return Injection("", self.settings.recall.position, "failed", detail=str(error))
         self._sender.start()
         seconds = self._seconds if deadline is None else deadline
-        return await self._recall.recall(said, earlier, key=session_key, host=host, seconds=seconds)
+        return await self._recaller.recall(said, earlier, key=session_key, host=host, seconds=seconds)
 
     async def after_turn(
         self,
@@ -323,7 +305,7 @@ class AsyncMemoryPlugin:
         except TypeError as error:
             return CaptureReport("failed", waiting=self._outbox.waiting(), detail=str(error))
         self._sender.start()
-        return await self._capture.capture(parsed, key=session_key, host=host, success=success)
+        return await self._capturer.capture(parsed, key=session_key, host=host, success=success)
 
     async def flush(self, seconds: float = CLOSING_SECONDS) -> bool:
         """Deliver the captured turns that are waiting in the outbox. Nothing is dropped if that fails.
@@ -366,9 +348,11 @@ class AsyncMemoryPlugin:
         report = await self.after_turn(messages, session_key=session_key, host=host)
         if ended:
             with contextlib.suppress(GatewayError):
-                self._recaller.standing.forget(self._turns.known(session_key, host))
+                self._recaller.standing.forget(
+                    self._book.ungated_turn(parse_session_key(session_key or ""), host)
+                )
         if ended and self.settings.capture.summary:
-            report = replace(report, ended=await self._capture.end(session_key, host))
+            report = replace(report, ended=await self._capturer.end(session_key, host))
         if seconds > 0:
             await self._sender.flush(seconds)
             report = replace(report, waiting=self._outbox.waiting())
@@ -394,7 +378,7 @@ class AsyncMemoryPlugin:
             The text for the model and the same data for programs; ``failed`` is True if the text is an error.
         """
         try:
-            turn = self._turns.known(session_key, host)
+            turn = self._book.ungated_turn(parse_session_key(session_key or ""), host)
             if turn.outbox_error and not self.settings.disabled:
                 return ToolAnswer(f"Memory error: {turn.outbox_error}", failed=True, reason="outbox")
             if self.settings.disabled or not turn.session_enabled:
@@ -407,7 +391,7 @@ class AsyncMemoryPlugin:
             return failure(error)
         if name in READING:
             # The model may repeat what it has read here; that must not be captured as something new.
-            self._sessions.of(identity.namespace, turn.session.key).echoes.injected(
+            self._book.state(identity.namespace, turn.session.key).echoes.injected(
                 (answer.text, html.unescape(answer.text))
             )
         return answer
@@ -437,7 +421,7 @@ class AsyncMemoryPlugin:
         Raises:
             GatewayError: the relayer cannot be reached, or refuses; the next call continues where this one failed.
         """
-        turn = self._turns.known(session_key, host)
+        turn = self._book.ungated_turn(parse_session_key(session_key or ""), host)
         if self.settings.disabled or not turn.session_enabled:
             return Look()
         identity = turn.identity
@@ -480,16 +464,16 @@ class AsyncMemoryPlugin:
             OutboxUnavailable: the switch cannot be stored.
         """
         ref = parse_session_key(session_key or "")
-        self._toggles.set_session(self._identities.of_turn(ref, host).ref, ref.key, enabled=enabled)
+        self._book.switches.set_session(self._book.identity(ref, host).ref, ref.key, enabled=enabled)
 
     @property
     def enabled_everywhere(self) -> bool:
         """Return whether the gateway's own switch is on; raises `OutboxUnavailable` if it cannot be read."""
-        return self._toggles.enabled_everywhere
+        return self._book.switches.enabled_everywhere
 
     def set_everywhere(self, *, enabled: bool) -> None:
         """Turn memory off or on for all sessions of this gateway. The switch outlives the process. Raises like `set_session`."""
-        self._toggles.set_everywhere(enabled=enabled)
+        self._book.switches.set_everywhere(enabled=enabled)
 
     def session_enabled(self, session_key: str | None, *, host: HostTurn = NO_HOST) -> bool:
         """Return whether memory is on for a session: by its own switch, its agent's and the gateway's.
@@ -499,7 +483,7 @@ class AsyncMemoryPlugin:
             OutboxUnavailable: the switches cannot be read; memory stays off until they can.
         """
         ref = parse_session_key(session_key or "")
-        return self._toggles.is_on(self._identities.of_turn(ref, host).ref, ref.key)
+        return self._book.switches.is_on(self._book.identity(ref, host).ref, ref.key)
 
     def erase_waiting(self, matches: Callable[[OutboxItem], bool]) -> int:
         """Delete captured turns from the outbox: those that were not delivered yet, and those that the relayer refused.
@@ -525,7 +509,7 @@ class AsyncMemoryPlugin:
         Recall refuses a log that is older than what this gateway has seen before (``rollback_detected``). This deletes
         the stored position, so that the next recall starts from the log as it is. Raises like `set_session`.
         """
-        owner = self._identities.of_turn(parse_session_key(session_key or ""), host).ref
+        owner = self._book.identity(parse_session_key(session_key or ""), host).ref
         self._positions.replace(owner, None)
         self._positions.persist()
 
@@ -543,7 +527,7 @@ class AsyncMemoryPlugin:
         Returns:
             The key; None while memory is switched off.
         """
-        holder = self._identities.holder
+        holder = self._book.holder
         return None if holder is None else derive(holder.local_key, label)
 
     def status(self) -> PluginStatus:
@@ -553,7 +537,7 @@ class AsyncMemoryPlugin:
         whose = last.item.owner.agent if last is not None and last.item is not None else "unknown"
         return PluginStatus(
             url=self._client.endpoint.origin,
-            account=self._identities.account,
+            account=self._book.account,
             last_recall=self._last.trace.status,
             recalls=self._recaller.recalls,
             waiting=self._outbox.waiting(),
@@ -565,7 +549,7 @@ class AsyncMemoryPlugin:
             durable=self._outbox.durable,
             relayer_trouble=trouble_for(self.settings, self._environ),
             warning=unreadable or self._watchdog.warning,
-            notes=without_effect(self.settings, self._identities.account),
+            notes=without_effect(self.settings, self._book.account),
             host_model=None if self._lent is None else self._lent.status(),
         )
 
@@ -579,11 +563,11 @@ class AsyncMemoryPlugin:
         """
         if session_key is None:
             return self._last.trace
-        return self._last.of(self._turns.namespace_of(session_key, host), session_key)
+        return self._last.of(self._book.namespace_of(session_key, host), session_key)
 
     def captured(self, session_key: str, *, host: HostTurn = NO_HOST) -> CaptureReport | None:
         """Return the report of the last turn of a session that this process captured; None if there was none."""
-        return self._sessions.of(self._turns.namespace_of(session_key, host), session_key).captured
+        return self._book.state(self._book.namespace_of(session_key, host), session_key).captured
 
     async def aclose(self) -> None:
         """Try for up to five seconds to deliver waiting turns, then stop. Undelivered turns are reported on standard error."""
@@ -637,147 +621,13 @@ __all__ = [
     "PluginStatus",
 ]
 
-_R = TypeVar("_R")
+
+def _recall_failed(plugin: AsyncMemoryPlugin, error: LoopClosed) -> Injection:
+    return Injection("", plugin.settings.recall.position, "failed", detail=str(error))
 
 
-class LoopClosed(RuntimeError):
-    """Raised when the event loop is closed, was closed during the call, or belongs to the process before a fork."""
-
-    def __init__(self) -> None:
-        super().__init__("this object is closed, or was made before a fork: make a new one")
-
-
-class LoopThread:
-    """An event loop that runs in a thread of its own until `close`.
-
-    The thread is a daemon, so a missing call of `close` does not keep the process alive.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._process = os.getpid()
-        # Held while a coroutine is submitted, so that none is submitted to a loop that has stopped.
-        self._gate = threading.Lock()
-        self._open = True
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, _R]) -> _R:
-        """Run a coroutine on the loop, wait for it and return its result.
-
-        If waiting is interrupted, for example by Ctrl-C, the coroutine is cancelled.
-
-        Raises:
-            LoopClosed: the loop is closed, or was closed before the coroutine finished.
-        """
-        future = self._handed_over(work)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError as error:
-            raise LoopClosed from error
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        """Stop the loop and wait for its thread. Running calls raise `LoopClosed`. A second call does nothing."""
-        if os.getpid() != self._process:
-            return
-        with self._gate:
-            was_open, self._open = self._open, False
-        if was_open:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _handed_over(self, work: Coroutine[Any, Any, _R]) -> concurrent.futures.Future[_R]:
-        # Check the process before taking the lock: after a fork, the copied lock may be held forever.
-        if os.getpid() == self._process:
-            with self._gate:
-                if self._open:
-                    return asyncio.run_coroutine_threadsafe(work, self._loop)
-        work.close()
-        raise LoopClosed
-
-    def _work(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._end_tasks()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(_turns())
-            self._loop.close()
-
-    def _end_tasks(self) -> None:
-        """Cancel the tasks that still run: a thread that waits for one of them would otherwise wait forever."""
-        while tasks := asyncio.all_tasks(self._loop):
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.wait(tasks))
-
-
-async def _turns() -> None:
-    """Run the loop three more times, because asyncio closes a socket only in the iteration after its `close`."""
-    for _ in range(3):
-        await asyncio.sleep(0)
-
-
-class _Closing(Protocol):
-    async def aclose(self) -> None: ...
-
-
-_T = TypeVar("_T", bound=_Closing)
-_P = ParamSpec("_P")
-
-
-class OnThread(Generic[_T]):
-    """Base of synchronous wrappers: an asynchronous object whose methods run on a `LoopThread`.
-
-    Subclasses define their methods with `waited` and `on_loop`.
-
-    Args:
-        inner: the asynchronous object.
-        name: the name of the thread.
-    """
-
-    def __init__(self, inner: _T, name: str) -> None:
-        self._inner = inner
-        self._loop = LoopThread(name)
-
-    def close(self) -> None:
-        """Close the asynchronous object, then stop the loop and its thread."""
-        self._loop.call(self._inner.aclose())
-        self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def waited(
-    method: Callable[Concatenate[_T, _P], Coroutine[Any, Any, _R]],
-) -> Callable[Concatenate[OnThread[_T], _P], _R]:
-    """Return a synchronous version of an asynchronous method, with the same arguments, errors and docstring."""
-
-    @functools.wraps(method)
-    def call(self: OnThread[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return self._loop.call(method(self._inner, *args, **kwargs))
-
-    return call
-
-
-def on_loop(method: Callable[Concatenate[_T, _P], _R]) -> Callable[Concatenate[OnThread[_T], _P], _R]:
-    """Return a version of a synchronous method that runs on the loop's thread, which owns all state."""
-
-    @functools.wraps(method)
-    async def run(inner: _T, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return method(inner, *args, **kwargs)
-
-    return waited(run)
+def _capture_failed(plugin: AsyncMemoryPlugin, error: LoopClosed) -> CaptureReport:
+    return CaptureReport("failed", waiting=plugin.status().waiting, detail=str(error))
 
 
 class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
@@ -795,50 +645,17 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
             messages = [{"role": "user", "content": "..."}, {"role": "assistant", "content": reply}]
             memory.after_turn(messages, session_key="chat-1")
 
-    Args:
-        url: see `AsyncMemoryPlugin`, also for the other arguments.
-        agent: the agent of sessions whose key names no agent.
-        settings: the settings, or the host's configuration object for this plugin.
-        secret: the gateway's secret, 64 hexadecimal digits or base64.
-        holder: the keys, if the caller has loaded them.
-        outbox: stores captured turns until they are delivered.
-        environ: the environment variables; secrets are removed from it.
-        clock: the source of the current time.
-        http: the HTTP session to use; the caller closes it.
-        model: the host's language model.
+    Its arguments are those of `AsyncMemoryPlugin`, and its methods are the methods of the same name, which run on an event
+    loop in a thread of its own. A closed plugin returns status ``failed`` from `before_turn` and `after_turn`.
 
     Raises:
         SettingsError: a setting is wrong.
         IdentityError: the secret is malformed, unreadable, or readable by other users.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        agent: str | None = None,
-        *,
-        settings: PluginSettings | Mapping[str, object] | None = None,
-        secret: str | None = None,
-        holder: KeyHolder | None = None,
-        outbox: Outbox | None = None,
-        environ: MutableMapping[str, str] | None = None,
-        clock: Clock | None = None,
-        http: aiohttp.ClientSession | None = None,
-        model: HostModel | None = None,
-    ) -> None:
-        made = AsyncMemoryPlugin(
-            url,
-            agent,
-            settings=settings,
-            secret=secret,
-            holder=holder,
-            outbox=outbox,
-            environ=environ,
-            clock=clock,
-            http=http,
-            model=model,
-        )
-        super().__init__(made, "memrelay-plugin")
+    @takes_arguments_of(AsyncMemoryPlugin)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncMemoryPlugin(*args, **kwargs), "memrelay-plugin")
         self._closed = False
         # A program that ends without closing the plugin still delivers its last turns, or prints that it could not.
         atexit.register(self.close)
@@ -854,47 +671,8 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         """Return whether the gateway's own switch is on; raises like `AsyncMemoryPlugin.enabled_everywhere`."""
         return _enabled_everywhere(self)
 
-    def before_turn(
-        self,
-        prompt: Prompt,
-        *,
-        session_key: str | None = None,
-        messages: Messages = (),
-        host: HostTurn = NO_HOST,
-        deadline: float | None = None,
-    ) -> Injection:
-        """Recall memories for a turn and return the text to put into its prompt.
-
-        See `AsyncMemoryPlugin.before_turn`. It never raises: a closed plugin returns status ``failed``.
-        """
-        try:
-            return self._loop.call(
-                self._inner.before_turn(
-                    prompt, session_key=session_key, messages=messages, host=host, deadline=deadline
-                )
-            )
-        except LoopClosed as error:
-            return Injection("", self.settings.recall.position, "failed", detail=str(error))
-
-    def after_turn(
-        self,
-        messages: Messages,
-        *,
-        session_key: str | None = None,
-        success: bool = True,
-        host: HostTurn = NO_HOST,
-    ) -> CaptureReport:
-        """Capture a turn: put its new messages that are worth keeping into the outbox.
-
-        See `AsyncMemoryPlugin.after_turn`. It never raises: a closed plugin returns status ``failed``.
-        """
-        try:
-            return self._loop.call(
-                self._inner.after_turn(messages, session_key=session_key, success=success, host=host)
-            )
-        except LoopClosed as error:
-            return CaptureReport("failed", waiting=self._inner.status().waiting, detail=str(error))
-
+    before_turn = waited(AsyncMemoryPlugin.before_turn, closed=_recall_failed)
+    after_turn = waited(AsyncMemoryPlugin.after_turn, closed=_capture_failed)
     warm = waited(AsyncMemoryPlugin.warm)
     flush = waited(AsyncMemoryPlugin.flush)
     flush_session = waited(AsyncMemoryPlugin.flush_session)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway_plugin import __version__
 
 if TYPE_CHECKING:
-    from gateway_plugin.client import RelayerClient
+    from gateway_plugin.client import RelayerClient, SyncRelayerClient
     from gateway_plugin.errors import (
         DeadlineExceeded,
         GatewayError,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         PluginStatus,
     )
     from gateway_plugin.settings import PluginSettings
-    from gateway_plugin.sync_client import SyncRelayerClient
 
 __all__ = [
     "AsyncMemoryPlugin",
@@ -69,7 +68,7 @@ _MODULES: Final = {
     "PluginSettings": "settings",
     "PluginStatus": "plugin",
     "RelayerClient": "client",
-    "SyncRelayerClient": "sync_client",
+    "SyncRelayerClient": "client",
 }
 
 

@@ -2,9 +2,8 @@
 
 `capture_turn` compares the host's messages with the session's `TurnCursor` to find the new ones, filters, cleans and redacts
 them, and builds the request for the relayer. `Capturer` puts that request into the outbox and moves the cursor in the same
-transaction, so that no message is captured twice or lost. `TurnCapture` is what the plugin calls: it asks the gates whether
-the turn may be captured, and turns every error into a `CaptureReport`. `SenderLimits` bounds what one sender of a group can
-add.
+transaction, so that no message is captured twice or lost; it also asks the gates whether the turn may be captured, and turns
+every error into a `CaptureReport`. `SenderLimits` bounds what one sender of a group can add.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from gateway_plugin.outbox.queue import (
     ValueUpdate,
 )
 from gateway_plugin.outbox.sender import Sender, off_loop
-from gateway_plugin.sessions.book import EchoFilter, Sessions, Turns, Watchdog
+from gateway_plugin.sessions.book import EchoFilter, SessionBook, Watchdog
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
@@ -340,42 +339,125 @@ class SenderLimits:
             self._added.popitem(last=False)
 
 
+# The gates decide about a message, and the end of a session has none, so this text is used.
+_ENDING: Final = "The session ends."
+
+
 class Capturer:
-    """Puts the new messages of turns into the outbox, for all sessions of one plugin.
+    """Captures turns for all sessions of one plugin: gates, filters and the outbox, with every error as a status.
 
     Captures run one at a time: two captures of one session must not both take the same message for new.
+
+    Args:
+        outbox: stores the captured turns and the cursors of the sessions.
+        settings: the capture settings.
+        clock: the source of the current time.
+        sender: woken when an item was queued.
+        client: told which namespace is about to be written to, so that it drops cached responses.
+        book: creates the turns, and holds the state of sessions, with their filters of injected text.
+        watchdog: counts the turns that the host delivered for capture.
+        notify_once: called with a message if a person has to fix something.
     """
 
-    def __init__(self, outbox: Outbox, settings: CaptureSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        settings: CaptureSettings,
+        clock: Clock,
+        *,
+        sender: Sender,
+        client: RelayerClient,
+        book: SessionBook,
+        watchdog: Watchdog,
+        notify_once: NotifyOnce,
+    ) -> None:
         self._outbox = outbox
         self._settings = settings
         self._clock = clock
+        self._sender = sender
+        self._client = client
+        self._book = book
+        self._watchdog = watchdog
+        self._notify_once = notify_once
         self._lock = asyncio.Lock()
         self._senders = SenderLimits()
 
-    async def capture(self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter) -> CaptureReport:
-        """Capture the new messages of a turn. A capture that has started is completed even if the caller is cancelled.
+    async def capture(
+        self, messages: tuple[ChatMessage, ...], *, key: str | None, host: HostTurn, success: bool
+    ) -> CaptureReport:
+        """Capture the new messages of a turn. Errors are returned as a status and never raised.
+
+        If the outbox is full or cannot be written, the cursor does not move, so the next turn tries again.
 
         Args:
-            messages: the host's messages, see `capture_turn`.
-            turn: the turn that they belong to.
-            echoes: the session's filter of injected text.
-
-        Raises:
-            OutboxFull: the outbox has no capacity left. The cursor does not move, so the next turn tries again.
-            OutboxUnavailable: the file cannot be written. The cursor does not move either.
+            messages: the messages that the host delivered.
+            key: the host's session key; None outside of a chat session.
+            host: the host's other information about the turn.
+            success: whether the run succeeded.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._capture(messages, turn, echoes)))
+        try:
+            return await self._gated(messages, key, host, success=success)
+        except OutboxUnavailable as error:
+            self._notify_once(str(error))
+            return CaptureReport("unwritable", detail=str(error))
+        except OutboxFull as error:
+            return CaptureReport("full", waiting=self._outbox.waiting(), detail=str(error))
+        except GatewayError as error:
+            return CaptureReport(error.outcome, waiting=self._outbox.waiting(), detail=str(error))
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not break the user's turn
+            return CaptureReport("failed", waiting=self._outbox.waiting(), detail=defect(error))
 
-    async def end(self, turn: Turn) -> bool:
-        """Queue the end of a session, so that the relayer can summarise it. Raises as `capture`.
+    async def end(self, key: str | None, host: HostTurn) -> bool:
+        """Queue the end of a session, so that the relayer can summarise it, and return whether it was queued.
 
-        Returns:
-            Whether the end was queued. It is not if no turn of the session was captured, or none since its last queued end.
+        It is not if memory is off for the session, no turn of it was captured since its last queued end, or the outbox is
+        full or unavailable.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._end(turn)))
+        try:
+            turn = self._book.turn(parse_session_key(key or ""), host, _ENDING, Purpose.CAPTURE)
+            # An end that is being queued is completed even if the caller is cancelled.
+            queued = turn.decision.allowed and await asyncio.shield(
+                asyncio.ensure_future(self._queue_end(turn))
+            )
+        except (GatewayError, OutboxFull):
+            return False
+        if queued:
+            self._sender.wake()
+        return queued
 
-    async def _end(self, turn: Turn) -> bool:
+    async def _gated(
+        self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
+    ) -> CaptureReport:
+        chat = parse_session_key(key or "")
+        if host.among_several(chat):
+            person = self._book.ungated_turn(chat, host).person
+            messages = spoken_in_group(messages, person=person, sender=host.sender or "")
+        if messages:
+            self._watchdog.handed_over()
+        said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")
+        turn = self._book.turn(chat, host, said, Purpose.CAPTURE, success=success)
+        decision = turn.decision
+        if not decision.allowed:
+            waiting = self._outbox.waiting()
+            return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
+        namespace = turn.identity.namespace
+        session = self._book.state(namespace, turn.session.key)
+        # If an error is raised below, this report remains.
+        session.captured = CaptureReport("failed") if messages else session.captured
+        # A capture that has started is completed even if the caller is cancelled.
+        report = await asyncio.shield(asyncio.ensure_future(self._capture(messages, turn, session.echoes)))
+        session.captured = report if messages else session.captured
+        if report.dropped.get(OVER_SENDER_LIMIT):
+            self._notify_once(
+                f"a sender of a group wrote more than {MAX_PER_SENDER} messages in an hour: "
+                "the rest of them is not remembered"
+            )
+        if report.queued:
+            self._client.note_write(namespace)
+            self._sender.wake()
+        return report
+
+    async def _queue_end(self, turn: Turn) -> bool:
         session = turn.session.key
         owner, name = turn.identity.ref, f"ended:{session}"
         async with self._lock:
@@ -472,100 +554,3 @@ def _decoded(value: bytes) -> TurnCursor:
         return TurnCursor.decode(value.decode()) if value else TurnCursor()
     except (Malformed, UnicodeDecodeError):
         return TurnCursor()
-
-
-# The gates decide about a message, and the end of a session has none, so this text is used.
-_ENDING: Final = "The session ends."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnCapture:
-    """The capture use case of one plugin: gates, filters and the outbox, with every error as a status.
-
-    Attributes:
-        capturer: puts the new messages into the outbox.
-        outbox: returns the number of waiting items.
-        sender: woken when an item was queued.
-        client: told which namespace is about to be written to, so that it drops cached responses.
-        turns: creates the turns.
-        sessions: the state of sessions, with their filters of injected text.
-        watchdog: counts the turns that the host delivered for capture.
-        notify_once: called with a message if a person has to fix something.
-    """
-
-    capturer: Capturer
-    outbox: Outbox
-    sender: Sender
-    client: RelayerClient
-    turns: Turns
-    sessions: Sessions
-    watchdog: Watchdog
-    notify_once: NotifyOnce
-
-    async def capture(
-        self, messages: tuple[ChatMessage, ...], *, key: str | None, host: HostTurn, success: bool
-    ) -> CaptureReport:
-        """Capture the new messages of a turn. Errors are returned as a status and never raised.
-
-        Args:
-            messages: the messages that the host delivered.
-            key: the host's session key; None outside of a chat session.
-            host: the host's other information about the turn.
-            success: whether the run succeeded.
-        """
-        try:
-            return await self._capture(messages, key, host, success=success)
-        except OutboxUnavailable as error:
-            self.notify_once(str(error))
-            return CaptureReport("unwritable", detail=str(error))
-        except OutboxFull as error:
-            return CaptureReport("full", waiting=self.outbox.waiting(), detail=str(error))
-        except GatewayError as error:
-            return CaptureReport(error.outcome, waiting=self.outbox.waiting(), detail=str(error))
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not break the user's turn
-            return CaptureReport("failed", waiting=self.outbox.waiting(), detail=defect(error))
-
-    async def end(self, key: str | None, host: HostTurn) -> bool:
-        """Queue the end of a session, and return whether it was queued.
-
-        It is not if memory is off for the session, nothing new of it was captured, or the outbox is full or unavailable.
-        """
-        try:
-            turn = self.turns.of(parse_session_key(key or ""), host, _ENDING, Purpose.CAPTURE)
-            told = turn.decision.allowed and await self.capturer.end(turn)
-        except (GatewayError, OutboxFull):
-            return False
-        if told:
-            self.sender.wake()
-        return told
-
-    async def _capture(
-        self, messages: tuple[ChatMessage, ...], key: str | None, host: HostTurn, *, success: bool
-    ) -> CaptureReport:
-        chat = parse_session_key(key or "")
-        if host.among_several(chat):
-            person = self.turns.known(key, host).person
-            messages = spoken_in_group(messages, person=person, sender=host.sender or "")
-        if messages:
-            self.watchdog.handed_over()
-        said = next((message.query for message in reversed(messages) if message.role is Role.USER), "")
-        turn = self.turns.of(chat, host, said, Purpose.CAPTURE, success=success)
-        decision = turn.decision
-        if not decision.allowed:
-            waiting = self.outbox.waiting()
-            return CaptureReport(f"skipped:{decision.gate}", waiting=waiting, detail=decision.reason)
-        identity = turn.identity
-        session = self.sessions.of(identity.namespace, turn.session.key)
-        # If an error is raised below, this report remains.
-        session.captured = CaptureReport("failed") if messages else session.captured
-        report = await self.capturer.capture(messages, turn, session.echoes)
-        session.captured = report if messages else session.captured
-        if report.dropped.get(OVER_SENDER_LIMIT):
-            self.notify_once(
-                f"a sender of a group wrote more than {MAX_PER_SENDER} messages in an hour: "
-                "the rest of them is not remembered"
-            )
-        if report.queued:
-            self.client.note_write(identity.namespace)
-            self.sender.wake()
-        return report

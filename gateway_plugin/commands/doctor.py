@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Collection
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -28,37 +26,22 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.commands.switch import gateway_toggles
 from gateway_plugin.doctor import Check, canary, examine
-from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosts.openclaw.config import (
-    CONFIG_VARIABLE,
-    command_environment,
-    core_config,
-    read_config,
-)
-from gateway_plugin.hosts.openclaw.examination import (
-    check_agents,
-    check_bridge,
-    check_config,
-    check_kept_turns,
-    check_names,
-)
-from gateway_plugin.keys.identity import DEFAULT_AGENT, Identity, KeyHolder, RootHolder
+from gateway_plugin.hosting import HostExamination, host_adapters
+from gateway_plugin.keys.identity import DEFAULT_AGENT, KeyHolder, RootHolder
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions.book import WHY_CAPTURED, WHY_MARK
-from gateway_plugin.settings.model import PluginSettings, safe_load
+from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import secret_source
-from relayer.wire.command_line import FAILED, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
-
-class DoctorHost(StrEnum):
-    """The hosts whose configuration ``doctor`` can read."""
-
-    OPENCLAW = "openclaw"
+_HOST: Final = typer.Option(metavar="HOST")
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
+    hosts = [adapter.name for adapter in host_adapters() if adapter.examine is not None]
+    _HOST.help = f"Check this host's configuration as well, with its settings: {', '.join(hosts)}."
     app.command("doctor")(doctor)
     app.command("canary")(canary_command)
     app.command("why")(why)
@@ -67,9 +50,7 @@ def add_to(app: typer.Typer) -> None:
 
 def doctor(
     *,
-    host: Annotated[
-        DoctorHost | None, typer.Option(help="Check this host's configuration as well, with its settings.")
-    ] = None,
+    host: Annotated[str | None, _HOST] = None,
     agent: AgentOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -81,17 +62,22 @@ def doctor(
     _print(examined(host, agent, url), as_json=as_json)
 
 
-def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> list[Check]:
+def _examination(host: str) -> HostExamination:
+    examines = {adapter.name: adapter.examine for adapter in host_adapters() if adapter.examine is not None}
+    if host not in examines:
+        fail(USAGE, f"--host: {host[:40]} is not known", f"there are: {', '.join(examines) or 'none'}")
+    return guarded(lambda: examines[host](os.environ))
+
+
+def examined(host: str | None, agent: str | None, url: str | None) -> list[Check]:
     """Run the checks of `doctor` and return their results."""
-    config = guarded(lambda: read_config(os.environ)) if host is not None else None
-    if config is not None:
-        told = {CONFIG_VARIABLE: json.dumps(config.settings)}
-        os.environ.update(guarded(lambda: command_environment(os.environ | told)))
+    examination = None if host is None else _examination(host)
+    if examination is not None:
+        os.environ.update(guarded(examination.environment))
     context = find_context(url, agent)
     settings = context.settings
-    if config is not None:
-        # Invalid settings are reported by the check of the bridge, which reads them as the gateway does.
-        settings = safe_load(core_config(config.settings, os.environ), os.environ).settings or settings
+    if examination is not None:
+        settings = examination.settings() or settings
 
     async def run(client: RelayerClient, outbox: Outbox) -> list[Check]:
         checks = examine(
@@ -104,23 +90,17 @@ def examined(host: DoctorHost | None, agent: str | None, url: str | None) -> lis
             clock=SystemClock(),
             holder=context.holder,
         )
-        found = list(check_config(config, os.environ)) if config is not None else []
-        if config is not None:
-            found += [check async for check in check_bridge(config, os.environ)]
-            found.append(check_kept_turns(os.environ))
+        found = [check async for check in examination.checks()] if examination is not None else []
         if trouble := trouble_for(context.settings, os.environ):
             fix = f"see {folder_of(os.environ) / 'relayer.log'}"
             found.append(Check("relayer of this machine", False, trouble, fix))
         found += [check async for check in checks]
         if not found[-1].ok:
             return found
-        names = config.agents if config is not None else ()
         found.append(_default_agent(context.holder, settings))
-        if config is not None:
-            agents = _host_agents(context.holder, settings, names, found)
-            found.append(check_names(agents))
+        if examination is not None:
             found += [
-                check async for check in check_agents(client, agents, outbox, SystemClock(), context.holder)
+                check async for check in examination.agent_checks(client, settings, outbox, context.holder)
             ]
         return found
 
@@ -233,20 +213,6 @@ def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:
     found = f"{DEFAULT_AGENT}'s memories are in namespace {home.namespace}"
     whose = "" if isinstance(holder, RootHolder) else ", whose keys alone are held here"
     return Check("default agent", True, found + whose)
-
-
-def _host_agents(
-    holder: KeyHolder, settings: PluginSettings, agents: Collection[str], found: list[Check]
-) -> dict[str, Identity]:
-    """Return the relayer identities of the host's agents; if one has none, add a check with the reason."""
-    known = {}
-    for name in agents:
-        try:
-            known[name] = agent_identity(settings, holder, settings.agent or name)
-        except IdentityError as error:
-            fix = "call it otherwise in agents.entries, or let this host hold the root secret"
-            found.append(Check(f"openclaw agent {name}", False, str(error), fix))
-    return known
 
 
 def _print(checks: list[Check], *, as_json: bool) -> None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
@@ -354,6 +357,12 @@ def _end(error: GatewayError, whose: str = "") -> NoReturn:
             kind=error.code,
         )
     fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
+
+
+def bridge_command() -> str:
+    """Return the bridge program: this program, by its full path."""
+    beside = Path(sys.executable).with_name("memrelay-gateway")
+    return str(beside) if beside.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
 
 
 def checked(build: Callable[[], _T]) -> _T:

@@ -17,7 +17,7 @@ from gateway_plugin.commands.run import (
 )
 from gateway_plugin.keys.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.sessions.book import Identities, Toggles
+from gateway_plugin.sessions.book import SessionBook, Toggles
 from gateway_plugin.turn.gates import HostTurn
 from relayer.wire.command_line import USAGE, JsonOption, fail
 
@@ -79,13 +79,13 @@ def add_to(app: typer.Typer) -> None:
 
 def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
     """Return the switches of this gateway, which its outbox stores."""
-    return Toggles(outbox, Identities(context.holder, context.settings).gateway)
+    return SessionBook(context.holder, context.settings, outbox).switches
 
 
 def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool, as_json: bool) -> None:
     context = find_context(url, agent)
     with open_outbox(context) as outbox:
-        said = _switched(gateway_toggles(context, outbox), context, session, agent, enabled=enabled)
+        said = _switched(outbox, context, session, agent, enabled=enabled)
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
     switched = context.identity.agent if agent is not None or session is not None else None
     Output(as_json=as_json).tell(
@@ -95,13 +95,15 @@ def _switch(session: str | None, agent: str | None, url: str | None, *, enabled:
 
 
 def _switched(
-    toggles: Toggles, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
+    outbox: Outbox, context: CliContext, session: str | None, agent: str | None, *, enabled: bool
 ) -> str:
     """Switch memory, and return the message to print. Raises `GatewayError`."""
     word, whose = "on" if enabled else "off", context.identity
+    book = SessionBook(context.holder, context.settings, outbox, agent=agent)
+    toggles = book.switches
     if session is not None:
         ref = parse_session_key(session)
-        owner = Identities(context.holder, context.settings, agent).of_turn(ref, HostTurn()).ref
+        owner = book.identity(ref, HostTurn()).ref
         toggles.set_session(owner, ref.key, enabled=enabled)
         return f"memory is {word} for session {ref.key} of agent {owner.agent}"
     if agent is None:

@@ -22,11 +22,12 @@ from __future__ import annotations
 import itertools
 import secrets
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from gateway_plugin.errors import IdentityError
 from relayer.wire import codec as base64url
@@ -42,6 +43,9 @@ DEFAULT_AGENT: Final = "main"
 
 DEFAULT_NAME: Final = "default"
 """The name by which keys and namespaces know the host's default agent, and no other."""
+
+SHARED: Final = "shared"
+"""The first part of the name of a namespace that belongs to no agent."""
 
 OWNER: Final = "memrelay-owner"
 """The name under which a person acts; no host's agent may have it."""
@@ -316,19 +320,9 @@ _RENEW_BEFORE_END: Final = 3600
 # A relayer whose clock is a little behind must not take a fresh certificate for one of the future.
 _BACKDATED: Final = 300
 _RIGHTS: Final = (Right.READ, Right.WRITE)
-_PERSON_SECONDS: Final = 600
-
-
-class Credential(Protocol):
-    """The certificate of one agent, as fresh as it can be had."""
-
-    def header(self, now: int) -> str:
-        """Return the ``memory-certificate`` header for a time in seconds since the epoch.
-
-        Raises:
-            IdentityError: the certificate ran out and cannot be renewed here.
-        """
-        ...
+# Certificates of persons and for shared namespaces are valid for ten minutes; the latter are renewed two minutes before.
+_SHORT_SECONDS: Final = 600
+_RENEW_SHARE_BEFORE_END: Final = 120
 
 
 def mint(
@@ -363,71 +357,33 @@ def mint(
     )
 
 
-class MintedCredential:
-    """Mints a certificate, keeps it, and mints the next one an hour before its end."""
+class IssuedCertificates:
+    """The certificates of one agent, issued with the account's keys: each is used until shortly before its end.
 
-    def __init__(self, root: RootKeys, agent: str) -> None:
+    Args:
+        root: the keys of the account.
+        mint: returns a new certificate for a time in seconds since the epoch.
+        renew_before: how many seconds before its end a certificate is replaced, so that it does not expire while a request
+            is under way. If this is its whole validity, each request has a certificate of its own.
+    """
+
+    def __init__(self, root: RootKeys, mint: Callable[[int], Certificate], *, renew_before: int) -> None:
         self._root = root
-        self._agent = agent
+        self._mint = mint
+        self._renew_before = renew_before
         self._certificate: Certificate | None = None
         self._header = ""
 
     def header(self, now: int) -> str:
-        """Return the ``memory-certificate`` header; see `Credential.header`."""
+        """Return the ``memory-certificate`` header for a time in seconds since the epoch."""
         known = self._certificate
-        if known is None or not known.not_before <= now <= known.not_after - _RENEW_BEFORE_END:
-            known = self._certificate = mint(self._root, self._agent, now=now)
+        if known is None or not known.not_before <= now < known.not_after - self._renew_before:
+            known = self._certificate = self._mint(now)
             self._header = base64url.encode(known.issue(self._root.account_identity))
         return self._header
 
 
-class PersonsCredential:
-    """A certificate of a few minutes for what only a person may ask for; each request has its own."""
-
-    def __init__(self, root: RootKeys, agent: str) -> None:
-        self._root = root
-        self._agent = agent
-
-    def header(self, now: int) -> str:
-        """Return a new ``memory-certificate`` header."""
-        made = mint(
-            self._root, OWNER, now=now, seconds=_PERSON_SECONDS, rights=tuple(Right), owner=self._agent
-        )
-        return base64url.encode(made.issue(self._root.account_identity))
-
-
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class KeyHolder(Protocol):
-    """The keys that this process holds."""
-
-    @property
-    def account(self) -> str:
-        """The account's id."""
-        ...
-
-    @property
-    def only_agent(self) -> str | None:
-        """The one agent whose keys are held, or None when all of the account are."""
-        ...
-
-    @property
-    def local_key(self) -> bytes:
-        """The key that hides names in files of this process; whoever holds the same keys finds them again."""
-        ...
-
-    def agent(self, agent: str) -> AgentKeys:
-        """Return an agent's keys, by its normal name.
-
-        Raises:
-            IdentityError: they are not held here.
-        """
-        ...
-
-    def credential(self, agent: str) -> Credential:
-        """Return an agent's certificate source; raises as `agent`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,12 +395,15 @@ class NamespaceRef:
     generation: int
 
 
-class NamespaceKeys(Protocol):
-    """Where the secrets of namespaces come from: an agent's keys, or those of what agents share."""
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """The secrets of the namespaces that belong to no agent, which agents of the account share."""
+
+    root: RootKeys = field(repr=False)
 
     def namespace_secret(self, namespace: str, generation: int) -> bytes:
-        """The secret that opens one namespace."""
-        ...
+        """Return the secret of such a namespace, ``shared/NAME``."""
+        return self.root.shared_secret(namespace.partition("/")[2], generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,8 +416,8 @@ class Identity:
     generation: int
     keys: AgentKeys = field(repr=False)
     credential: Credential = field(repr=False, compare=False)
-    owner: NamespaceKeys | None = field(default=None, repr=False)
-    """Whose the namespace is, where that is not the agent that signs."""
+    owner: AgentKeys | SharedKeys | None = field(default=None, repr=False)
+    """The keys that open the namespace, if they are not those of the agent that signs."""
 
     @property
     def ref(self) -> NamespaceRef:
@@ -476,7 +435,11 @@ class Identity:
         return route(self.namespace_secret)
 
     def certificate_header(self, now: int) -> str:
-        """Return the ``memory-certificate`` header; see `Credential.header`."""
+        """Return the ``memory-certificate`` header for a time in seconds since the epoch.
+
+        Raises:
+            IdentityError: the certificate has expired, and this host cannot issue another one.
+        """
         return self.credential.header(now)
 
 
@@ -558,46 +521,79 @@ def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | 
 
 
 class RootHolder:
-    """Holds the gateway's root secret: every agent of the account."""
+    """The keys of all agents of the account: holds the gateway's root secret.
 
-    only_agent = None
+    Attributes:
+        only_agent: None, because the keys of every agent are held.
+        account: the account's id.
+        local_key: the key that hides names in files of this process.
+        agent: returns an agent's keys by its normal name.
+        credential: returns the source of an agent's certificates by its normal name.
+    """
+
+    only_agent: None = None
 
     def __init__(self, root: RootKeys) -> None:
         self.root = root
         self.account = root.account
         self.local_key = derive(root.root, "memrelay/v1/local")
-        self._credentials: dict[str, Credential] = {}
-        self._agents: dict[str, AgentKeys] = {}
+        # Every turn asks for both.
+        self.agent = cache(root.agent)
+        self.credential = cache(self._credential)
 
-    def agent(self, agent: str) -> AgentKeys:
-        """Return an agent's keys, by its normal name; every turn asks for them."""
-        known = self._agents.get(agent)
-        if known is None:
-            known = self._agents[agent] = self.root.agent(agent)
-        return known
-
-    def credential(self, agent: str) -> Credential:
-        """Return an agent's certificate source."""
-        return self._credentials.setdefault(agent, MintedCredential(self.root, agent))
+    def _credential(self, agent: str) -> Credential:
+        return IssuedCertificates(
+            self.root, lambda now: mint(self.root, agent, now=now), renew_before=_RENEW_BEFORE_END - 1
+        )
 
     def person(self, agent: str, namespace: str | None = None) -> Identity:
         """Return the account's owner, with every right on an agent's namespaces: for what a person typed, never for a turn.
 
-        The owner signs with a key of its own, so that a revoked agent's memories are still the owner's.
+        The owner signs with a key of its own, so that a revoked agent's memories are still the owner's. Each request has a
+        certificate of its own, which is valid for ten minutes.
         """
+
+        def mint_owner(now: int) -> Certificate:
+            return mint(self.root, OWNER, now=now, seconds=_SHORT_SECONDS, rights=tuple(Right), owner=agent)
+
         return Identity(
             agent=OWNER,
             account=self.account,
             namespace=namespace or agent,
             generation=FIRST_GENERATION,
             keys=self.root.agent(OWNER),
-            credential=PersonsCredential(self.root, agent),
+            credential=IssuedCertificates(self.root, mint_owner, renew_before=_SHORT_SECONDS),
             owner=self.root.agent(agent),
+        )
+
+    def reader(self, agent: str, namespace: str, *, writes: bool) -> Identity:
+        """Return an agent's identity for one namespace that is shared with it, with certificates for that namespace alone.
+
+        Args:
+            agent: the agent's normal name.
+            namespace: the shared namespace: another agent's, or ``shared/NAME``.
+            writes: whether the agent may write to it, too.
+        """
+
+        def mint_share(now: int) -> Certificate:
+            rights = _RIGHTS if writes else (Right.READ,)
+            own = mint(self.root, agent, now=now, seconds=_SHORT_SECONDS, rights=rights)
+            return replace(own, namespaces=(namespace,))
+
+        owner = namespace.partition("/")[0]
+        return Identity(
+            agent=agent,
+            account=self.account,
+            namespace=namespace,
+            generation=FIRST_GENERATION,
+            keys=self.root.agent(agent),
+            credential=IssuedCertificates(self.root, mint_share, renew_before=_RENEW_SHARE_BEFORE_END),
+            owner=SharedKeys(self.root) if owner == SHARED else self.root.agent(owner),
         )
 
 
 class AgentHolder:
-    """Holds one agent's secret and the certificate that the gateway with the root gave it."""
+    """The keys of one agent: holds its secret and the certificate that the gateway with the root secret issued."""
 
     def __init__(self, keys: AgentKeys, certificate: Certificate, header: str) -> None:
         self.account = certificate.account
@@ -629,7 +625,7 @@ class AgentHolder:
         """Return the agent's keys.
 
         Raises:
-            IdentityError: another agent's are asked for.
+            IdentityError: ``agent`` is another agent.
         """
         if agent != self.only_agent:
             raise IdentityError(f"this host holds the keys of agent {self.only_agent!r} only")
@@ -652,3 +648,10 @@ class AgentHolder:
                 "`memrelay-gateway keys export` on the host that holds the root secret makes a new one"
             )
         return self._header
+
+
+Credential = IssuedCertificates | AgentHolder
+"""The source of an agent's certificates: issued here, or given to this host."""
+
+KeyHolder = RootHolder | AgentHolder
+"""The keys that this process holds: those of all agents of the account, or those of one agent."""

@@ -1,8 +1,8 @@
 """Recall before a turn: from the user's prompt to the block of memories that is put into it, under one deadline.
 
-`TurnRecall` is the entry point: it creates the turn, asks the gates, and turns every failure into a status. `Recaller`
-searches, through a cache, in the agent's own and its shared namespaces, asks active mode's model if the settings want
-that, and selects the memories that fit the token budget. `StandingBlocks` fetches the block that is in every prompt of a
+`Recaller` creates the turn, asks the gates, searches, through a cache, in the agent's own and its shared namespaces, asks
+active mode's model if the settings want that, and selects the memories that fit the token budget. Every failure becomes a
+status. `StandingBlocks` fetches the block that is in every prompt of a
 session. Every outcome is explained by a `gateway_plugin.turn.status.TurnTrace`.
 """
 
@@ -39,7 +39,7 @@ from gateway_plugin.recall.formatting import (
     standing_block,
 )
 from gateway_plugin.recall.sharing import Shares, recall_shared
-from gateway_plugin.sessions.book import MAX_SESSIONS, LastTurn, Session, Sessions, Turns, Watchdog
+from gateway_plugin.sessions.book import MAX_SESSIONS, LastTurn, Session, SessionBook, Watchdog
 from gateway_plugin.settings.model import PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import split_senders
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
@@ -197,8 +197,21 @@ def turn_request(
     )
 
 
+# Gates that object to the message and not to the session.
+_OF_THE_MESSAGE: Final = frozenset({"slash_command", "control_text", "min_length", "skip_pattern"})
+# Gates that stop messages with which people begin conversations. The other messages are meant for the host.
+_GREETINGS: Final = frozenset({"min_length", "skip_pattern"})
+# Gates whose objections are stored for ``why``, because a person may wonder about them. The other gates stop turns for which
+# a person switched memory off, messages to the host, and runs without a person.
+_WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
+_ROLLED_BACK: Final = (
+    "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
+    "person accepts it as it is: memrelay-gateway acknowledge"
+)
+
+
 class Recaller:
-    """Recalls memories for the turns of one plugin.
+    """Recalls memories for the turns of one plugin, and turns every failure into a status.
 
     Args:
         client: the relayer's client.
@@ -206,6 +219,11 @@ class Recaller:
         settings: the gateway's settings.
         clock: the source of the current time.
         positions: the positions of logs that this gateway has seen, which detect a log that was set back.
+        book: creates the turns, and holds the state of their sessions.
+        last: stores the traces of the last turns.
+        watchdog: counts the turns that recalled.
+        notify_once: called with problems that a person must solve.
+        counts: counts the memories that turns get; None if consolidation, which uses the counts, is off.
         traces: writes active mode's trace files; None for none.
         lent: the host's language model for active mode; None if there is none.
         shares: the namespaces that agents read besides their own; None for none.
@@ -224,6 +242,11 @@ class Recaller:
         clock: Clock,
         positions: Positions,
         *,
+        book: SessionBook,
+        last: LastTurn,
+        watchdog: Watchdog,
+        notify_once: NotifyOnce,
+        counts: RecallCounts | None = None,
         traces: ActiveTraces | None = None,
         lent: LentModel | None = None,
         shares: Shares | None = None,
@@ -239,45 +262,117 @@ class Recaller:
         self._settings = settings
         self._clock = clock
         self._positions = positions
+        self._book = book
+        self._last = last
+        self._watchdog = watchdog
+        self._notify_once = notify_once
+        self._counts = counts
 
     async def recall(
-        self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
+        self,
+        prompt: str,
+        earlier: tuple[ChatMessage, ...],
+        *,
+        key: str | None,
+        host: HostTurn,
+        seconds: float,
+    ) -> Injection:
+        """Recall memories for a turn. It never raises: every failure is a status.
+
+        Args:
+            prompt: the user's message as the host has it, as text that can be encoded.
+            earlier: the conversation so far, oldest first, with or without the message.
+            key: the host's session key; None outside of chat sessions.
+            host: what the host knows about the turn besides.
+            seconds: the deadline for everything together.
+        """
+        turn: Turn | None = None
+        try:
+            query = clean_query(prompt)
+            session = parse_session_key(key or "")
+            if host.among_several(session):
+                query = split_senders(query)[-1][2]
+                earlier = spoken_in_group(earlier)
+            turn = self._book.turn(session, host, query, Purpose.RECALL)
+            if turn.decision.allowed:
+                # Some hosts include the latest message in the history.
+                if earlier and earlier[-1].role is Role.USER and earlier[-1].text == prompt:
+                    earlier = earlier[:-1]
+                injection, trace = await self._allowed(turn, earlier, seconds)
+            else:
+                injection, trace = await self._stopped(turn, seconds)
+        except GatewayError as error:
+            injection, trace = self._silent(error.outcome, str(error))
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
+            injection, trace = self._silent("failed", defect(error))
+        self._last.saw(turn.namespace if turn else "", key or "", trace)
+        if self._settings.logs_recalls and not self._settings.disabled:
+            notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
+        return injection
+
+    async def _allowed(
+        self, turn: Turn, earlier: Sequence[ChatMessage], seconds: float
     ) -> tuple[Injection, TurnTrace]:
         """Recall memories for a turn that the gates allow. A session that begins gets the newest memories, too (MS-01).
 
         Everything together fits ``recall.max_tokens``, and no memory is included twice.
-
-        Args:
-            turn: the turn.
-            earlier: the conversation before the turn, oldest first.
-            session: the state of the chat session.
-            seconds: the deadline for everything together.
         """
+        identity, session = turn.identity, self._session(turn)
+        self._watchdog.recalled(f"{identity.namespace} {turn.session.key}" if turn.session.key else "")
         start = self._clock.monotonic()
-        end = start + seconds
-        self.standing.begin(turn)
-        injection, trace = await self._recalled(turn, earlier, session, seconds)
-        if injection.status not in _ANSWERED:
-            return self.with_standing(turn, session, injection), trace
-        return await self._begun(turn, session, (injection, trace), (start, end))
+        try:
+            self.standing.begin(turn)
+            injection, trace = await self._recalled(turn, earlier, session, seconds)
+            if injection.status in _ANSWERED:
+                injection, trace = await self._begun(
+                    turn, session, (injection, trace), (start, start + seconds)
+                )
+            else:
+                injection = self.with_standing(turn, session, injection)
+        except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
+            injection, trace = self._silent("failed", defect(error))
+            injection = self.with_standing(turn, session, injection)
+        if self._settings.recall.namespace_instruction:
+            injection = replace(injection, instruction=namespace_instruction(identity.namespace))
+        if injection.status == "refused:rollback_detected":
+            self._notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
+        trace = replace(trace, gates=turn.gates)
+        self._last.note(identity.ref, trace)
+        if self._counts is not None:
+            self._counts.saw(identity.ref, injection.hits, turn.query)
+        return injection, trace
 
-    async def greeted(
-        self, turn: Turn, session: Session, stopped: tuple[Injection, TurnTrace], seconds: float
-    ) -> tuple[Injection, TurnTrace]:
-        """Give a session that begins the newest memories although a gate stopped its message: "hi" begins a session, too.
+    async def _stopped(self, turn: Turn, seconds: float) -> tuple[Injection, TurnTrace]:
+        """Return the injection and the trace of a turn that a gate stopped.
 
-        Args:
-            turn: the turn.
-            session: the state of the chat session.
-            stopped: the outcome according to the gate.
-            seconds: the deadline for everything together.
+        If the gate objects to the message only, the turn still gets the standing block, and a session that begins gets the
+        newest memories: "hi" begins a session, too.
         """
+        gate, reason = turn.decision.gate, turn.decision.reason
+        injection, trace = self._silent(f"skipped:{gate}", reason)
+        trace = replace(trace, gates=turn.gates)
+        if gate in _WONDERED_ABOUT:
+            with contextlib.suppress(GatewayError):
+                self._last.note(turn.identity.ref, trace)
+        if isinstance(turn.whose, IdentityError) or gate not in _OF_THE_MESSAGE:
+            return injection, trace
+        session = self._session(turn)
+        if not (session.begins and gate in _GREETINGS and turn.query):
+            return self.with_standing(turn, session, injection), trace
         start = self._clock.monotonic()
         self.standing.begin(turn)
         await self.standing.wait(turn, seconds - _SPARE_SECONDS)
-        injection, trace = stopped
-        with_standing = self.with_standing(turn, session, injection)
-        return await self._begun(turn, session, (with_standing, trace), (start, start + seconds))
+        injection = self.with_standing(turn, session, injection)
+        return await self._begun(turn, session, (injection, trace), (start, start + seconds))
+
+    def _session(self, turn: Turn) -> Session:
+        session = self._book.state(turn.identity.namespace, turn.session.key)
+        session.begins = session.begins or turn.host.first_turn
+        return session
+
+    def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
+        injection = Injection("", self._settings.recall.position, status, detail=detail)
+        return injection, TurnTrace(status, detail)
 
     def with_standing(self, turn: Turn, session: Session, injection: Injection) -> Injection:
         """Return an injection with the session's standing block, which is in every prompt whatever the message says."""
@@ -411,15 +506,6 @@ class Recaller:
             trace, status=injection.status, milliseconds=injection.milliseconds
         )
 
-    def gated(self, turn: Turn) -> tuple[Injection, TurnTrace] | None:
-        """Return the injection and the trace of a turn that a gate stops; None if the gates allow it."""
-        decision = turn.decision
-        if decision.allowed:
-            return None
-        status = f"skipped:{decision.gate}"
-        injection = Injection("", self._settings.recall.position, status, detail=decision.reason)
-        return injection, TurnTrace(status, decision.reason, gates=turn.gates)
-
     async def _find(
         self, request: RecallRequest, identity: Identity, end: float
     ) -> tuple[RecallResponse, bool]:
@@ -497,145 +583,6 @@ def ranking(settings: RecallSettings) -> dict[str, Any]:
     if settings.diversity:
         said["diversity"] = settings.diversity
     return said
-
-
-# Gates that object to the message and not to the session.
-_OF_THE_MESSAGE: Final = frozenset({"slash_command", "control_text", "min_length", "skip_pattern"})
-# Gates that stop messages with which people begin conversations. The other messages are meant for the host.
-_GREETINGS: Final = frozenset({"min_length", "skip_pattern"})
-# Gates whose objections are stored for ``why``, because a person may wonder about them. The other gates stop turns for which
-# a person switched memory off, messages to the host, and runs without a person.
-_WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
-_ROLLED_BACK: Final = (
-    "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
-    "person accepts it as it is: memrelay-gateway acknowledge"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRecall:
-    """Recalls memories for the turns of one plugin and turns every failure into a status.
-
-    Attributes:
-        recaller: searches.
-        turns: creates the turns and asks the gates.
-        sessions: the state of the sessions.
-        settings: the gateway's settings.
-        logged: whether to print a line for each recall.
-        last: stores the traces of the last turns.
-        counts: counts the memories that turns get; None if consolidation, which uses the counts, is off.
-        watchdog: counts the turns that recalled.
-        notify_once: called with problems that a person must solve.
-    """
-
-    recaller: Recaller
-    turns: Turns
-    sessions: Sessions
-    settings: PluginSettings
-    logged: bool
-    last: LastTurn
-    counts: RecallCounts | None
-    watchdog: Watchdog
-    notify_once: NotifyOnce
-
-    async def recall(
-        self,
-        prompt: str,
-        earlier: tuple[ChatMessage, ...],
-        *,
-        key: str | None,
-        host: HostTurn,
-        seconds: float,
-    ) -> Injection:
-        """Recall memories for a turn. It never raises: every failure is a status.
-
-        Args:
-            prompt: the user's message as the host has it, as text that can be encoded.
-            earlier: the conversation so far, oldest first, with or without the message.
-            key: the host's session key; None outside of chat sessions.
-            host: what the host knows about the turn besides.
-            seconds: the deadline for everything together.
-        """
-        turn: Turn | None = None
-        try:
-            query = clean_query(prompt)
-            session = parse_session_key(key or "")
-            if host.among_several(session):
-                query = split_senders(query)[-1][2]
-                earlier = spoken_in_group(earlier)
-            turn = self.turns.of(session, host, query, Purpose.RECALL)
-            injection, trace = await self._recall(turn, _before(prompt, earlier), seconds)
-        except GatewayError as error:
-            injection, trace = self._silent(error.outcome, str(error))
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
-            injection, trace = self._silent("failed", defect(error))
-        self.last.saw(turn.namespace if turn else "", key or "", trace)
-        if self.logged:
-            notify(recall_line(injection, trace, turn.query if turn else "", self.settings))
-        return injection
-
-    async def _recall(
-        self, turn: Turn, earlier: tuple[ChatMessage, ...], seconds: float
-    ) -> tuple[Injection, TurnTrace]:
-        objection = self.recaller.gated(turn)
-        if objection is not None:
-            return await self._stopped(turn, objection, seconds)
-        identity = turn.identity
-        self.watchdog.recalled(f"{identity.namespace} {turn.session.key}" if turn.session.key else "")
-        session = self._session(turn)
-        try:
-            injection, trace = await self.recaller.recall(turn, earlier, session, seconds)
-        except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
-            injection, trace = self._silent("failed", defect(error))
-            injection = self.recaller.with_standing(turn, session, injection)
-        if self.settings.recall.namespace_instruction:
-            injection = replace(injection, instruction=namespace_instruction(identity.namespace))
-        if injection.status == "refused:rollback_detected":
-            self.notify_once(f"agent {identity.agent}: {injection.detail}; {_ROLLED_BACK}")
-        trace = replace(trace, gates=turn.gates)
-        self.last.note(identity.ref, trace)
-        if self.counts is not None:
-            self.counts.saw(identity.ref, injection.hits, turn.query)
-        return injection, trace
-
-    async def _stopped(
-        self, turn: Turn, outcome: tuple[Injection, TurnTrace], seconds: float
-    ) -> tuple[Injection, TurnTrace]:
-        """Return the injection and the trace of a turn that a gate stopped.
-
-        If the gate objects to the message only, the turn still gets the standing block, and a session that begins gets the
-        newest memories.
-        """
-        self._note_stopped(turn, outcome[1])
-        gate = turn.decision.gate
-        if isinstance(turn.whose, IdentityError) or gate not in _OF_THE_MESSAGE:
-            return outcome
-        session = self._session(turn)
-        if session.begins and gate in _GREETINGS and turn.query:
-            return await self.recaller.greeted(turn, session, outcome, seconds)
-        return self.recaller.with_standing(turn, session, outcome[0]), outcome[1]
-
-    def _session(self, turn: Turn) -> Session:
-        session = self.sessions.of(turn.identity.namespace, turn.session.key)
-        session.begins = session.begins or turn.host.first_turn
-        return session
-
-    def _note_stopped(self, turn: Turn, trace: TurnTrace) -> None:
-        """Schedule the trace for storage if a setting kept memory out of a person's turn, which they may ask about later."""
-        if trace.status.removeprefix("skipped:") in _WONDERED_ABOUT:
-            with contextlib.suppress(GatewayError):
-                self.last.note(turn.identity.ref, trace)
-
-    def _silent(self, status: str, detail: str) -> tuple[Injection, TurnTrace]:
-        injection = Injection("", self.settings.recall.position, status, detail=detail)
-        return injection, TurnTrace(status, detail)
-
-
-def _before(prompt: str, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """Return the history without the latest message, which some hosts include."""
-    if messages and messages[-1].role is Role.USER and messages[-1].text == prompt:
-        return messages[:-1]
-    return messages
 
 
 _QUERY_CHARS: Final = 80

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,23 +19,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, before_set_apart, mint, typed
+from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, before_set_apart, typed
 from gateway_plugin.keys.people import passes
 from gateway_plugin.keys.private_files import locked, read_private, replace_private
 from gateway_plugin.turn.status import NotifyOnce
-from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.memories import RecallHit, RecallRequest, RecallResponse
-from relayer.wire.sealing import FIRST_GENERATION, RootKeys
-from relayer.wire.signing import Right
-
-SHARED: Final = "shared"
-"""The first part of the name of a namespace that belongs to no agent."""
 
 _MAX_SHARES: Final = 8
-_SECONDS: Final = 600
-# Seconds before its end at which a certificate is renewed, so that it does not expire while a request is under way.
-_RENEW_BEFORE_END: Final = 120
 
 
 class SharedHit(RecallHit):
@@ -60,39 +51,6 @@ class Share:
     writes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _ScopeKeys:
-    """The secrets of namespaces that belong to no agent."""
-
-    root: RootKeys = field(repr=False)
-
-    def namespace_secret(self, namespace: str, generation: int) -> bytes:
-        """Return the secret of such a namespace."""
-        return self.root.shared_secret(namespace.partition("/")[2], generation)
-
-
-class _ShareCredential:
-    """The credential for one shared namespace: certificates that are valid for ten minutes each."""
-
-    def __init__(self, root: RootKeys, share: Share) -> None:
-        self._root = root
-        self._share = share
-        self._ends = 0
-        self._header = ""
-
-    def header(self, now: int) -> str:
-        """Return the ``memory-certificate`` header; see `gateway_plugin.keys.identity.Credential`."""
-        if now > self._ends - _RENEW_BEFORE_END:
-            rights = (Right.READ, Right.WRITE) if self._share.writes else (Right.READ,)
-            own = mint(self._root, self._share.agent, now=now, seconds=_SECONDS, rights=rights)
-            made = replace(own, namespaces=(self._share.namespace,))
-            self._ends, self._header = (
-                made.not_after,
-                base64url.encode(made.issue(self._root.account_identity)),
-            )
-        return self._header
-
-
 class Shares:
     """The namespaces that are shared among the agents of one account.
 
@@ -107,7 +65,7 @@ class Shares:
     def __init__(self, path: Path, holder: KeyHolder | None, *, legacy: bool = False) -> None:
         self._path = path
         self._legacy = legacy
-        self._root = holder.root if isinstance(holder, RootHolder) else None
+        self._root = holder if isinstance(holder, RootHolder) else None
         self._seen: tuple[int, int] | None = None
         self._known: tuple[Share, ...] = ()
         self._identities: dict[Share, Identity] = {}
@@ -189,16 +147,8 @@ class Shares:
             raise IdentityError("sharing takes the gateway's root secret")
         made = self._identities.get(share)
         if made is None:
-            owner = share.namespace.partition("/")[0]
-            made = self._identities[share] = Identity(
-                agent=share.agent,
-                account=self._root.account,
-                namespace=share.namespace,
-                generation=FIRST_GENERATION,
-                keys=self._root.agent(share.agent),
-                credential=_ShareCredential(self._root, share),
-                owner=_ScopeKeys(self._root) if owner == SHARED else self._root.agent(owner),
-            )
+            made = self._root.reader(share.agent, share.namespace, writes=share.writes)
+            self._identities[share] = made
         return made
 
     def _change(self, share: Share, *, remove: bool) -> bool:

@@ -1,8 +1,8 @@
 """Sessions and their turns: identities, switches, and the state that is held for each session.
 
-`Turns` creates the `gateway_plugin.turn.gates.Turn` of a turn: `Identities` determines its agent, namespace and keys, `Toggles`
-says whether memory is switched on, and the gates decide. `Sessions` holds the state of each session: an `EchoFilter`, the
-last injected block, and the last capture. `LastTurn` stores traces of turns, and `Watchdog` warns if a host never delivers
+`SessionBook` creates the `gateway_plugin.turn.gates.Turn` of a turn: it determines agent, namespace and keys, `Toggles` says
+whether memory is switched on, and the gates decide. It also holds the `Session` of each session: an `EchoFilter`, the last
+injected block, and the last capture. `LastTurn` stores traces of turns, and `Watchdog` warns if a host never delivers
 turns for capture. Recall and capture import this module; it imports neither of them.
 """
 
@@ -31,82 +31,10 @@ from gateway_plugin.keys.identity import (
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
 from gateway_plugin.settings.model import PluginSettings, RecallMode
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn, explain, gate
-from gateway_plugin.turn.status import CaptureReport, NotifyOnce, TurnTrace
+from gateway_plugin.turn.status import CaptureReport, TurnTrace
 from relayer.wire.schemas import AnalyzeResponse
 
 MAX_SESSIONS: Final = 1000
-
-
-class Identities:
-    """Determines the agent, the namespace and the keys of turns and of outbox items.
-
-    Args:
-        holder: the gateway's keys; None while memory is switched off.
-        settings: the namespace settings and a fixed agent, if there is one.
-        agent: the agent of sessions whose key names no agent; None takes it from the settings.
-    """
-
-    def __init__(self, holder: KeyHolder | None, settings: PluginSettings, agent: str | None = None) -> None:
-        self.holder = holder
-        self._settings = settings
-        self._agent = agent
-        # All turns of a session have the same identity, so it is computed at the first of them.
-        self._identified = lru_cache(MAX_SESSIONS)(self._identify)
-
-    @property
-    def account(self) -> str:
-        """Return the account's id; "" while memory is switched off."""
-        return self.holder.account if self.holder is not None else ""
-
-    @property
-    def gateway(self) -> NamespaceRef:
-        """Return the owner under which values of the gateway as a whole are stored; it belongs to no namespace."""
-        agent = self.holder.only_agent if self.holder is not None else None
-        return NamespaceRef(agent or "", "", 0)
-
-    def of_turn(self, ref: SessionRef, host: HostTurn) -> Identity:
-        """Return the identity of a turn.
-
-        Raises:
-            IdentityError: it cannot be determined, or memory is switched off.
-        """
-        return self._identified(ref, host.agent, host.sender, host.workspace)
-
-    def _identify(
-        self, ref: SessionRef, agent: str | None, sender: str | None, workspace: str | None
-    ) -> Identity:
-        holder = self._held()
-        fixed = agent or (self._settings.agent if self._agent is None else None)
-        return identify(
-            holder,
-            ref if fixed is None else replace(ref, agent=fixed),
-            default_agent=self._agent or None,
-            default_namespace=self._settings.namespace.default,
-            scope=self._settings.namespace.scope,
-            sender=sender,
-            workspace=workspace,
-            renamed=self._settings.namespace.renamed,
-        )
-
-    def of_owner(self, owner: NamespaceRef) -> Identity:
-        """Return the identity that delivers the outbox items of an owner; raises `IdentityError`."""
-        holder = self._held()
-        # If an agent's keys were rotated after a turn was captured, the turn goes to the agent's new name.
-        agent = self._settings.namespace.renamed.get(owner.agent, owner.agent)
-        _, slash, below = owner.namespace.partition("/")
-        return Identity(
-            agent=agent,
-            account=holder.account,
-            namespace=f"{agent}{slash}{below}",
-            generation=owner.generation,
-            keys=holder.agent(agent),
-            credential=holder.credential(agent),
-        )
-
-    def _held(self) -> KeyHolder:
-        if self.holder is None:
-            raise IdentityError("memory is switched off by MEMRELAY_DISABLE")
-        return self.holder
 
 
 _OFF: Final = b"off"
@@ -121,7 +49,7 @@ class Toggles:
 
     Args:
         outbox: stores the switches.
-        gateway: the owner of the switches of agents and of the gateway, see `Identities.gateway`.
+        gateway: the owner of the switches of agents and of the gateway, see `SessionBook.gateway`.
     """
 
     def __init__(self, outbox: Outbox, gateway: NamespaceRef) -> None:
@@ -173,85 +101,6 @@ def _of_agent(agent: str) -> str:
 
 def _name(session: str) -> str:
     return f"session:{session}"
-
-
-class Turns:
-    """Creates the turns of one plugin.
-
-    Args:
-        toggles: the gateway's switches.
-        identities: determines the identity of each turn.
-        settings: the gateway's settings.
-        notify_once: called with the reason if the switches cannot be read.
-    """
-
-    def __init__(
-        self, toggles: Toggles, identities: Identities, settings: PluginSettings, notify_once: NotifyOnce
-    ) -> None:
-        self._toggles = toggles
-        self._identities = identities
-        self._settings = settings
-        self._notify_once = notify_once
-
-    def of(
-        self, session: SessionRef, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
-    ) -> Turn:
-        """Create a turn with the decisions of the gates.
-
-        Args:
-            session: the parsed session key.
-            host: what the host knows besides.
-            query: the cleaned latest user message.
-            purpose: what memory is to be used for.
-            success: whether the run succeeded.
-        """
-        turn = self._made(session, host, query, success=success)
-        if turn.outbox_error:
-            self._notify_once(turn.outbox_error)
-        gates, active = explain(turn, self._settings, purpose), None
-        if purpose is Purpose.RECALL and self._settings.recall.mode is RecallMode.ACTIVE:
-            active = gate(turn, self._settings, Purpose.ACTIVE)
-            # A turn that may not use active mode gets no memories at all, unless the settings give it those of direct mode
-            # (AM-02).
-            if not active.allowed and self._settings.active.otherwise == "silent":
-                gates = (*gates, active)
-        return replace(turn, gates=gates, active=active)
-
-    def known(self, key: str | None, host: HostTurn, query: str = "", *, success: bool = True) -> Turn:
-        """Create a turn without asking the gates; raises `IdentityError` for an invalid session key."""
-        return self._made(parse_session_key(key or ""), host, query, success=success)
-
-    def _made(self, ref: SessionRef, host: HostTurn, query: str, *, success: bool) -> Turn:
-        whose, enabled, unreadable = self._identified(ref, host), True, ""
-        if isinstance(whose, Identity):
-            try:
-                enabled = self._toggles.is_on(whose.ref, ref.key)
-            except OutboxUnavailable as error:
-                enabled, unreadable = False, str(error)
-        return Turn(
-            session=ref,
-            host=host,
-            query=query,
-            whose=whose,
-            agent=host.agent or self._settings.agent,
-            outbox_error=unreadable,
-            session_enabled=enabled,
-            success=success,
-            owners=frozenset(self._settings.owners),
-        )
-
-    def namespace_of(self, key: str, host: HostTurn) -> str:
-        """Return the namespace of a session; "" if it cannot be determined."""
-        try:
-            return self._identities.of_turn(parse_session_key(key), host).namespace
-        except IdentityError:
-            return ""
-
-    def _identified(self, ref: SessionRef, host: HostTurn) -> Identity | IdentityError:
-        try:
-            return self._identities.of_turn(ref, host)
-        except IdentityError as error:
-            return error
 
 
 _MAX_MEMORIES: Final = 500
@@ -338,19 +187,158 @@ class Session:
     begins: bool = False
 
 
-class Sessions:
-    """The sessions of one plugin, by namespace and session key.
+class SessionBook:
+    """The sessions of one plugin: it determines whose each turn is, creates the turn, and holds the state of each session.
+
+    Example:
+        turn = book.turn(parse_session_key("agent:main:main"), HostTurn(), "What is my cat called?", Purpose.RECALL)
+        if turn.decision.allowed:
+            session = book.state(turn.identity.namespace, turn.session.key)
 
     Args:
-        limit: maximum number of sessions; beyond it, the least recently used one is discarded.
+        holder: the gateway's keys; None while memory is switched off.
+        settings: the gateway's settings.
+        outbox: stores the switches.
+        agent: the agent of sessions whose key names no agent; None takes it from the settings.
+        notify_once: called with the reason if the switches cannot be read.
+        max_sessions: how many sessions to remember. Beyond that, the least recently used one is forgotten.
+
+    Attributes:
+        holder: the gateway's keys.
+        switches: the switches that turn memory on or off.
     """
 
-    def __init__(self, limit: int = MAX_SESSIONS) -> None:
-        self._known: LRUCache[tuple[str, str], Session] = LRUCache(limit)
+    def __init__(
+        self,
+        holder: KeyHolder | None,
+        settings: PluginSettings,
+        outbox: Outbox,
+        *,
+        agent: str | None = None,
+        notify_once: Callable[[str], None] = lambda _reason: None,
+        max_sessions: int = MAX_SESSIONS,
+    ) -> None:
+        self.holder = holder
+        self.switches = Toggles(outbox, self.gateway)
+        self._settings = settings
+        self._agent = agent
+        self._notify_once = notify_once
+        # All turns of a session have the same identity, so it is computed at the first of them.
+        self._identified = lru_cache(max_sessions)(self._identify)
+        self._states: LRUCache[tuple[str, str], Session] = LRUCache(max_sessions)
 
-    def of(self, namespace: str, key: str) -> Session:
+    @property
+    def account(self) -> str:
+        """Return the account's id; "" while memory is switched off."""
+        return self.holder.account if self.holder is not None else ""
+
+    @property
+    def gateway(self) -> NamespaceRef:
+        """Return the owner under which values of the gateway as a whole are stored; it belongs to no namespace."""
+        agent = self.holder.only_agent if self.holder is not None else None
+        return NamespaceRef(agent or "", "", 0)
+
+    def identity(self, ref: SessionRef, host: HostTurn) -> Identity:
+        """Return the identity of a turn.
+
+        Raises:
+            IdentityError: it cannot be determined, or memory is switched off.
+        """
+        return self._identified(ref, host.agent, host.sender, host.workspace)
+
+    def identity_of_owner(self, owner: NamespaceRef) -> Identity:
+        """Return the identity that delivers the outbox items of an owner; raises `IdentityError`."""
+        holder = self._held()
+        # If an agent's keys were rotated after a turn was captured, the turn goes to the agent's new name.
+        agent = self._settings.namespace.renamed.get(owner.agent, owner.agent)
+        _, slash, below = owner.namespace.partition("/")
+        return Identity(
+            agent=agent,
+            account=holder.account,
+            namespace=f"{agent}{slash}{below}",
+            generation=owner.generation,
+            keys=holder.agent(agent),
+            credential=holder.credential(agent),
+        )
+
+    def namespace_of(self, key: str, host: HostTurn) -> str:
+        """Return the namespace of a session; "" if it cannot be determined."""
+        try:
+            return self.identity(parse_session_key(key), host).namespace
+        except IdentityError:
+            return ""
+
+    def turn(
+        self, ref: SessionRef, host: HostTurn, query: str, purpose: Purpose, *, success: bool = True
+    ) -> Turn:
+        """Create a turn with the decisions of the gates.
+
+        Args:
+            ref: the parsed session key.
+            host: what the host knows besides.
+            query: the cleaned latest user message.
+            purpose: what memory is to be used for.
+            success: whether the run succeeded.
+        """
+        turn = self.ungated_turn(ref, host, query, success=success)
+        if turn.outbox_error:
+            self._notify_once(turn.outbox_error)
+        gates, active = explain(turn, self._settings, purpose), None
+        if purpose is Purpose.RECALL and self._settings.recall.mode is RecallMode.ACTIVE:
+            active = gate(turn, self._settings, Purpose.ACTIVE)
+            # A turn that may not use active mode gets no memories at all, unless the settings give it those of direct mode
+            # (AM-02).
+            if not active.allowed and self._settings.active.otherwise == "silent":
+                gates = (*gates, active)
+        return replace(turn, gates=gates, active=active)
+
+    def ungated_turn(self, ref: SessionRef, host: HostTurn, query: str = "", *, success: bool = True) -> Turn:
+        """Create a turn without asking the gates."""
+        whose: Identity | IdentityError
+        enabled, unreadable = True, ""
+        try:
+            whose = self.identity(ref, host)
+            enabled = self.switches.is_on(whose.ref, ref.key)
+        except OutboxUnavailable as error:
+            enabled, unreadable = False, str(error)
+        except IdentityError as error:
+            whose = error
+        return Turn(
+            session=ref,
+            host=host,
+            query=query,
+            whose=whose,
+            agent=host.agent or self._settings.agent,
+            outbox_error=unreadable,
+            session_enabled=enabled,
+            success=success,
+            owners=frozenset(self._settings.owners),
+        )
+
+    def state(self, namespace: str, key: str) -> Session:
         """Return the state of a session, creating it if necessary."""
-        return self._known.setdefault((namespace, key), Session())
+        return self._states.setdefault((namespace, key), Session())
+
+    def _identify(
+        self, ref: SessionRef, agent: str | None, sender: str | None, workspace: str | None
+    ) -> Identity:
+        holder = self._held()
+        fixed = agent or (self._settings.agent if self._agent is None else None)
+        return identify(
+            holder,
+            ref if fixed is None else replace(ref, agent=fixed),
+            default_agent=self._agent or None,
+            default_namespace=self._settings.namespace.default,
+            scope=self._settings.namespace.scope,
+            sender=sender,
+            workspace=workspace,
+            renamed=self._settings.namespace.renamed,
+        )
+
+    def _held(self) -> KeyHolder:
+        if self.holder is None:
+            raise IdentityError("memory is switched off by MEMRELAY_DISABLE")
+        return self.holder
 
 
 WHY_MARK: Final = "why"

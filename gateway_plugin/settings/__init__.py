@@ -3,6 +3,8 @@
 from gateway_plugin.settings.model import (
     DEFAULT_NAMESPACE_VARIABLE,
     DEFAULT_URL,
+    MAX_OWNERS,
+    UNSETTABLE,
     ActiveSettings,
     CaptureRules,
     CaptureSettings,
@@ -30,6 +32,8 @@ from gateway_plugin.settings.model import (
 __all__ = [
     "DEFAULT_NAMESPACE_VARIABLE",
     "DEFAULT_URL",
+    "MAX_OWNERS",
+    "UNSETTABLE",
     "ActiveSettings",
     "CaptureRules",
     "CaptureSettings",

@@ -38,6 +38,8 @@ from relayer.wire.redaction import CLASSES, Action
 __all__ = [
     "DEFAULT_NAMESPACE_VARIABLE",
     "DEFAULT_URL",
+    "MAX_OWNERS",
+    "UNSETTABLE",
     "ActiveSettings",
     "CaptureRules",
     "CaptureSettings",

@@ -112,7 +112,7 @@ def test_what_was_taken_from_others_is_named() -> None:
 
 def test_the_layout_of_the_code_names_every_package() -> None:
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = re.findall(r"^((?:relayer|gateway_plugin)/[a-z_]+) {2,}\S", contributing, re.MULTILINE)
+    named = re.findall(r"^((?:relayer|gateway_plugin|memrelay)/[a-z_]+) {2,}\S", contributing, re.MULTILINE)
     there = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/__init__.py")}
     assert len(named) == len(set(named))
     assert set(named) == {name for name in there if name.startswith(PACKAGES)}

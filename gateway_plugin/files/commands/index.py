@@ -1,4 +1,4 @@
-"""``memrelay-gateway index``, ``transcript`` and ``memory``: index files of this machine, with output like OpenClaw's command."""
+"""``memrelay-gateway index`` and ``transcript``: index files of this machine, and read its session logs."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.doctor import DoctorHost, examined, tell_checks
 from gateway_plugin.commands.run import (
     AgentOption,
     CliContext,
-    FloorOption,
-    LimitOption,
     Output,
     UrlOption,
     date_of,
     find_context,
     guarded,
-    open_outbox,
     with_client,
 )
 from gateway_plugin.errors import GatewayError
@@ -33,20 +29,15 @@ from gateway_plugin.files.bounded import named
 from gateway_plugin.files.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.files.living import LivingFiles, Look
 from gateway_plugin.files.transcript import Said, read_dialogue
-from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE, host_files, read_config
-from gateway_plugin.hosts.openclaw.files import AgentPlaces, places_of
+from gateway_plugin.hosting import AgentFiles, host_adapters
 from gateway_plugin.keys.identity import DEFAULT_AGENT
-from gateway_plugin.recall.recaller import ranking
 from gateway_plugin.tools.arguments import ToolError
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail
 from relayer.wire.fields import render_time
-from relayer.wire.schemas import RecallHit, RecallRequest, RecallResponse
+from relayer.wire.schemas import RecallHit, RecallResponse
 
 _PATIENCE: Final = 30.0
 _EVERY: Final = 2.0
-memory = typer.Typer(
-    help="OpenClaw's memory command over memrelay: status, index, search.", no_args_is_help=True
-)
 ForceOption = Annotated[bool, typer.Option("--force", help="Also files that did not change.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="A line for each file.")]
 
@@ -83,25 +74,25 @@ def index(
     places = [(RootKind.PATH, path) for path in paths or ()]
     places += [(RootKind.WORKSPACE, workspace)] if workspace else []
     places += [(RootKind.SESSIONS, sessions)] if sessions else []
-    opened, output = _opened(url, agent), Output(as_json=as_json)
+    opened, output = open_index(url, agent), Output(as_json=as_json)
     _add_places(opened, places, forget_roots=forget_roots)
     if watch:
         _watch(opened, output, force=force)
         return
-    row = _indexed(opened, output, force=force, verbose=verbose)
+    row = scan_and_report(opened, output, force=force, verbose=verbose)
     output.json(row)
-    _end([row])
+    exit_if_unreadable([row])
 
 
 def index_place(kind: RootKind, path: Path, agent: str, output: Output) -> bool:
     """Index one additional place as `index` does; return whether all of it could be read."""
-    opened = _opened(None, agent)
+    opened = open_index(None, agent)
     _add_places(opened, [(kind, path)])
-    return not _indexed(opened, output).get("unreadable")
+    return not scan_and_report(opened, output).get("unreadable")
 
 
 def _add_places(
-    opened: _Opened, places: Sequence[tuple[RootKind, Path]], *, forget_roots: bool = False
+    opened: OpenIndex, places: Sequence[tuple[RootKind, Path]], *, forget_roots: bool = False
 ) -> None:
     """Add places to an agent's index; exit with an error if one contains nothing to index."""
     found = opened.index
@@ -147,135 +138,6 @@ def _message(one: Said) -> dict[str, object]:
     return {"id": one.id or None, "speaker": one.speaker, "at": at, "is_call": one.call, "text": one.text}
 
 
-@memory.command("status")
-def memory_status(
-    *,
-    deep: Annotated[bool, typer.Option("--deep", help="Also write and recall a canary.")] = False,
-    look: Annotated[bool, typer.Option("--index", help="Index first, where something changed.")] = False,
-    fix: Annotated[bool, typer.Option("--fix", help="Let refused turns wait again.")] = False,
-    verbose: VerboseOption = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents.
-
-    Example: memrelay-gateway memory status --deep --agent main
-    """
-    output = Output(as_json=as_json)
-    every = [_opened(url, one) for one in _agents(agent)]
-    rows = []
-    for opened in every:
-        if look and opened.all_roots:
-            _look(opened, output, force=False, verbose=verbose and not as_json)
-        rows.append(_status(opened, fix=fix))
-    checks = examined(DoctorHost.OPENCLAW if in_host() else None, agent, url) if deep else []
-    also = {"checks": [asdict(check) for check in checks]} if deep else {}
-    # The host's own command prints a list of its agents; outside a host there is only the requested one.
-    output.json([_as_host(row) | also for row in rows] if in_host() else rows[0] | also)
-    for row in rows:
-        sources = "; ".join(row["sources"]) or "none yet: memrelay-gateway index"
-        shown = {**row, "sources": sources, "left_out": "; ".join(row["left_out"]) or "nothing"}
-        output.pairs((name.replace("_", " "), value) for name, value in shown.items())
-    if deep:
-        tell_checks(checks, output)
-
-
-def _status(opened: _Opened, *, fix: bool) -> dict[str, Any]:
-    with open_outbox(opened.context) as outbox:
-        mended = outbox.retry(None) if fix else 0
-        dead, waiting = len(outbox.dead_letters()), outbox.waiting()
-    identity = opened.context.identity
-    listed = with_client(opened.context.settings, lambda client: client.list_memories(identity, limit=1))
-    files, left_out = opened.index.files(opened.roots)
-    return {
-        "agent": opened.name,
-        "relayer": opened.context.settings.url,
-        "memories": listed.total,
-        "files": len(files),
-        "lines": sum(len(file.lines) for file in opened.index.seen.values()),
-        "changed_files": sum(opened.index.is_new(one) for one in files),
-        "left_out": [str(error) for error in left_out],
-        "sources": [f"{root.kind.value}: {root.path}" for root in sorted(opened.all_roots)],
-        "waiting_turns": waiting,
-        "refused_turns": dead,
-        **({"mended_turns": mended} if fix else {}),
-    }
-
-
-def _as_host(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row in the format of the host's own command, with our fields added."""
-    status = {
-        "backend": "builtin",
-        "provider": "memrelay",
-        "files": row["files"],
-        "chunks": row["lines"],
-        "dirty": bool(row["changed_files"]),
-        "sources": ["memory"],
-    }
-    return {"agentId": row["agent"], "status": status, **row}
-
-
-@memory.command("index")
-def memory_index(
-    *,
-    force: ForceOption = False,
-    verbose: VerboseOption = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of.
-
-    Example: memrelay-gateway memory index --force
-    """
-    if not in_host():
-        index(force=force, verbose=verbose, agent=agent, url=url, as_json=as_json)
-        return
-    output, rows = Output(as_json=as_json), []
-    for one in _agents(agent):
-        opened = _opened(url, one)
-        output.say(f"agent {opened.name}:")
-        rows.append({"agent": opened.name, **_indexed(opened, output, force=force, verbose=verbose)})
-    output.json(rows)
-    _end(rows)
-
-
-@memory.command("search")
-def memory_search(
-    words: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="What to look for.")] = None,
-    *,
-    query: Annotated[str | None, typer.Option("--query", help="The same.")] = None,
-    limit: LimitOption = 5,
-    floor: FloorOption = 0.3,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Search an agent's memories; each with the file and line that it comes from.
-
-    Example: memrelay-gateway memory search "deploy window" --max-results 5 --min-score 0.3
-    """
-    asked = query or words
-    if not asked:
-        fail(USAGE, "QUERY: what to look for is missing", 'memrelay-gateway memory search "deploy window"')
-    opened = _opened(url, agent)
-    context = opened.context
-    request = RecallRequest(
-        query=asked, limit=limit, floor=floor, include_suspect=True, **ranking(context.settings.recall)
-    )
-    answer = with_client(
-        context.settings, lambda client: client.recall(context.identity, request, deadline=15)
-    )
-    output = Output(as_json=as_json)
-    cited = opened.index.cited()
-    output.json({"results": [_result(hit, cited) for hit in answer.memories]})
-    if answer.memories:
-        output.memories(answer.memories, SystemClock().now(), cited=cited)
-    else:
-        output.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
-
-
 def cited_files(context: CliContext) -> dict[str, str]:
     """Return the current places of memories of an agent's files, by memory id, as far as this machine knows."""
     return index_of(context).cited()
@@ -290,12 +152,13 @@ def told_with_sources(answer: RecallResponse, cited: Mapping[str, str]) -> dict[
     """Return a response as JSON, and add to each hit its date and the path and line of its file."""
     told: dict[str, Any] = answer.model_dump(mode="json")
     for hit, shown in zip(answer.memories, told["memories"], strict=True):
-        result = _result(hit, cited)
+        result = search_result(hit, cited)
         shown |= {"path": result["file"], "line": result["startLine"], "date": result["date"]}
     return told
 
 
-def _result(hit: RecallHit, cited: Mapping[str, str]) -> dict[str, object]:
+def search_result(hit: RecallHit, cited: Mapping[str, str]) -> dict[str, object]:
+    """Return a hit in the format of OpenClaw's memory command, with the file and line that it comes from."""
     source = cited.get(hit.id) or hit.source.reference
     path, _, line = source.rpartition("#")
     number = int(line) if path and line.isascii() and line.isdigit() else 1
@@ -316,11 +179,10 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command()(index)
     app.command()(transcript)
-    app.add_typer(memory, name="memory")
 
 
 @dataclass(slots=True)
-class _Opened:
+class OpenIndex:
     """An agent's files: the host's name for the agent, the roots that the host configures, and the index."""
 
     name: str
@@ -334,41 +196,26 @@ class _Opened:
         return {*self.index.roots, *self.roots}
 
 
-def _opened(url: str | None, agent: str | None) -> _Opened:
-    context = find_context(url, agent)
-    name = agent or DEFAULT_AGENT if in_host() else context.identity.agent
-    return _Opened(name, context, index_of(context), _host_roots(agent))
+def open_index(url: str | None, agent: str | None) -> OpenIndex:
+    """Open the index of an agent; in a host, its files are those of the host's agent of that name."""
+    context, files = find_context(url, agent), host_files()
+    if files is None:
+        return OpenIndex(context.identity.agent, context, index_of(context), ())
+    name = agent or DEFAULT_AGENT
+    roots = next((one.roots for one in files if one.agent == name), ())
+    return OpenIndex(name, context, index_of(context), roots)
 
 
-def in_host() -> bool:
-    """Return whether the command was run through the host, so that it applies to the host's agents and their files."""
-    return bool(os.environ.get(HOST_VARIABLE))
+def host_files() -> list[AgentFiles] | None:
+    """Return the files of the host's agents if the command was run through a host, else None."""
+    for adapter in host_adapters():
+        found = guarded(partial(adapter.agent_files, os.environ)) if adapter.agent_files else None
+        if found is not None:
+            return list(found)
+    return None
 
 
-def _agents(agent: str | None) -> list[str | None]:
-    if agent is not None or not in_host():
-        return [agent]
-    return [places.agent for places in _host_places()] or [None]
-
-
-def _host_roots(agent: str | None) -> tuple[IndexRoot, ...]:
-    """Return the roots of an agent's files in the host's configuration; empty outside a host."""
-    if not in_host():
-        return ()
-    wanted = agent or DEFAULT_AGENT
-    return next((places.roots for places in _host_places() if places.agent == wanted), ())
-
-
-def _host_places() -> list[AgentPlaces]:
-    files = guarded(lambda: host_files(os.environ))
-    return (
-        guarded(lambda: places_of(read_config(os.environ), os.environ, more=files.paths))
-        if files.enabled
-        else []
-    )
-
-
-def _look(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> Look:
+def scan(opened: OpenIndex, output: Output, *, force: bool, verbose: bool) -> Look:
     """Scan once. Files that cannot be read are reported, counted and skipped."""
 
     def told(file: IndexedFile, counts: Counter[str]) -> None:
@@ -389,22 +236,23 @@ def _look(opened: _Opened, output: Output, *, force: bool, verbose: bool) -> Loo
     return look
 
 
-def _indexed(
-    opened: _Opened, output: Output, *, force: bool = False, verbose: bool = False
+def scan_and_report(
+    opened: OpenIndex, output: Output, *, force: bool = False, verbose: bool = False
 ) -> dict[str, Any]:
     """Scan once, print a summary and return it for a JSON document."""
-    look = _look(opened, output, force=force, verbose=verbose)
+    look = scan(opened, output, force=force, verbose=verbose)
     output.say(_sentence(look.counts))
     roots = [str(root.path) for root in sorted(opened.all_roots)]
     return {"roots": roots, **look.counts, "problems": [*look.problems]}
 
 
-def _end(rows: Sequence[Mapping[str, Any]]) -> None:
+def exit_if_unreadable(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Exit with an error if one of the results of `scan_and_report` counts files that could not be read."""
     if any(row.get("unreadable") for row in rows):
         raise typer.Exit(FAILED)
 
 
-def _watch(opened: _Opened, output: Output, *, force: bool) -> None:
+def _watch(opened: OpenIndex, output: Output, *, force: bool) -> None:
     answer_in_lines()
     places = [str(root.path) for root in sorted(opened.all_roots)]
     output.tell({"watching": places}, f"watching {', '.join(places)}; end with Ctrl-C")

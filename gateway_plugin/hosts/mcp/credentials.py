@@ -22,12 +22,23 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.keys.gateway_secret import SECRET_VARIABLES, secret_path, taken_variable
-from gateway_plugin.keys.identity import AgentHolder, KeyHolder, RootHolder, mint, named
-from gateway_plugin.keys.private_files import config_directory, locked, read_private, replace_private
-from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.setup import holder_for
-from gateway_plugin.text.json_text import parse_json
+from gateway_plugin.hosting import (
+    SECRET_VARIABLES,
+    AgentHolder,
+    KeyHolder,
+    RootHolder,
+    agent_name,
+    config_directory,
+    holder_for,
+    locked,
+    mint,
+    parse_json,
+    read_private,
+    replace_private,
+    secret_path,
+    taken_variable,
+)
+from gateway_plugin.settings import PluginSettings
 from relayer.wire import codec as base64url
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.signing import Certificate
@@ -128,7 +139,7 @@ def find_holder(
     """
     if not is_given(environ, settings):
         found = saved(environ)
-        if found is not None and (agent is None or named(agent, shown=True) == found.agent):
+        if found is not None and (agent is None or agent_name(agent, shown=True) == found.agent):
             return found.holder(), found
         if found is not None and not secret_path(environ).exists():
             raise IdentityError(

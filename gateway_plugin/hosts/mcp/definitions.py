@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, tool_schemas
-from gateway_plugin.tools.toolbox import READING
+from gateway_plugin.hosting import ALL_TOOL_NAMES, READING, tool_schemas
 
 MAX_BULK: Final = 20
 """Maximum number of memories in one call of ``memwal_remember_bulk``, as in MemWal."""

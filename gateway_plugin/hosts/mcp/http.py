@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from gateway_plugin.calls.clock import Clock
+from gateway_plugin.hosting import Clock
 from gateway_plugin.hosts.mcp.memory import Caller
 from relayer.wire.connections import ConnectionLimits, Connections, connections_within_files
 

@@ -13,13 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    DEFAULT_NAME,
+    Audience,
+    HostTurn,
+    ToolAnswer,
+    framed,
+)
 from gateway_plugin.hosts.mcp.definitions import MAX_BULK, MEMWAL_NAMES, NOTICE, RESOURCES, TEMPLATE
-from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME, Audience
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.recall.formatting import framed
-from gateway_plugin.settings.model import PluginSettings
-from gateway_plugin.tools.toolbox import ToolAnswer
-from gateway_plugin.turn.gates import HostTurn
+from gateway_plugin.settings import PluginSettings
 from relayer.wire.quoting import escape
 
 LIMIT_SECONDS: Final = 30.0

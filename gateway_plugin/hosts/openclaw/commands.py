@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway_plugin.errors import GatewayError
+from gateway_plugin.hosting import OutboxUnavailable, TurnTrace
 from gateway_plugin.hosts.openclaw.config import kept_turns
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
-from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.turn.status import TurnTrace
 from relayer.wire.fields import one_line
 
 _HELP: Final = (

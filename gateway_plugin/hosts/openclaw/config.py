@@ -12,18 +12,21 @@ from typing import Any, Final
 import json5
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    create_private,
+    parse_json,
+    platform_id,
+    replace_private,
+)
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
-from gateway_plugin.keys.identity import DEFAULT_AGENT
-from gateway_plugin.keys.people import platform_id
-from gateway_plugin.keys.private_files import create_private, replace_private
-from gateway_plugin.settings.model import (
+from gateway_plugin.settings import (
     DEFAULT_NAMESPACE_VARIABLE,
     MAX_OWNERS,
     FilesSettings,
     PluginSettings,
     safe_load,
 )
-from gateway_plugin.text.json_text import parse_json
 
 HOST_KEYS: Final = ("command",)
 """Keys that the adapter reads itself. ``command`` is the bridge program: one path, or a list that starts with it."""

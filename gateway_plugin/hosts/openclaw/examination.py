@@ -16,29 +16,82 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin import __version__
-from gateway_plugin.calls.clock import Clock
-from gateway_plugin.client import RelayerClient
-from gateway_plugin.doctor import Check, canary, told_of_last_turn
-from gateway_plugin.errors import SettingsError
+from gateway_plugin.commands.run import agent_identity
+from gateway_plugin.errors import IdentityError, SettingsError
+from gateway_plugin.hosting import (
+    TOOL_NAMES,
+    Check,
+    Clock,
+    Identity,
+    KeyHolder,
+    Outbox,
+    RelayerClient,
+    SystemClock,
+    canary,
+    parse_json,
+    told_of_last_turn,
+)
 from gateway_plugin.hosts.openclaw.config import (
+    CONFIG_VARIABLE,
     VARIABLE,
     HostConfig,
+    command_environment,
     core_config,
     kept_turns,
     read_config,
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
-from gateway_plugin.keys.identity import Identity, KeyHolder
-from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.settings.model import safe_load
-from gateway_plugin.text.json_text import parse_json
-from gateway_plugin.tools.arguments import TOOL_NAMES
+from gateway_plugin.settings import PluginSettings, safe_load
 
 _START_SECONDS: Final = 60.0
 _RESTART: Final = "then: openclaw gateway restart"
 _RECORDER: Final = "OPENCLAW_TRAJECTORY"
 _OFF_WORDS: Final = frozenset({"0", "false", "no", "off"})
+
+
+class OpenClawExamination:
+    """The checks of OpenClaw for ``doctor``, see `gateway_plugin.hosting.HostExamination`.
+
+    Args:
+        config: the host's configuration.
+        environ: the environment variables.
+    """
+
+    def __init__(self, config: HostConfig, environ: Mapping[str, str]) -> None:
+        self._config = config
+        self._environ = environ
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the variables that make commands use the plugin's settings. Raises `SettingsError`."""
+        return command_environment({**self._environ, CONFIG_VARIABLE: json.dumps(self._config.settings)})
+
+    def settings(self) -> PluginSettings | None:
+        """Return the plugin's settings; None if they are invalid, which the check of the bridge reports."""
+        return safe_load(core_config(self._config.settings, self._environ), self._environ).settings
+
+    async def checks(self) -> AsyncIterator[Check]:
+        """Check the configuration, the bridge and the turns that the plugin keeps."""
+        for check in check_config(self._config, self._environ):
+            yield check
+        async for check in check_bridge(self._config, self._environ):
+            yield check
+        yield check_kept_turns(self._environ)
+
+    async def agent_checks(
+        self, client: RelayerClient, settings: PluginSettings, outbox: Outbox, holder: KeyHolder
+    ) -> AsyncIterator[Check]:
+        """Check the namespaces of the host's agents, and write and recall a memory as each of them."""
+        agents = {}
+        for name in self._config.agents:
+            try:
+                agents[name] = agent_identity(settings, holder, settings.agent or name)
+            except IdentityError as error:
+                fix = "call it otherwise in agents.entries, or let this host hold the root secret"
+                yield Check(f"openclaw agent {name}", False, str(error), fix)
+        yield check_names(agents)
+        async for check in check_agents(client, agents, outbox, SystemClock(), holder):
+            yield check
 
 
 def check_config(config: HostConfig, environ: Mapping[str, str]) -> Iterator[Check]:

@@ -11,14 +11,23 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from gateway_plugin.errors import GatewayError, IdentityError, SettingsError
-from gateway_plugin.files.bounded import NotRead, named, read_below
-from gateway_plugin.files.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    HostTurn,
+    IndexedFile,
+    IndexRoot,
+    NotRead,
+    RootKind,
+    is_daily,
+    is_private,
+    named,
+    notify,
+    parse_session_key,
+    read_below,
+)
 from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, extra_places, read_config
 from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
-from gateway_plugin.keys.identity import DEFAULT_AGENT, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.turn.gates import HostTurn
-from gateway_plugin.turn.status import notify
 from relayer.wire.retries import doubled
 
 EVERY: Final = 2.0

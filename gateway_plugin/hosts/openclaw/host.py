@@ -18,10 +18,17 @@ from gateway_plugin import __version__
 from gateway_plugin.bridge.kept import KeptRequests
 from gateway_plugin.bridge.protocol import INVALID_PARAMS, UNAVAILABLE, BridgeError, Call
 from gateway_plugin.bridge.server import AskHost, HostRefused
-from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.host_model import HostAnswer, HostModelUnavailable, HostQuestion
+from gateway_plugin.hosting import (
+    CaptureReport,
+    Injection,
+    LocalRelayer,
+    SystemClock,
+    connect,
+    is_wanted,
+    notify,
+)
 from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
 from gateway_plugin.hosts.openclaw.examination import other_owners
@@ -36,9 +43,7 @@ from gateway_plugin.hosts.openclaw.turns import (
     somebody_waits,
 )
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings.model import CaptureStrategy, PluginSettings, Position, load_settings
-from gateway_plugin.setup import connect
-from gateway_plugin.turn.status import CaptureReport, Injection, notify
+from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
 
 _MAX_PENDING: Final = 512
 

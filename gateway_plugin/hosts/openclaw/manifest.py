@@ -21,11 +21,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gateway_plugin import __version__
+from gateway_plugin.hosting import READING, TOOL_NAMES
 from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, tool_definitions
+from gateway_plugin.settings import UNSETTABLE, ActiveSettings, PluginSettings
 from gateway_plugin.settings.crosswalk import ALIASES, DRAFTS, PRESETS, RANGES, WITHOUT_EFFECT
-from gateway_plugin.settings.model import UNSETTABLE, ActiveSettings, PluginSettings
-from gateway_plugin.tools.arguments import TOOL_NAMES
-from gateway_plugin.tools.toolbox import READING
 
 PLUGIN_ID: Final = "memrelay"
 SIDECAR_ID: Final = "memrelay-sidecar"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin.errors import SettingsError, SettingsIssue
-from gateway_plugin.files.indexed import RootKind
+from gateway_plugin.hosting import RootKind, parse_json
 from gateway_plugin.hosts.openclaw.config import (
     VARIABLE,
     HostConfig,
@@ -28,9 +28,8 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
+from gateway_plugin.settings import load_settings
 from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT
-from gateway_plugin.settings.model import load_settings
-from gateway_plugin.text.json_text import parse_json
 from relayer.wire.redaction import redact
 
 

@@ -10,16 +10,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.files.bounded import NotRead, opened_below
-from gateway_plugin.files.transcript import NoSuchLog
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    Audience,
+    HostFiles,
+    NoSuchLog,
+    NotRead,
+    ToolAnswer,
+    ToolError,
+    Turn,
+    opened_below,
+    parse_json,
+    parse_session_key,
+    tool_schemas,
+)
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
-from gateway_plugin.keys.identity import DEFAULT_AGENT, Audience, parse_session_key
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings.model import NamespaceScope
-from gateway_plugin.text.json_text import parse_json
-from gateway_plugin.tools.arguments import ToolError, tool_schemas
-from gateway_plugin.tools.toolbox import ToolAnswer
-from gateway_plugin.turn.gates import HostFiles, Turn
+from gateway_plugin.settings import NamespaceScope
 
 _MAX_MESSAGES: Final = 2000
 _BUSY_SECONDS: Final = 1.0

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway_plugin.keys.identity import DEFAULT_AGENT, Audience
-from gateway_plugin.turn.gates import HostTurn
+from gateway_plugin.hosting import DEFAULT_AGENT, Audience, HostTurn
 
 HOST: Final = "openclaw"
 

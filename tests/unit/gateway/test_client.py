@@ -12,7 +12,7 @@ from wire_relayer import WireRelayer, answer, hang, strangers
 
 from gateway_plugin.calls.calling import MAX_ANSWER_BYTES
 from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.client import RelayerClient
+from gateway_plugin.client import RelayerClient, SyncRelayerClient
 from gateway_plugin.errors import (
     DeadlineExceeded,
     RelayerRefused,
@@ -21,7 +21,6 @@ from gateway_plugin.errors import (
     SettingsError,
 )
 from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
-from gateway_plugin.sync_client import SyncRelayerClient
 from relayer.wire import codec as base64url
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest, TurnItem
 from relayer.wire.sealing import RootKeys

@@ -70,7 +70,7 @@ def test_a_plugin_shows_no_key_through_success_and_every_failure(wire, environ, 
             sinks.say(repr(plugin.after_turn(TURN, session_key=KEY)))
             sinks.say(repr(plugin.before_turn("How do I take my coffee?", session_key=KEY, deadline=2)))
         plugin.flush(2)
-        sinks.say(repr([plugin.status(), plugin.why(), plugin.settings, plugin._inner._identities.holder]))
+        sinks.say(repr([plugin.status(), plugin.why(), plugin.settings, plugin._inner._book.holder]))
         wire.identity = SigningKey.generate()
         plugin._inner._client._fleet.drop()
         sinks.say(repr(plugin.before_turn("Which coffee do I take at sea?", session_key=KEY)))

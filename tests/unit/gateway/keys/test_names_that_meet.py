@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gateway_plugin.commands.run import agent_identity
 from gateway_plugin.errors import IdentityError, SettingsError
 from gateway_plugin.keys.identity import AgentHolder, Identity, RootHolder, named, parse_session_key, typed
-from gateway_plugin.sessions.book import Identities
+from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.sessions.book import SessionBook
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.turn.gates import HostTurn
 from relayer.wire import names
@@ -61,7 +62,9 @@ def settings_of(tree: dict[str, object]) -> PluginSettings:
 
 def of_turn(settings: PluginSettings, key: str, host: HostTurn, agent: str | None = None) -> Identity | None:
     try:
-        return Identities(HOLDER, settings, agent).of_turn(parse_session_key(key), host)
+        return SessionBook(HOLDER, settings, Outbox.in_memory(), agent=agent).identity(
+            parse_session_key(key), host
+        )
     except IdentityError:
         return None
 
@@ -179,11 +182,11 @@ def test_the_default_agent_is_renamed_by_its_own_name_or_the_one_of_its_keys(old
 def test_where_one_agent_s_keys_are_held_the_default_agent_is_that_one_and_no_other_speaks():
     identity = of_turn(PluginSettings(), "agent:coder:s", HostTurn())
     holder = AgentHolder.parse(identity.keys.secret, identity.certificate_header(1_767_225_600))
-    alone = Identities(holder, load_settings({"defaultNamespace": "research"}, {}))
+    alone = SessionBook(holder, load_settings({"defaultNamespace": "research"}, {}), Outbox.in_memory())
     for key in ("", "main:s", "agent:main:s", "agent:coder:s"):
         assert (
-            replace(alone.of_turn(parse_session_key(key), HostTurn()), credential=identity.credential)
+            replace(alone.identity(parse_session_key(key), HostTurn()), credential=identity.credential)
             == identity
         )
     with pytest.raises(IdentityError, match="keys of agent 'coder' only"):
-        alone.of_turn(parse_session_key("agent:default:s"), HostTurn())
+        alone.identity(parse_session_key("agent:default:s"), HostTurn())

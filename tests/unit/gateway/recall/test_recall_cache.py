@@ -44,7 +44,7 @@ def kept():
 
 
 def own(plugin):
-    return plugin._inner._identities.of_owner(NamespaceRef("default", "default", 1))
+    return plugin._inner._book.identity_of_owner(NamespaceRef("default", "default", 1))
 
 
 def call(plugin, work):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from gateway_plugin.sessions.book import Sessions
+from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.sessions.book import SessionBook
+from gateway_plugin.settings import PluginSettings
 
 
 def test_the_session_unused_for_longest_is_forgotten():
-    sessions = Sessions(limit=2)
-    first, second = sessions.of("n", "a"), sessions.of("n", "b")
-    sessions.of("n", "a")
-    sessions.of("n", "c")
-    assert sessions.of("n", "a") is first
-    assert sessions.of("n", "b") is not second
+    book = SessionBook(None, PluginSettings(), Outbox.in_memory(), max_sessions=2)
+    first, second = book.state("n", "a"), book.state("n", "b")
+    book.state("n", "a")
+    book.state("n", "c")
+    assert book.state("n", "a") is first
+    assert book.state("n", "b") is not second

@@ -1,22 +1,17 @@
-"""``memrelay-gateway init``, ``bridge`` and ``openclaw``: the commands that set up hosts, and the bridge that hosts start."""
+"""``memrelay-gateway openclaw``, and the part of ``memrelay-gateway init`` that configures OpenClaw."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import shutil
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from gateway_plugin.bridge.server import run_bridge
-from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.calls.local_relayer import LocalRelayer
-from gateway_plugin.commands.run import Output, UrlOption, find_context, guarded
+from gateway_plugin.commands.run import Output, UrlOption, bridge_command, find_context, guarded
+from gateway_plugin.hosting import InitOptions, SystemClock, notify, parse_json
 from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
     CONSENT,
@@ -30,10 +25,7 @@ from gateway_plugin.hosts.openclaw.config import (
     settings_steps,
     write_block,
 )
-from gateway_plugin.hosts.openclaw.host import OpenClawHost
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
-from gateway_plugin.text.json_text import parse_json
-from gateway_plugin.turn.status import notify
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
 openclaw = typer.Typer(
@@ -43,29 +35,6 @@ openclaw = typer.Typer(
 SidecarOption = Annotated[
     bool, typer.Option("--sidecar", help="Beside another memory plugin: hooks alone, no slot, no tools.")
 ]
-
-
-class BridgeHost(StrEnum):
-    """Hosts that use a bridge."""
-
-    OPENCLAW = "openclaw"
-
-
-def bridge(
-    *, host: Annotated[BridgeHost, typer.Option(help="Whose events will come.")] = BridgeHost.OPENCLAW
-) -> None:
-    """Serve a host over standard input and output; its plugin starts this, not a person.
-
-    Example: memrelay-gateway bridge --host openclaw
-    """
-    del host  # there is only one so far; the option is in the plugin's command line for future hosts
-    run_bridge(OpenClawHost(relayer=LocalRelayer(os.environ)))
-
-
-def bridge_command() -> str:
-    """Return the bridge program: this program, by its full path."""
-    beside = Path(sys.executable).with_name("memrelay-gateway")
-    return str(beside) if beside.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
 
 
 @openclaw.command(hidden=True)
@@ -139,9 +108,8 @@ def settings(
         output.raw(f"\nNote: {CONSENT}\nTo allow it, repeat this command with --allow-conversation-access.")
 
 
-HOSTS: Final = ("openclaw", "openclaw-active", "python")
-# Hosts that are not supported yet: an error message is better than a block without effect.
-_NOT_YET: Final = {"hermes": "Hermes", "nanobot": "nanobot"}
+BLOCKS: Final = ("openclaw", "openclaw-active")
+"""The names of OpenClaw for ``init --host``: with memories recalled directly, or summarised by a model."""
 _ACTIVE: Final[dict[str, Any]] = {
     "recall": {"mode": "active"},
     "active": {
@@ -160,87 +128,21 @@ _NEXT: Final = (
     "next: merge it into openclaw.json, or say --write; memrelay-gateway openclaw settings has every step, "
     "memrelay-gateway doctor --host openclaw sees that it works"
 )
-_PYTHON: Final = """from gateway_plugin import MemoryPlugin
-
-with MemoryPlugin("URL", agent="researcher") as memory:
-    turn = memory.before_turn(prompt, session_key=session)
-    ...  # put turn.text into the prompt, and ask the model
-    memory.after_turn(messages, session_key=session)"""
 
 
-def init(
-    *,
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help=f"Which program the block is for: {', '.join(HOSTS)}.")
-    ] = "python",
-    write: Annotated[
-        bool,
-        typer.Option("--write", help="Merge it into openclaw.json, beside a copy of the file as it was."),
-    ] = False,
-    allow: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-conversation-access/--no-conversation-access",
-            help="Let recall and capture read conversations; asked when it is not said.",
-        ),
-    ] = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print a block to paste into a host's configuration, or write it there; it holds no secret.
-
-    Example: memrelay-gateway init --host openclaw --write --allow-conversation-access
-    """
-    _check(host, write=write)
-    context = find_context(url, None)
-    output = Output(as_json=as_json)
-    if host == "python":
-        lines = _PYTHON.replace("URL", context.settings.url)
-        output.json({"host": host, "block": lines})
-        output.raw(lines)
+def init(options: InitOptions) -> None:
+    """Print the block for openclaw.json, or merge it into the file."""
+    find_context(options.url, None)
+    output = Output(as_json=options.as_json)
+    url = options.url or os.environ.get("MEMRELAY_URL") or None
+    if options.write:
+        _write(options, url, output)
         return
-    named = url or os.environ.get("MEMRELAY_URL") or None
-    if write:
-        _write(host, named, consent=_consent(allow), url_given=url is not None, output=output)
-        return
-    block = _block(host, named, consent=allow is not False)
-    output.json({"host": host, "block": block})
+    block = _block(options.block, url, consent=options.allow is not False)
+    output.json({"host": options.block, "block": block})
     output.raw(json.dumps(block, indent=2))
     # On standard error, because standard output contains only the block to copy.
     notify(f"{CONSENT}\n{_NEXT}")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("init")(init)
-
-
-def _check(host: str, *, write: bool) -> None:
-    if host in _NOT_YET:
-        fail(
-            FAILED,
-            f"--host: there is no adapter for {_NOT_YET[host]} yet, so that a block for it would do nothing",
-            "an agent loop in Python can use memory now: memrelay-gateway init --host python",
-        )
-    if host == "mcp":
-        fail(
-            USAGE,
-            "--host: each MCP client has a block of its own",
-            "memrelay-gateway mcp config --for claude-code",
-        )
-    if host not in HOSTS:
-        near = difflib.get_close_matches(host, HOSTS, 1, 0.3)
-        fail(
-            USAGE,
-            f"--host: {host[:40]} is not known",
-            f"did you mean {(near or HOSTS)[0]}? There are {', '.join(HOSTS)}",
-        )
-    if write and host == "python":
-        fail(
-            USAGE,
-            "--write: a Python program has no configuration of ours",
-            "leave it out, and copy the lines",
-        )
 
 
 def _block(host: str, url: str | None, *, consent: bool) -> dict[str, Any]:
@@ -265,18 +167,19 @@ def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of a
     return typer.confirm(f"{CONSENT}\nAllow it?", err=True)
 
 
-def _write(host: str, url: str | None, *, consent: bool, url_given: bool, output: Output) -> None:
+def _write(options: InitOptions, url: str | None, output: Output) -> None:
+    consent = _consent(options.allow)
     path = config_path(os.environ)
-    block = _block(host, url, consent=consent)
+    block = _block(options.block, url, consent=consent)
     entry = block["plugins"]["entries"]["memrelay"]
     config = entry["config"]
     if not consent:
         entry["hooks"] = {"allowConversationAccess": False}
-    if not url_given and _has_url(path.read_text("utf-8") if path.is_file() else ""):
+    if options.url is None and _has_url(path.read_text("utf-8") if path.is_file() else ""):
         # A URL that is set already is changed only if the option names another one.
         config.pop("url", None)
     written = guarded(lambda: write_block(path, block, now=int(SystemClock().now())))
-    output.json({"host": host, **row_of(written)})
+    output.json({"host": options.block, **row_of(written)})
     if not written.changed:
         output.say(f"nothing to change: {path} has it all")
         return

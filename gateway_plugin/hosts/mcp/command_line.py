@@ -18,18 +18,30 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.commands.hosts import bridge_command
 from gateway_plugin.commands.keys import revoke
 from gateway_plugin.commands.run import (
     PLACE,
     Output,
     YesOption,
     agent_identity,
+    bridge_command,
     find_context,
     guarded,
     root_holder,
     with_client,
+)
+from gateway_plugin.hosting import (
+    HostAdapter,
+    InitOptions,
+    KeyHolder,
+    RootHolder,
+    SystemClock,
+    agent_name,
+    holder_for,
+    notify,
+    secret_path,
+    settings_from,
+    typed,
 )
 from gateway_plugin.hosts.mcp.clients import (
     TOKEN_VARIABLE,
@@ -54,12 +66,8 @@ from gateway_plugin.hosts.mcp.credentials import (
     stamp,
 )
 from gateway_plugin.hosts.mcp.definitions import Offered
-from gateway_plugin.keys.gateway_secret import secret_path
-from gateway_plugin.keys.identity import KeyHolder, RootHolder, named, typed
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
-from gateway_plugin.setup import holder_for, settings_from
-from gateway_plugin.turn.status import notify
+from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail, span
 from relayer.wire.errors import InvalidName
@@ -165,7 +173,7 @@ def serve(
         return
     choice = _Choice(chosen, agent, _namespace(namespace), tools)
     if agent is not None:
-        guarded(lambda: named(agent, shown=True))
+        guarded(lambda: agent_name(agent, shown=True))
     if http and agent_per_client:
         fail(
             USAGE,
@@ -355,7 +363,7 @@ def config(
         )
         return
     arguments = ["mcp", "--tools", tools.value]
-    arguments += ["--agent", guarded(lambda: typed(named(agent, shown=True)))] if agent else []
+    arguments += ["--agent", guarded(lambda: typed(agent_name(agent, shown=True)))] if agent else []
     arguments += ["--namespace", _namespace(namespace)] if namespace else []
     url = _url(relayer)
     settings = guarded(lambda: settings_from(None, {}, url=None)) if url is None else _checked(url)
@@ -424,7 +432,7 @@ def _login_by_pairing(relayer: str | None, agent: str | None, output: Output) ->
     )
     reply = sys.stdin.readline()
     found = guarded(lambda: begun.open(reply))
-    if agent is not None and guarded(lambda: named(agent, shown=True)) != found.agent:
+    if agent is not None and guarded(lambda: agent_name(agent, shown=True)) != found.agent:
         fail(
             FAILED, f"--agent: the reply holds the keys of agent {typed(found.agent)}", "nothing was changed"
         )
@@ -567,9 +575,26 @@ def token(
         said = f"taken back: {revoke_id}; a server that runs refuses it from now on"
         output.tell({"revoked": revoke_id}, said)
     else:
-        whose = guarded(lambda: typed(named(agent or "main", shown=True)))
+        whose = guarded(lambda: typed(agent_name(agent or "main", shown=True)))
         made = guarded(lambda: tokens.add(whose, label=label, now=int(SystemClock().now())))
         output.json({"agent": whose, "token": made})
         output.raw(made)
         if not as_json:
             notify(f"of agent {whose}; a client sends it as: Authorization: Bearer TOKEN")
+
+
+def init(_options: InitOptions) -> None:
+    """Refuse ``memrelay-gateway init --host mcp``, and name the command that prints a client's configuration."""
+    fail(
+        USAGE,
+        "--host: each MCP client has a block of its own",
+        "memrelay-gateway mcp config --for claude-code",
+    )
+
+
+ADAPTER: Final = HostAdapter(name="mcp", init=init)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(mcp, name="mcp")

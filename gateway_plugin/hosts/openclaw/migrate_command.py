@@ -17,15 +17,20 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
-from gateway_plugin.commands.hosts import bridge_command, row_of
-from gateway_plugin.commands.run import Output, UrlOption, ask, guarded
+from gateway_plugin.commands.run import Output, UrlOption, ask, bridge_command, guarded
 from gateway_plugin.files.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.files.commands.index import index_place
-from gateway_plugin.files.indexed import RootKind
-from gateway_plugin.files.memwal import MemWalAccess
-from gateway_plugin.files.sending import send_items
+from gateway_plugin.hosting import (
+    DEFAULT_AGENT,
+    DEFAULT_NAME,
+    LocalRelayer,
+    MemWalAccess,
+    RootKind,
+    SystemClock,
+    is_wanted,
+    send_items,
+)
+from gateway_plugin.hosts.openclaw.command_line import row_of
 from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
     CONSENT,
@@ -37,8 +42,7 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
-from gateway_plugin.keys.identity import DEFAULT_AGENT, DEFAULT_NAME
-from gateway_plugin.settings.model import safe_load
+from gateway_plugin.settings import safe_load
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 
@@ -102,11 +106,6 @@ def migrate(
             "not every memory was read, see above",
             "the same command reads again: nothing is stored twice",
         )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(migrate)
 
 
 def _show(output: Output, host: HostConfig, move: Migration, *, access: bool) -> None:

@@ -1,0 +1,103 @@
+"""``memrelay-gateway init`` and ``bridge``: set up a host, and the process that a host starts."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Final
+
+import typer
+
+from gateway_plugin.commands.run import Output, UrlOption, find_context
+from gateway_plugin.hosting import InitOptions, host_adapters
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+
+_HOST: Final = typer.Option(metavar="HOST")
+_BRIDGE_HOST: Final = typer.Option(metavar="HOST")
+# Hosts that are not supported yet: an error message is better than a block without effect.
+_NOT_YET: Final = {"hermes": "Hermes", "nanobot": "nanobot"}
+_PYTHON: Final = """from gateway_plugin import MemoryPlugin
+
+with MemoryPlugin("URL", agent="researcher") as memory:
+    turn = memory.before_turn(prompt, session_key=session)
+    ...  # put turn.text into the prompt, and ask the model
+    memory.after_turn(messages, session_key=session)"""
+
+
+def init(
+    *,
+    host: Annotated[str, _HOST] = "python",
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Merge it into openclaw.json, beside a copy of the file as it was."),
+    ] = False,
+    allow: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-conversation-access/--no-conversation-access",
+            help="Let recall and capture read conversations; asked when it is not said.",
+        ),
+    ] = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a block to paste into a host's configuration, or write it there; it holds no secret.
+
+    Example: memrelay-gateway init --host openclaw --write --allow-conversation-access
+    """
+    if host in _NOT_YET:
+        fail(
+            FAILED,
+            f"--host: there is no adapter for {_NOT_YET[host]} yet, so that a block for it would do nothing",
+            "an agent loop in Python can use memory now: memrelay-gateway init --host python",
+        )
+    if host == "python":
+        _print_python(url, write=write, as_json=as_json)
+        return
+    for adapter in host_adapters():
+        if adapter.init is not None and host in (adapter.name, *adapter.blocks):
+            adapter.init(InitOptions(block=host, url=url, write=write, allow=allow, as_json=as_json))
+            return
+    names = _blocks()
+    near = difflib.get_close_matches(host, names, 1, 0.3)
+    fail(
+        USAGE,
+        f"--host: {host[:40]} is not known",
+        f"did you mean {(near or names)[0]}? There are {', '.join(names)}",
+    )
+
+
+def _print_python(url: str | None, *, write: bool, as_json: bool) -> None:
+    if write:
+        fail(
+            USAGE,
+            "--write: a Python program has no configuration of ours",
+            "leave it out, and copy the lines",
+        )
+    output = Output(as_json=as_json)
+    lines = _PYTHON.replace("URL", find_context(url, None).settings.url)
+    output.json({"host": "python", "block": lines})
+    output.raw(lines)
+
+
+def bridge(*, host: Annotated[str, _BRIDGE_HOST] = "openclaw") -> None:
+    """Serve a host over standard input and output; its plugin starts this, not a person.
+
+    Example: memrelay-gateway bridge --host openclaw
+    """
+    bridges = {adapter.name: adapter.run_bridge for adapter in host_adapters() if adapter.run_bridge}
+    if host not in bridges:
+        fail(USAGE, f"--host: {host[:40]} has no bridge", f"there are: {', '.join(bridges) or 'none'}")
+    bridges[host]()
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    _HOST.help = f"Which program the block is for: {', '.join(_blocks())}."
+    bridges = [adapter.name for adapter in host_adapters() if adapter.run_bridge]
+    _BRIDGE_HOST.help = f"Whose events will come: {', '.join(bridges)}."
+    app.command("init")(init)
+    app.command(hidden=True)(bridge)
+
+
+def _blocks() -> list[str]:
+    return [*(block for adapter in host_adapters() for block in adapter.blocks), "python"]

@@ -1,0 +1,243 @@
+"""The interface of the plugin for adapters of hosts: what an adapter registers, and the names that it may use.
+
+An adapter is a package that translates the events of a host. It registers a `HostAdapter` under the entry-point group
+``memrelay.hosts``, and a function that adds commands to ``memrelay-gateway`` under the group ``memrelay.commands``::
+
+    [project.entry-points."memrelay.hosts"]
+    myhost = "myhost_memory.adapter:ADAPTER"
+
+    [project.entry-points."memrelay.commands"]
+    myhost = "myhost_memory.command_line:add_to"
+
+Nothing in the plugin imports an adapter: it works the same if the package of one is removed. An adapter imports this module,
+`gateway_plugin.plugin`, `gateway_plugin.settings`, `gateway_plugin.errors`, `gateway_plugin.host_model` and the package
+`gateway_plugin.bridge`; its commands also import those of `gateway_plugin.commands` and `gateway_plugin.files.commands`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Protocol
+
+import typer
+
+from gateway_plugin import __version__
+from gateway_plugin.calls.clock import Clock, SystemClock
+from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.doctor import Check, canary, told_of_last_turn
+from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
+from gateway_plugin.files.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
+from gateway_plugin.files.memwal import MemWalAccess
+from gateway_plugin.files.sending import send_items
+from gateway_plugin.files.transcript import NoSuchLog
+from gateway_plugin.keys.gateway_secret import SECRET_VARIABLES, secret_path, taken_variable
+from gateway_plugin.keys.identity import (
+    DEFAULT_AGENT,
+    DEFAULT_NAME,
+    AgentHolder,
+    Audience,
+    Identity,
+    KeyHolder,
+    RootHolder,
+    mint,
+    parse_session_key,
+    typed,
+)
+from gateway_plugin.keys.identity import named as agent_name
+from gateway_plugin.keys.people import platform_id
+from gateway_plugin.keys.private_files import (
+    config_directory,
+    create_private,
+    locked,
+    read_private,
+    replace_private,
+)
+from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
+from gateway_plugin.recall.formatting import framed
+from gateway_plugin.recall.recaller import ranking
+from gateway_plugin.settings import PluginSettings
+from gateway_plugin.setup import connect, holder_for, settings_from
+from gateway_plugin.text.json_text import parse_json
+from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, tool_schemas
+from gateway_plugin.tools.toolbox import READING, ToolAnswer
+from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
+from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
+
+HOSTS_GROUP: Final = "memrelay.hosts"
+COMMANDS_GROUP: Final = "memrelay.commands"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitOptions:
+    """The options of ``memrelay-gateway init``.
+
+    Attributes:
+        block: the name that was given with ``--host``.
+        url: the relayer's URL from the command line; None if it was not given.
+        write: whether to merge the block into the host's configuration instead of printing it.
+        allow: whether recall and capture may read conversations; None if the person has not said.
+        as_json: whether to print a JSON document.
+    """
+
+    block: str
+    url: str | None
+    write: bool
+    allow: bool | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """The files of one of a host's agents: the host's id of the agent, and the places to index."""
+
+    agent: str
+    roots: tuple[IndexRoot, ...]
+
+
+class HostExamination(Protocol):
+    """The checks of ``memrelay-gateway doctor --host``, made from the host's configuration."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment variables that make commands use the host's settings. Raises `GatewayError`."""
+        ...
+
+    def settings(self) -> PluginSettings | None:
+        """Return the plugin's settings as the host has them; None if they are invalid, which `checks` reports."""
+        ...
+
+    def checks(self) -> AsyncIterator[Check]:
+        """Check the host itself, before any request is sent to the relayer."""
+        ...
+
+    def agent_checks(
+        self, client: RelayerClient, settings: PluginSettings, outbox: Outbox, holder: KeyHolder
+    ) -> AsyncIterator[Check]:
+        """Check the memories of each of the host's agents at the relayer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAdapter:
+    """An adapter of one host. Attributes that are None are not supported by the adapter.
+
+    Attributes:
+        name: the host's name on the command line.
+        blocks: names for ``init --host``; each prints or writes a configuration.
+        init: called by ``memrelay-gateway init`` for a name in ``blocks`` and for ``name``.
+        run_bridge: serves the host over standard input and output until it closes them (``memrelay-gateway bridge``).
+        examine: reads the host's configuration from the environment and returns its checks. Raises `GatewayError`.
+        agent_files: returns the files of the host's agents if the command was run through the host, else None.
+            Raises `GatewayError`.
+    """
+
+    name: str
+    blocks: tuple[str, ...] = ()
+    init: Callable[[InitOptions], None] | None = None
+    run_bridge: Callable[[], None] | None = None
+    examine: Callable[[Mapping[str, str]], HostExamination] | None = None
+    agent_files: Callable[[Mapping[str, str]], Sequence[AgentFiles] | None] | None = None
+
+
+def host_adapters() -> list[HostAdapter]:
+    """Return the adapters of all installed hosts, by name."""
+    return [adapter for adapter in map(_load, _entry_points(HOSTS_GROUP)) if adapter is not None]
+
+
+def add_extension_commands(app: typer.Typer) -> None:
+    """Add the commands of all installed extensions to an application."""
+    for point in _entry_points(COMMANDS_GROUP):
+        add_to = _load(point)
+        if add_to is not None:
+            add_to(app)
+
+
+def _entry_points(group: str) -> list[EntryPoint]:
+    return sorted(entry_points(group=group), key=lambda point: point.name)
+
+
+def _load(point: EntryPoint) -> Any:
+    """Load an extension; None if its package was removed, or if it is broken, which is reported on standard error."""
+    try:
+        return point.load()
+    except ModuleNotFoundError as error:
+        if error.name and f"{point.module}.".startswith(f"{error.name}."):
+            return None
+        notify(f"memrelay: the extension {point.name} is not available: {error}")
+    except (ImportError, AttributeError) as error:
+        notify(f"memrelay: the extension {point.name} is not available: {error}")
+    return None
+
+
+__all__ = [
+    "ALL_TOOL_NAMES",
+    "DEFAULT_AGENT",
+    "DEFAULT_NAME",
+    "READING",
+    "SECRET_VARIABLES",
+    "TOOL_NAMES",
+    "AgentFiles",
+    "AgentHolder",
+    "Audience",
+    "CaptureReport",
+    "Check",
+    "Clock",
+    "HostAdapter",
+    "HostExamination",
+    "HostFiles",
+    "HostTurn",
+    "Identity",
+    "IndexRoot",
+    "IndexedFile",
+    "InitOptions",
+    "Injection",
+    "KeyHolder",
+    "LocalRelayer",
+    "MemWalAccess",
+    "NoSuchLog",
+    "NotRead",
+    "Outbox",
+    "OutboxUnavailable",
+    "RelayerClient",
+    "RootHolder",
+    "RootKind",
+    "SystemClock",
+    "ToolAnswer",
+    "ToolError",
+    "Turn",
+    "TurnTrace",
+    "__version__",
+    "add_extension_commands",
+    "agent_name",
+    "canary",
+    "config_directory",
+    "connect",
+    "create_private",
+    "framed",
+    "holder_for",
+    "host_adapters",
+    "is_daily",
+    "is_private",
+    "is_wanted",
+    "locked",
+    "mint",
+    "named",
+    "notify",
+    "opened_below",
+    "parse_json",
+    "parse_session_key",
+    "platform_id",
+    "ranking",
+    "read_below",
+    "read_private",
+    "replace_private",
+    "secret_path",
+    "send_items",
+    "settings_from",
+    "taken_variable",
+    "told_of_last_turn",
+    "tool_schemas",
+    "typed",
+]

@@ -1,0 +1,181 @@
+"""``memrelay-gateway memory``: OpenClaw's own memory command, over memrelay and with the same output."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from gateway_plugin.commands.doctor import examined, tell_checks
+from gateway_plugin.commands.run import (
+    AgentOption,
+    FloorOption,
+    LimitOption,
+    Output,
+    UrlOption,
+    open_outbox,
+    with_client,
+)
+from gateway_plugin.files.commands.index import (
+    ForceOption,
+    OpenIndex,
+    VerboseOption,
+    exit_if_unreadable,
+    host_files,
+    index,
+    open_index,
+    scan,
+    scan_and_report,
+    search_result,
+)
+from gateway_plugin.hosting import SystemClock, ranking
+from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE
+from relayer.wire.command_line import USAGE, JsonOption, fail
+from relayer.wire.schemas import RecallRequest
+
+memory = typer.Typer(
+    help="OpenClaw's memory command over memrelay: status, index, search.", no_args_is_help=True
+)
+
+
+@memory.command("status")
+def memory_status(
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Also write and recall a canary.")] = False,
+    look: Annotated[bool, typer.Option("--index", help="Index first, where something changed.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Let refused turns wait again.")] = False,
+    verbose: VerboseOption = False,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents.
+
+    Example: memrelay-gateway memory status --deep --agent main
+    """
+    output = Output(as_json=as_json)
+    every = [open_index(url, one) for one in _agents(agent)]
+    rows = []
+    for opened in every:
+        if look and opened.all_roots:
+            scan(opened, output, force=False, verbose=verbose and not as_json)
+        rows.append(_status(opened, fix=fix))
+    checks = examined("openclaw" if in_host() else None, agent, url) if deep else []
+    also = {"checks": [asdict(check) for check in checks]} if deep else {}
+    # The host's own command prints a list of its agents; outside a host there is only the requested one.
+    output.json([_as_host(row) | also for row in rows] if in_host() else rows[0] | also)
+    for row in rows:
+        sources = "; ".join(row["sources"]) or "none yet: memrelay-gateway index"
+        shown = {**row, "sources": sources, "left_out": "; ".join(row["left_out"]) or "nothing"}
+        output.pairs((name.replace("_", " "), value) for name, value in shown.items())
+    if deep:
+        tell_checks(checks, output)
+
+
+def _status(opened: OpenIndex, *, fix: bool) -> dict[str, Any]:
+    with open_outbox(opened.context) as outbox:
+        mended = outbox.retry(None) if fix else 0
+        dead, waiting = len(outbox.dead_letters()), outbox.waiting()
+    identity = opened.context.identity
+    listed = with_client(opened.context.settings, lambda client: client.list_memories(identity, limit=1))
+    files, left_out = opened.index.files(opened.roots)
+    return {
+        "agent": opened.name,
+        "relayer": opened.context.settings.url,
+        "memories": listed.total,
+        "files": len(files),
+        "lines": sum(len(file.lines) for file in opened.index.seen.values()),
+        "changed_files": sum(opened.index.is_new(one) for one in files),
+        "left_out": [str(error) for error in left_out],
+        "sources": [f"{root.kind.value}: {root.path}" for root in sorted(opened.all_roots)],
+        "waiting_turns": waiting,
+        "refused_turns": dead,
+        **({"mended_turns": mended} if fix else {}),
+    }
+
+
+def _as_host(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row in the format of the host's own command, with our fields added."""
+    status = {
+        "backend": "builtin",
+        "provider": "memrelay",
+        "files": row["files"],
+        "chunks": row["lines"],
+        "dirty": bool(row["changed_files"]),
+        "sources": ["memory"],
+    }
+    return {"agentId": row["agent"], "status": status, **row}
+
+
+@memory.command("index")
+def memory_index(
+    *,
+    force: ForceOption = False,
+    verbose: VerboseOption = False,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of.
+
+    Example: memrelay-gateway memory index --force
+    """
+    if not in_host():
+        index(force=force, verbose=verbose, agent=agent, url=url, as_json=as_json)
+        return
+    output, rows = Output(as_json=as_json), []
+    for one in _agents(agent):
+        opened = open_index(url, one)
+        output.say(f"agent {opened.name}:")
+        rows.append({"agent": opened.name, **scan_and_report(opened, output, force=force, verbose=verbose)})
+    output.json(rows)
+    exit_if_unreadable(rows)
+
+
+@memory.command("search")
+def memory_search(
+    words: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="What to look for.")] = None,
+    *,
+    query: Annotated[str | None, typer.Option("--query", help="The same.")] = None,
+    limit: LimitOption = 5,
+    floor: FloorOption = 0.3,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Search an agent's memories; each with the file and line that it comes from.
+
+    Example: memrelay-gateway memory search "deploy window" --max-results 5 --min-score 0.3
+    """
+    asked = query or words
+    if not asked:
+        fail(USAGE, "QUERY: what to look for is missing", 'memrelay-gateway memory search "deploy window"')
+    opened = open_index(url, agent)
+    context = opened.context
+    request = RecallRequest(
+        query=asked, limit=limit, floor=floor, include_suspect=True, **ranking(context.settings.recall)
+    )
+    answer = with_client(
+        context.settings, lambda client: client.recall(context.identity, request, deadline=15)
+    )
+    output = Output(as_json=as_json)
+    cited = opened.index.cited()
+    output.json({"results": [search_result(hit, cited) for hit in answer.memories]})
+    if answer.memories:
+        output.memories(answer.memories, SystemClock().now(), cited=cited)
+    else:
+        output.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
+
+
+def in_host() -> bool:
+    """Return whether the command was run through OpenClaw, so that it applies to OpenClaw's agents and their files."""
+    return bool(os.environ.get(HOST_VARIABLE))
+
+
+def _agents(agent: str | None) -> list[str | None]:
+    if agent is not None or not in_host():
+        return [agent]
+    return [files.agent for files in host_files() or ()] or [None]
