@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from gateway_plugin.errors import GatewayError
+
+_END: Final = object()
 
 _R = TypeVar("_R")
 
 
-class LoopClosed(RuntimeError):
+class LoopClosed(GatewayError, RuntimeError):
     """Raised when the event loop is closed, was closed during the call, or belongs to the process before a fork."""
 
     def __init__(self) -> None:
@@ -120,12 +125,12 @@ class OnThread(Generic[_T]):
 
     Args:
         inner: the asynchronous object.
-        name: the name of the thread.
+        loop: the loop, or the name of the thread of a new one.
     """
 
-    def __init__(self, inner: _T, name: str) -> None:
+    def __init__(self, inner: _T, loop: str | LoopThread) -> None:
         self._inner = inner
-        self._loop = LoopThread(name)
+        self._loop = LoopThread(loop) if isinstance(loop, str) else loop
 
     def close(self) -> None:
         """Close the asynchronous object, then stop the loop and its thread."""
@@ -161,6 +166,28 @@ def waited(
             if closed is None:
                 raise
             return closed(self._inner, error)
+
+    return call
+
+
+def iterated(
+    method: Callable[Concatenate[_T, _P], AsyncGenerator[_R, None]],
+) -> Callable[Concatenate[OnThread[_T], _P], Generator[_R, None, None]]:
+    """Return a synchronous version of an asynchronous generator method; each element is computed when it is requested."""
+
+    @functools.wraps(method)
+    def call(self: OnThread[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_R, None, None]:
+        elements = method(self._inner, *args, **kwargs)
+
+        async def following() -> Any:
+            return await anext(elements, _END)
+
+        try:
+            while (element := self._loop.call(following())) is not _END:
+                yield element
+        finally:
+            with contextlib.suppress(LoopClosed):
+                self._loop.call(elements.aclose())
 
     return call
 
