@@ -2,8 +2,8 @@
 
 Example:
     memory = Memory(agent="support", user="ana")
-    memory.add("I'm allergic to peanuts.")
-    for hit in memory.search("What must I not cook?"):
+    memory.add("I'm allergic to peanuts.", tags=["health"], metadata={"ticket": 4711})
+    for hit in memory.search("What must I not cook?", where={"tags": "health"}):
         print(hit.text, hit.score, hit.id)
 
 If no relayer is named, neither by the argument ``url`` nor by the settings, the local relayer of this machine is used, and
@@ -18,6 +18,7 @@ import atexit
 import base64
 import binascii
 import os
+import re
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
@@ -30,7 +31,14 @@ from pydantic import BaseModel, ValidationError
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
-from gateway_plugin.calls.loop_thread import LoopClosed, LoopThread, OnThread, iterated, takes_arguments_of, waited
+from gateway_plugin.calls.loop_thread import (
+    LoopClosed,
+    LoopThread,
+    OnThread,
+    iterated,
+    takes_arguments_of,
+    waited,
+)
 from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import IdentityError, InvalidInput, RelayerRefused
@@ -78,6 +86,8 @@ class StoredMemory:
         text: what is remembered.
         kind: ``statement``, ``fact``, ``preference``, ``decision``, ``event``, ``task``, ``summary``, ``profile`` or ``imported``.
         state: ``live``; ``superseded`` by a newer version; or ``forgotten``, which `AsyncMemory.restore` reverses.
+        tags: its tags.
+        metadata: its metadata, a JSON object.
         session: the session in which it was added; "" if none was given.
         created_at: when it was stored.
         occurred_at: when it was said, if that is known.
@@ -89,6 +99,8 @@ class StoredMemory:
     text: str
     kind: str
     state: str
+    tags: tuple[str, ...]
+    metadata: dict[str, Any]
     session: str
     created_at: datetime
     occurred_at: datetime | None
@@ -218,7 +230,7 @@ class ImportReport:
     refused: int = 0
 
 
-def user_names(user: str) -> tuple[str, ...]:
+def user_names(user: object) -> tuple[str, ...]:
     """Return the names below an agent's that form the namespace of a user; two users never have the same.
 
     A lower-case name has the namespace that the plugin uses for a sender of that name (scope ``agent+sender``). Other names
@@ -267,7 +279,9 @@ class _Connection:
         self.client: RelayerClient | None = None
         self._guard: AsyncGenerator[None, None] | None = None
 
-    async def open(self, settings: PluginSettings, environ: Mapping[str, str], *, local: bool) -> RelayerClient:
+    async def open(
+        self, settings: PluginSettings, environ: Mapping[str, str], *, local: bool
+    ) -> RelayerClient:
         """Return the client; the first call creates it, and starts or finds the local relayer if ``local``."""
         async with self.opening:
             if self.client is None:
@@ -287,7 +301,9 @@ class _Connection:
 
     # An event loop closes its unfinished asynchronous generators before it ends, so `asyncio.run` closes the connection too.
     @staticmethod
-    async def _until_the_loop_ends(client: RelayerClient, relayer: LocalRelayer) -> AsyncGenerator[None, None]:
+    async def _until_the_loop_ends(
+        client: RelayerClient, relayer: LocalRelayer
+    ) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
@@ -363,6 +379,8 @@ class AsyncMemory:
         self,
         content: str | Iterable[Message],
         *,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
         user: str | None = None,
         session: str | None = None,
         occurred_at: datetime | None = None,
@@ -373,6 +391,8 @@ class AsyncMemory:
 
         Args:
             content: a text, which is stored as it is; or messages with ``role`` and ``content``, from which the relayer extracts.
+            tags: up to 32 texts of up to 64 characters.
+            metadata: a JSON object of up to 4 KiB. The keys ``and``, ``or``, ``not``, ``tags`` and ``session`` are reserved.
             user: see the class.
             session: the session; None for that of the object.
             occurred_at: when it was said; None for now.
@@ -382,7 +402,9 @@ class AsyncMemory:
             RelayerRefused: the relayer did not store it.
         """
         if isinstance(content, str):
-            item = self._item("content", content, session, occurred_at)
+            item = self._item(
+                "content", content, tags=tags, metadata=metadata, session=session, occurred_at=occurred_at
+            )
             return (await self._remember([item], user))[0]
         turns = tuple(
             _checked(schemas.TurnItem, {"": f"content[{number}]."}, **turn)
@@ -393,6 +415,8 @@ class AsyncMemory:
             {},
             turns=turns,
             session=self._session if session is None else session,
+            tags=tags,
+            metadata={} if metadata is None else metadata,
             wait_ms=int(min(self._timeout * 500, _MODEL_WAIT_MS)),
         )
         answer = await (await self._client()).analyze(self._whose(user), request, deadline=self._timeout)
@@ -402,12 +426,16 @@ class AsyncMemory:
             return Added(ids, "pending")
         if not ids:
             return Added((), "empty")
-        return Added(ids, "stored" if any(one.status == "stored" for one in stored) or answer.facts else "duplicate")
+        return Added(
+            ids, "stored" if any(one.status == "stored" for one in stored) or answer.facts else "duplicate"
+        )
 
     async def add_many(
         self,
         texts: Iterable[str],
         *,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
         user: str | None = None,
         session: str | None = None,
         occurred_at: datetime | None = None,
@@ -416,6 +444,8 @@ class AsyncMemory:
 
         Args:
             texts: the texts, each of which becomes a memory.
+            tags: as in `add`, for all texts.
+            metadata: as in `add`, for all texts.
             user: see the class.
             session: the session; None for that of the object.
             occurred_at: when they were said; None for now.
@@ -430,16 +460,37 @@ class AsyncMemory:
         if isinstance(texts, str):
             raise InvalidInput("texts", "must be a list of texts; give a single text to add")
         items = [
-            self._item(f"texts[{number}]", text, session, occurred_at) for number, text in enumerate(texts)
+            self._item(
+                f"texts[{number}]",
+                text,
+                tags=tags,
+                metadata=metadata,
+                session=session,
+                occurred_at=occurred_at,
+            )
+            for number, text in enumerate(texts)
         ]
         return await self._remember(items, user)
 
     def _item(
-        self, place: str, text: str, session: str | None, occurred_at: datetime | None
+        self,
+        place: str,
+        text: str,
+        *,
+        tags: Sequence[str],
+        metadata: Mapping[str, Any] | None,
+        session: str | None,
+        occurred_at: datetime | None,
     ) -> schemas.MemoryItem:
         source = _checked(schemas.SourceInfo, {}, session=self._session if session is None else session)
         return _checked(
-            schemas.MemoryItem, {"text": place}, text=text, occurred_at=_ms(occurred_at), source=source
+            schemas.MemoryItem,
+            {"text": place},
+            text=text,
+            tags=tags,
+            metadata={} if metadata is None else metadata,
+            occurred_at=_ms(occurred_at),
+            source=source,
         )
 
     async def _remember(self, items: Sequence[schemas.MemoryItem], user: str | None) -> tuple[Added, ...]:
@@ -457,6 +508,7 @@ class AsyncMemory:
         *,
         limit: int = 5,
         min_score: float = 0.3,
+        where: Mapping[str, Any] | None = None,
         user: str | None = None,
     ) -> tuple[SearchHit, ...]:
         """Search for memories that are relevant to a query, best first. An empty result is valid: nothing relevant is known.
@@ -465,12 +517,22 @@ class AsyncMemory:
             query: a question or any other text.
             limit: the maximum number of hits, from 1 to 100.
             min_score: the minimum score of a hit, from 0 to 1.
+            where: a filter on tags and metadata, e.g. ``{"tags": "health", "ticket": {"gte": 4000}}``. The operators are ``eq``,
+                ``in``, ``not``, ``gt``, ``gte``, ``lt`` and ``lte``, and ``and``, ``or`` and ``not`` combine filters. A memory
+                without the key equals nothing and is in no range.
             user: see the class.
 
         Raises:
             InvalidInput: an argument is invalid.
         """
-        request = _checked(schemas.RecallRequest, {"floor": "min_score"}, query=query, limit=limit, floor=min_score)
+        request = _checked(
+            schemas.RecallRequest,
+            {"floor": "min_score"},
+            query=query,
+            limit=limit,
+            floor=min_score,
+            where=where,
+        )
         answer = await (await self._client()).recall(self._whose(user), request, deadline=self._timeout)
         return tuple(map(_hit, answer.memories))
 
@@ -483,25 +545,52 @@ class AsyncMemory:
         answer = await (await self._client()).get_memory(self._whose(user), memory_id, deadline=self._timeout)
         return _stored(answer.memory)
 
-    async def list(self, *, user: str | None = None) -> AsyncGenerator[StoredMemory, None]:
-        """Iterate over the memories, newest first. Pages are requested as the iteration proceeds."""
+    async def list(
+        self, *, where: Mapping[str, Any] | None = None, user: str | None = None
+    ) -> AsyncGenerator[StoredMemory, None]:
+        """Iterate over the memories, newest first. Pages are requested as the iteration proceeds.
+
+        Args:
+            where: a filter as in `search`.
+            user: see the class.
+
+        Raises:
+            InvalidInput: the filter is invalid.
+        """
+        _checked(schemas.ListRequest, {}, where=where)
         client, whose, cursor = await self._client(), self._whose(user), None
         while True:
-            page = await client.list_memories(whose, limit=_PAGE, cursor=cursor, deadline=self._timeout)
+            page = await client.list_memories(
+                whose, limit=_PAGE, cursor=cursor, where=where, deadline=self._timeout
+            )
             for memory in page.memories:
                 yield _stored(memory)
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    async def update(self, memory_id: str, text: str, *, user: str | None = None) -> StoredMemory:
+    async def update(
+        self,
+        memory_id: str,
+        text: str | None = None,
+        *,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        user: str | None = None,
+    ) -> StoredMemory:
         """Replace a memory by a new version, which is returned; the old one stays in its history.
+
+        Arguments that are None are not changed.
 
         Raises:
             InvalidInput: an argument is invalid.
             RelayerRefused: with code ``not_found``, or ``stale_head`` if the memory has a newer version.
         """
-        request = _checked(memories.SupersedeRequest, {}, text=text)
+        given = {"text": text, "tags": tags, "metadata": metadata}
+        changes = {name: value for name, value in given.items() if value is not None}
+        if not changes:
+            raise InvalidInput("text", "give at least one of text, tags and metadata")
+        request = _checked(memories.SupersedeRequest, {}, **changes)
         client, whose = await self._client(), self._whose(user)
         answer = await client.supersede(whose, memory_id, request, deadline=self._timeout)
         return await self.get(answer.id, user=user)
@@ -514,10 +603,18 @@ class AsyncMemory:
         """
         await (await self._client()).forget(self._whose(user), memory_id, deadline=self._timeout)
 
-    async def delete_all(self, *, user: str | None = None) -> int:
-        """Hide all memories of a user from every search, and return their number."""
+    async def delete_all(self, *, where: Mapping[str, Any] | None = None, user: str | None = None) -> int:
+        """Hide all memories of a user from every search, and return their number.
+
+        Args:
+            where: a filter as in `search`; None for all memories.
+            user: see the class.
+
+        Raises:
+            InvalidInput: the filter is invalid.
+        """
         client, whose, count = await self._client(), self._whose(user), 0
-        request = _checked(memories.DeleteRequest, {}, everything=True)
+        request = _checked(memories.DeleteRequest, {}, everything=where is None, where=where)
         while True:
             answer = await client.delete(whose, request, deadline=self._timeout)
             count += answer.forgotten
@@ -573,7 +670,9 @@ class AsyncMemory:
         answer = await (await self._client()).get_memory(self._whose(user), memory_id, deadline=self._timeout)
         return tuple(map(_stored, answer.history))
 
-    async def changes(self, cursor: str = "0", *, wait: float = 0.0, user: str | None = None) -> MemoryChanges:
+    async def changes(
+        self, cursor: str = "0", *, wait: float = 0.0, user: str | None = None
+    ) -> MemoryChanges:
         """Return the changes after a cursor, oldest first.
 
         Args:
@@ -625,7 +724,9 @@ class AsyncMemory:
             if isinstance(one, schemas.Memory):
                 yield one.model_dump(mode="json")
 
-    async def import_(self, exported: Iterable[Mapping[str, Any]], *, user: str | None = None) -> ImportReport:
+    async def import_(
+        self, exported: Iterable[Mapping[str, Any]], *, user: str | None = None
+    ) -> ImportReport:
         """Store memories that `export` returned. Importing them again stores nothing twice.
 
         All are checked before the first one is stored.
@@ -634,7 +735,8 @@ class AsyncMemory:
             InvalidInput: a memory is malformed; nothing was stored.
         """
         items = [
-            _checked(service.ImportItem, {"": f"exported[{number}]."}, **memory) for number, memory in enumerate(exported)
+            _checked(service.ImportItem, {"": f"exported[{number}]."}, **memory)
+            for number, memory in enumerate(exported)
         ]
         client, whose = await self._client(), self._whose(user)
         counts = {"stored": 0, "duplicate": 0, "skipped": 0, "refused": 0}
@@ -687,12 +789,16 @@ class AsyncMemory:
         namespace = (self._agent.namespace, *user_names(user))
         whole = "/".join(namespace)
         if whole.count("/") >= _NAMES:
-            raise InvalidInput("user", "is too long: at most 116 bytes of UTF-8, and 76 with namespace.default")
+            raise InvalidInput(
+                "user", "is too long: at most 116 bytes of UTF-8, and 76 with namespace.default"
+            )
         return replace(self._agent, namespace=whole)
 
     def _person(self, whose: Identity) -> Identity:
         if not isinstance(self._holder, RootHolder):
-            raise IdentityError("erasing needs the account's secret; this process holds the keys of one agent")
+            raise IdentityError(
+                "erasing needs the account's secret; this process holds the keys of one agent"
+            )
         return self._holder.person(whose.agent, whose.namespace)
 
     def _outbox(self, client: RelayerClient) -> AbstractContextManager[Outbox]:
@@ -786,6 +892,11 @@ class Memory(OnThread[AsyncMemory]):
 _ROLES: Final = ("user", "assistant", "system", "tool")
 
 
+_JSON_FIELDS: Final = ("metadata", "where")
+# The place in a JSON object that a message begins with, see `relayer.wire.labels`.
+_PLACE: Final = re.compile(r"(\S+): ")
+
+
 def _checked(schema: type[_RequestT], renamed: Mapping[str, str], /, **values: Any) -> _RequestT:
     """Return a request.
 
@@ -802,13 +913,22 @@ def _checked(schema: type[_RequestT], renamed: Mapping[str, str], /, **values: A
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         name, *inside = map(str, first["loc"] or ("",))
-        field = renamed.get("", "") + ".".join((renamed.get(name, name), *inside))
-        raise InvalidInput(field, first["msg"].removeprefix("Value error, ")) from None
+        field, problem = (
+            ".".join((renamed.get(name, name), *inside)),
+            first["msg"].removeprefix("Value error, "),
+        )
+        if name in _JSON_FIELDS and (place := _PLACE.match(problem)):
+            field, problem = f"{field}.{place[1]}", problem[place.end() :]
+        raise InvalidInput(renamed.get("", "") + field, problem) from None
 
 
-def _turns_of(messages: Iterable[Message], occurred_at: datetime | None) -> Iterable[dict[str, Any]]:
+def _turns_of(messages: object, occurred_at: datetime | None) -> Iterable[dict[str, Any]]:
     """Return the fields of the turns that messages are sent as; messages of tools and systems are left out."""
-    given = tuple(messages) if isinstance(messages, Iterable) and not isinstance(messages, Mapping | bytes) else (None,)
+    given = (
+        tuple(messages)
+        if isinstance(messages, Iterable) and not isinstance(messages, Mapping | bytes)
+        else (None,)
+    )
     for number, message in enumerate(given):
         if not isinstance(message, Mapping):
             raise InvalidInput(f"content[{number}]", "must be a mapping with role and content")
@@ -821,7 +941,7 @@ def _turns_of(messages: Iterable[Message], occurred_at: datetime | None) -> Iter
         yield {"role": one.role.value, "text": one.text, "occurred_at": at, "speaker": one.speaker or None}
 
 
-def _ms(moment: datetime | None) -> int | None:
+def _ms(moment: object) -> int | None:
     if moment is None:
         return None
     if not isinstance(moment, datetime) or moment.tzinfo is None:
@@ -845,6 +965,8 @@ def _fields(memory: schemas.Memory) -> dict[str, Any]:
         "text": memory.text,
         "kind": memory.kind,
         "state": memory.state,
+        "tags": memory.tags,
+        "metadata": memory.metadata,
         "session": memory.source.session,
         "created_at": _moment(memory.created_at),
         "occurred_at": _moment(memory.occurred_at),
@@ -863,5 +985,7 @@ def _hit(memory: schemas.RecallHit) -> SearchHit:
 
 def _report(view: memories.ErasureView | None, waiting: int) -> ErasureReport:
     if view is None:
-        raise RelayerRefused("no_report", "the relayer gave no report: it is older than this client", status=200)
+        raise RelayerRefused(
+            "no_report", "the relayer gave no report: it is older than this client", status=200
+        )
     return ErasureReport(view.id, view.state, view.memories, view.derived, waiting)

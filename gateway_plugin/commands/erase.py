@@ -24,7 +24,6 @@ from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView
 
-
 _STATES = {
     "erased": "in no answer any more; the relayer goes on with its objects",
     "destroyed": "and no relayer finds it in the store; confirmed about an hour later",
