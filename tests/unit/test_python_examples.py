@@ -34,8 +34,8 @@ def test_a_block_runs_and_prints_what_it_says(block: str) -> None:
 
 
 @pytest.mark.usefixtures("a_users_machine")
-def test_the_first_example_of_all_recalls_what_it_captured() -> None:
-    assert "oat milk coffee" in _printed(BLOCKS[0].values[0])[-1]
+def test_the_first_example_of_a_turn_recalls_what_it_captured() -> None:
+    assert "oat milk coffee" in _printed(BLOCKS[1].values[0])[-1]
 
 
 def _printed(block: object) -> list[str]:
