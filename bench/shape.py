@@ -29,7 +29,7 @@ from rich.table import Table
 
 from gateway_plugin import MemoryPlugin
 from relayer.bootstrap import build
-from relayer.http.server import Door, RelayerServer
+from relayer.http.server import Listener, RelayerServer
 from relayer.settings.config import RelayerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -152,7 +152,7 @@ class _Relayer:
             runner = web.ServerRunner(server)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            await Door(runner, self._listening, server).start()
+            await Listener(runner, self._listening, server).start()
             self._ready.set()
             await self._stop.wait()
 

@@ -13,31 +13,18 @@ import typer
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands import (
-    consolidate,
-    doctor,
-    erase,
-    init,
-    life,
-    profile,
-    share,
-    switch,
-    version,
-)
+from gateway_plugin.commands import consolidate, doctor, erase, init, life, profile, share, switch, version
 from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.outbox import outbox
 from gateway_plugin.commands.run import (
     PLACE,
-    AgentOption,
     CliContext,
     FloorOption,
     LimitOption,
-    Output,
-    UrlOption,
-    ask,
+    Run,
     checked,
-    find_context,
+    command,
     guarded,
     open_outbox,
     with_client,
@@ -50,23 +37,35 @@ from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions.book import Toggles
 from gateway_plugin.setup import settings_from
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, application, fail, span
+from relayer.wire.command_line import FAILED, USAGE, application, fail, span
 from relayer.wire.memories import AskRequest
 from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RememberRequest
 
-app = application("memrelay-gateway", lambda: __version__, help="Memories and keys of this gateway.")
+app = application(
+    "memrelay-gateway",
+    lambda: __version__,
+    help="Memories and keys of this gateway.",
+    aliases={
+        "update": ("edit",),
+        "pin": ("edit", "--pin"),
+        "unpin": ("edit", "--unpin"),
+        "expire": ("edit",),
+        "canary": ("doctor", "--canary"),
+        "acknowledge": ("doctor", "--accept-rollback"),
+        # As MemWal's users type it.
+        "stats": ("status",),
+    },
+)
 
 
-@app.command()
+@command(app)
 def remember(
+    run: Run,
     text: Annotated[str, typer.Argument(help="What to remember; - reads standard input.")],
     *,
     kind: Annotated[
         str, typer.Option(help="statement, fact, preference, decision, event, task, ...")
     ] = "statement",
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Store one memory, word for word.
 
@@ -78,16 +77,25 @@ def remember(
     request = checked(
         lambda: RememberRequest(items=(MemoryItem.model_validate({"text": said, "kind": kind}),))
     )
-    answer = ask(url, agent, lambda client, identity: client.remember(identity, request))
-    stored, output = answer.memories[0], Output(as_json=as_json)
-    output.json(answer)
+    answer = run.ask(lambda client, identity: client.remember(identity, request))
+    stored = answer.memories[0]
+    run.json(answer)
     if stored.status == "refused":
         fail(FAILED, f"the relayer did not take it: {stored.code}", "")
-    output.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
+    run.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
 
 
-@app.command()
+_NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agent", "--namespace", metavar="NAME", help="Whose memories. Default: main.", rich_help_panel=PLACE
+    ),
+]
+
+
+@command(app, agent=_NamespaceOption)
 def search(
+    run: Run,
     query: Annotated[str, typer.Argument(help="What to look for.")],
     *,
     limit: LimitOption = 5,
@@ -109,18 +117,6 @@ def search(
     diversity: Annotated[
         float | None, typer.Option(min=0, max=1, help="How far down a repetition of a better one goes.")
     ] = None,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            "--agent",
-            "--namespace",
-            metavar="NAME",
-            help="Whose memories. Default: main.",
-            rich_help_panel=PLACE,
-        ),
-    ] = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Search an agent's memories; each with its date, and the file and line that it is from.
 
@@ -141,51 +137,42 @@ def search(
         )
     )
 
-    context = find_context(url, agent)
-    answer = with_client(
-        context.settings, lambda client: client.recall(context.identity, request, deadline=15)
-    )
-    output, cited = Output(as_json=as_json), cited_files(context)
-    output.json(told_with_sources(answer, cited))
+    context = run.context
+    answer = run.ask(lambda client, identity: client.recall(identity, request, deadline=15))
+    cited = cited_files(context)
+    run.json(told_with_sources(answer, cited))
     if answer.memories:
-        output.memories(answer.memories, SystemClock().now(), cited=cited)
+        run.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
-        output.nothing_found(context.identity.namespace, answer.considered, show_all="--floor 0")
+        run.nothing_found(context.identity.namespace, answer.considered, show_all="--floor 0")
 
 
-@app.command("ask")
+@command(app, "ask")
 def ask_memories(
-    question: Annotated[str, typer.Argument(help="What the memories should answer.")],
-    *,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
+    run: Run, question: Annotated[str, typer.Argument(help="What the memories should answer.")]
 ) -> None:
     """Answer a question from an agent's memories, with the memories it rests on.
 
     Example: memrelay-gateway ask "Where do we deploy on Tuesdays?"
     """
     request = checked(lambda: AskRequest(question=question))
-    answer = ask(url, agent, lambda client, identity: client.ask(identity, request, deadline=60))
-    output = Output(as_json=as_json)
-    output.json(answer)
+    answer = run.ask(lambda client, identity: client.ask(identity, request, deadline=60))
+    run.json(answer)
     if answer.status == "answered":
-        output.say(answer.answer)
-        output.memories(answer.citations, SystemClock().now())
+        run.say(answer.answer)
+        run.memories(answer.citations, SystemClock().now())
     else:
-        output.say(f"Nothing among {answer.considered} memories tells.")
+        run.say(f"Nothing among {answer.considered} memories tells.")
 
 
-@app.command("list")
+@command(app, "list")
 def list_memories(
+    run: Run,
     *,
     limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List an agent's memories, newest first.
 
@@ -204,72 +191,52 @@ def list_memories(
                 _refuse_cursor()
             raise
 
-    namespace, answer = ask(url, agent, fetch)
-    output = Output(as_json=as_json)
-    output.json(answer)
+    namespace, answer = run.ask(fetch)
+    run.json(answer)
     if answer.memories:
-        output.memories(answer.memories, SystemClock().now())
+        run.memories(answer.memories, SystemClock().now())
     if answer.total:
-        output.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
+        run.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
     elif kind or state:
-        output.say(f"No memory of {namespace} is of this kind and state.")
+        run.say(f"No memory of {namespace} is of this kind and state.")
     else:
-        output.nothing_found(namespace, 0)
+        run.nothing_found(namespace, 0)
     if answer.next_cursor:
-        output.say(f"next page: --cursor {answer.next_cursor}")
+        run.say(f"next page: --cursor {answer.next_cursor}")
 
 
-@app.command()
-def show(
-    memory_id: Annotated[str, typer.Argument(metavar="ID")],
-    *,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(app)
+def show(run: Run, memory_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """Show one memory and its versions.
 
     Example: memrelay-gateway show ID --agent coder
     """
-    answer = ask(url, agent, lambda client, identity: client.get_memory(identity, memory_id))
-    output = Output(as_json=as_json)
-    output.json(answer)
-    output.memories(
+    answer = run.ask(lambda client, identity: client.get_memory(identity, memory_id))
+    run.json(answer)
+    run.memories(
         (answer.memory, *(one for one in answer.history if one.id != answer.memory.id)),
         SystemClock().now(),
         whole=True,
     )
 
 
-@app.command()
-def forget(
-    memory_id: Annotated[str, typer.Argument(metavar="ID")],
-    *,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(app)
+def forget(run: Run, memory_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """Hide a memory from recall; its history stays.
 
     Example: memrelay-gateway forget ID --agent coder
     """
-    answer = ask(url, agent, lambda client, identity: client.forget(identity, memory_id))
-    Output(as_json=as_json).tell(answer, f"forgotten: {answer.id}")
+    answer = run.ask(lambda client, identity: client.forget(identity, memory_id))
+    run.tell(answer, f"forgotten: {answer.id}")
 
 
-@app.command()
-def status(
-    called: typer.Context,
-    *,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(app)
+def status(run: Run, called: typer.Context) -> None:
     """Show whether the relayer answers, is trusted, and accepts this gateway.
 
     Example: memrelay-gateway status --url http://127.0.0.1:8787
     """
-    context = find_context(url, agent)
+    context = run.context
     # A host's plugin hands over what its settings say; MemWal's `stats` shows it, too (MW-25).
     own = {"recall": context.settings.recall.enabled, "capture": context.settings.capture.enabled}
     given: Mapping[str, bool] = called.find_root().obj or own
@@ -296,26 +263,25 @@ def status(
             "accepted": "yes" if listed.namespaces else "yes, nothing stored yet",
         }
 
-    Output(as_json=as_json).facts(with_client(context.settings, check))
+    run.facts(with_client(context.settings, check))
 
 
-@app.command()
-def namespaces(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(app)
+def namespaces(run: Run) -> None:
     """List an agent's namespaces.
 
     Example: memrelay-gateway namespaces --agent coder
     """
-    answer = ask(url, agent, lambda client, identity: client.namespaces(identity))
-    output = Output(as_json=as_json)
-    output.json(answer)
+    answer = run.ask(lambda client, identity: client.namespaces(identity))
+    run.json(answer)
     if answer.namespaces:
-        output.namespaces(answer.namespaces)
+        run.namespaces(answer.namespaces)
     else:
-        output.say("no namespaces yet")
+        run.say("no namespaces yet")
 
 
-@app.command()
-def trust(url: Annotated[str, typer.Argument(metavar="URL")], *, as_json: JsonOption = False) -> None:
+@command(app, agent=None, url=None)
+def trust(run: Run, url: Annotated[str, typer.Argument(metavar="URL")]) -> None:
     """Accept the identity of the relayer that answers at URL now.
 
     Example: memrelay-gateway trust https://relayer.example.org
@@ -323,7 +289,7 @@ def trust(url: Annotated[str, typer.Argument(metavar="URL")], *, as_json: JsonOp
     settings = guarded(lambda: settings_from(None, os.environ, url=url))
     fleet = with_client(settings, lambda client: client.trust())
     identity = fleet.identity.hex()
-    Output(as_json=as_json).tell({"url": url, "identity": identity}, f"trusted: {url} is {identity}")
+    run.tell({"url": url, "identity": identity}, f"trusted: {url} is {identity}")
 
 
 # Listed in this order by --help: first what is used daily.
@@ -341,8 +307,6 @@ transfer.add_to(app)
 index.add_to(app)
 init.add_to(app)
 version.add_to(app)
-# As MemWal's users type it.
-app.command("stats", hidden=True)(status)
 add_extension_commands(app)
 
 

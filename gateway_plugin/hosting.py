@@ -1,12 +1,12 @@
 """The interface of the plugin for adapters of hosts: what an adapter registers, and the names that it may use.
 
 An adapter is a package that translates the events of a host. It registers a `HostAdapter` under the entry-point group
-``memrelay.hosts``, and a function that adds commands to ``memrelay-gateway`` under the group ``memrelay.commands``::
+``memrelay.hosts``, and a function that adds commands to ``memrelay-gateway`` under the group ``memrelay.gateway_commands``::
 
     [project.entry-points."memrelay.hosts"]
     myhost = "myhost_memory.adapter:ADAPTER"
 
-    [project.entry-points."memrelay.commands"]
+    [project.entry-points."memrelay.gateway_commands"]
     myhost = "myhost_memory.command_line:add_to"
 
 Nothing in the plugin imports an adapter: it works the same if the package of one is removed. An adapter imports this module,
@@ -67,7 +67,7 @@ from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
 
 HOSTS_GROUP: Final = "memrelay.hosts"
-COMMANDS_GROUP: Final = "memrelay.commands"
+COMMANDS_GROUP: Final = "memrelay.gateway_commands"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
@@ -19,25 +20,22 @@ from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
+from relayer.extensions import FRONTS, load_extensions
 from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
-from relayer.http.compat.accept import CompatAcceptance, Points, Rates, Window
-from relayer.http.compat.front import CompatFront
-from relayer.http.compat.front import Services as CompatServices
-from relayer.http.compat.names import Tokens, inner_account
-from relayer.http.compat.table import table as compat_table
+from relayer.http.fronts import CreateFront, Front
 from relayer.http.health import Readiness
 from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
 from relayer.http.routes import Services, table
-from relayer.http.server import RequestHandler
+from relayer.http.server import NativeFront, RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
-from relayer.lib.work import EmbeddingShares, WorkPool
+from relayer.lib.work import FairEmbedder, FairExecutor
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
@@ -130,15 +128,11 @@ async def build(
         former = models.former(embedder)
         embedder, former = (
             models.shared(MeteredEmbedder(embedder, metrics.observe_embedding)),
-            former and EmbeddingShares(MeteredEmbedder(former, metrics.observe_embedding)),
+            former and FairEmbedder(MeteredEmbedder(former, metrics.observe_embedding)),
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
-        own = read_quotas(settings.quotas)
-        # The operator names an account by the id that clients use. The same id may be that of a gateway's account and that of
-        # a MemWal account.
-        also = {inner_account(account): quota for account, quota in own.items()}
-        quotas = Quotas(ports, settings.quota, {**own, **also})
+        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
         stack.push_async_callback(quotas.close)
         namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
@@ -155,7 +149,7 @@ async def build(
             redacts=settings.redaction == "on",
             collect_after_ms=int(settings.collect_after * 1000),
             former=former,
-            texts=WorkPool(on_used=limits.charge_work),
+            texts=FairExecutor(on_used=limits.charge_work),
         )
         traces = _traces_to(settings.otlp_url, stack) if settings.otlp_url else None
         relayer = _assemble(
@@ -259,7 +253,19 @@ def _assemble(
         await context.namespaces.drop_agent(account, names)
 
     accounts.on_revoked = revoked
-    routes, version, clock = table(), _version(context), context.clock
+    routes, clock, model = table(), context.clock, context.embedder.model
+    extractor = f"{context.extractor.name} {context.extractor.version}"
+    if context.facts is not None and context.facts.extracts:
+        facts = context.facts.extractor
+        extractor = f"{facts.name} {facts.version} {facts.model}"
+    version = VersionResponse(
+        version=product_version(),
+        api_version=API_VERSION,
+        min_client_version=MIN_CLIENT_VERSION,
+        model=model.name,
+        dimension=model.dimension,
+        extractor=extractor,
+    )
     acceptance = Acceptance(
         routes,
         authorities=accepted_authorities(
@@ -270,7 +276,13 @@ def _assemble(
         keys=context.keys,
         limits=limits,
         texts=context.texts,
-        connections=Connections(_connection_limits(settings)),
+        connections=Connections(
+            ConnectionLimits(
+                most=connections_within(settings.connections),
+                per_address=settings.most_per_address,
+                answer_seconds=settings.answer_timeout,
+            )
+        ),
         clock=clock,
         trusted=settings.trusted_proxy,
     )
@@ -294,15 +306,22 @@ def _assemble(
         document=cache(partial(document, routes, version.version)),
     )
     handler = RequestHandler(
-        acceptance,
-        services,
+        [*_fronts(settings, services, acceptance, metrics), NativeFront(acceptance, services)],
+        connections=acceptance.connections,
+        unread=acceptance.unread,
         metrics=metrics,
         randomness=context.randomness,
-        compat=_compat(settings, services, acceptance, metrics),
         traces=traces,
     )
-    indexes, upkeep = IndexMaintenance(context), _upkeep(settings, context)
-    idle = _idle(settings, context)
+    indexes = IndexMaintenance(context)
+    limits_of_logs = LogMaintenanceLimits(
+        CompactionLimits(entries=settings.compact_entries), context.collect_after_ms
+    )
+    upkeep = LogMaintenance(context.ports, context.namespaces, limits_of_logs)
+    idle = None
+    if settings.collect_idle_every:
+        walks = IdleLimits(every=settings.collect_idle_every, collect_after_ms=context.collect_after_ms)
+        idle = IdleCollection(context.ports, walks)
     relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
     metrics.build(version=version.version, model=version.model, extractor=version.extractor)
     _publish_gauges(metrics, relayer, settings)
@@ -310,87 +329,23 @@ def _assemble(
     return relayer
 
 
-def _compat(
-    settings: RelayerSettings, native: Services, acceptance: Acceptance, metrics: Metrics
-) -> CompatFront | None:
-    """Return the front end for MemWal clients; None if they are not served."""
-    if not settings.serves_memwal:
-        return None
-    context = native.context
-    if settings.compat_legacy:
-        log.warning(
-            "legacy_clients_served",
-            why="--compat-legacy: requests without a nonce are known by their signatures alone, and answered for their keys' own accounts",
+def _fronts(
+    settings: RelayerSettings, services: Services, acceptance: Acceptance, metrics: Metrics
+) -> list[Front[Any]]:
+    """Return the front for MemWal's clients, unless they are not served, or only by default and it is not installed.
+
+    Raises:
+        ConfigurationError: it is requested and not installed.
+    """
+    create: CreateFront | None = load_extensions(FRONTS).get("memwal") if settings.serves_memwal else None
+    if create is not None:
+        return [create(settings, services, acceptance, metrics.registry)]
+    if settings.serves_memwal and (settings.compat is not None or settings.compat_legacy):
+        raise ConfigurationError(
+            "--compat memwal: the front for MemWal's clients is not installed; install a memrelay that has "
+            "relayer.fronts.memwal, or give --compat off"
         )
-    front = CompatAcceptance(
-        native.accounts,
-        context.keys,
-        acceptance.limits,
-        bodies=acceptance.bodies,
-        authorities=acceptance.authorities,
-        points=Points(
-            Rates(*settings.compat_rates),
-            context.clock,
-            enabled=settings.rate_limits == "on",
-        ),
-        window=Window(legacy=settings.compat_legacy),
-        clock=context.clock,
-    )
-    services = CompatServices(
-        context,
-        native.accounts,
-        native.quotas,
-        tokens=Tokens(context.keys),
-        acceptance=front,
-        limits=acceptance.limits,
-        connections=acceptance.connections,
-        readiness=native.readiness,
-        version=native.version,
-        public_url=settings.public_url,
-        trusted=settings.trusted_proxy,
-    )
-    return CompatFront(compat_table(), services, metrics.registry)
-
-
-def _connection_limits(settings: RelayerSettings) -> ConnectionLimits:
-    return ConnectionLimits(
-        most=connections_within(settings.connections),
-        per_address=settings.most_per_address,
-        answer_seconds=settings.answer_timeout,
-    )
-
-
-def _version(context: Context) -> VersionResponse:
-    model = context.embedder.model
-    return VersionResponse(
-        version=product_version(),
-        api_version=API_VERSION,
-        min_client_version=MIN_CLIENT_VERSION,
-        model=model.name,
-        dimension=model.dimension,
-        extractor=_extractor_of(context),
-    )
-
-
-def _extractor_of(context: Context) -> str:
-    facts = context.facts
-    if facts is None or not facts.extracts:
-        return f"{context.extractor.name} {context.extractor.version}"
-    return f"{facts.extractor.name} {facts.extractor.version} {facts.extractor.model}"
-
-
-def _upkeep(settings: RelayerSettings, context: Context) -> LogMaintenance:
-    limits = LogMaintenanceLimits(
-        CompactionLimits(entries=settings.compact_entries), context.collect_after_ms
-    )
-    return LogMaintenance(context.ports, context.namespaces, limits)
-
-
-def _idle(settings: RelayerSettings, context: Context) -> IdleCollection | None:
-    if not settings.collect_idle_every:
-        return None
-    limits = IdleLimits(every=settings.collect_idle_every, collect_after_ms=context.collect_after_ms)
-    return IdleCollection(context.ports, limits)
+    return []
 
 
 def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_days: int) -> None:

@@ -18,6 +18,7 @@ import typer
 from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
 from relayer.commands.options import settings_command
+from relayer.extensions import COMMANDS, load_extensions
 from relayer.health import Unhealthy, ask, own_url
 from relayer.wire.command_line import JsonOption, application, tell
 
@@ -181,5 +182,7 @@ def _hand_over(name: str) -> None:
 
 
 register(app)
+for _register in load_extensions(COMMANDS).values():
+    _register(app)
 for _name in _PLUGIN_COMMANDS:
     _hand_over(_name)

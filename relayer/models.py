@@ -17,7 +17,7 @@ from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.http.health import Readiness
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
-from relayer.lib.work import EmbeddingShares, ShareLimits
+from relayer.lib.work import EmbeddingLimits, FairEmbedder
 from relayer.namespaces.context import ChatWork, FactWork
 from relayer.ports import Clock, Embedder, Randomness
 from relayer.settings.config import RelayerSettings
@@ -86,10 +86,10 @@ class Models:
     def shared(self, embedder: Embedder) -> Embedder:
         """Return an embedder that accounts share fairly; the settings limit the concurrent calls of an endpoint."""
         if self.settings.embedder != "openai":
-            return EmbeddingShares(embedder)
+            return FairEmbedder(embedder)
         at_once = self.settings.model_at_once
-        limits = ShareLimits(at_once, of_account=max(1, at_once // 2), one_by_one=False)
-        return EmbeddingShares(embedder, limits)
+        limits = EmbeddingLimits(at_once, of_account=max(1, at_once // 2), one_by_one=False)
+        return FairEmbedder(embedder, limits)
 
     async def chat(self) -> ChatWork | None:
         """Create the language model and its fallback, as far as the settings name them; None without a language model.

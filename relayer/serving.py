@@ -16,7 +16,7 @@ from time import perf_counter
 from aiohttp import web
 
 from relayer.bootstrap import STOP_SECONDS, Relayer, build
-from relayer.http.server import Door, RelayerServer
+from relayer.http.server import Listener, RelayerServer
 from relayer.process import (
     bind,
     bind_monitoring,
@@ -95,7 +95,7 @@ async def _answering(
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         for listening in sockets:
-            await Door(runner, listening, server, tls_context(settings)).start()
+            await Listener(runner, listening, server, tls_context(settings)).start()
         spare_the_collector()
         take_turns()
         yield relayer

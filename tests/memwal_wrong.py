@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 _ANEW = (
-    "relayer.http.compat",
+    "relayer.fronts.memwal",
     "relayer.http.server",
     "relayer.bootstrap",
     "relayer.testing.local_relayer",
@@ -33,7 +33,7 @@ _LONGEST = 20
 _seconds = itertools.count(1)
 
 
-_FILES = [f"tests/contract/test_memwal_{name}.py" for name in ("acceptance", "routes", "bounds", "mcp")]
+_FILES = [f"tests/fronts/memwal/test_memwal_{name}.py" for name in ("acceptance", "routes", "bounds", "mcp")]
 
 
 def _words(test: str) -> list[str]:
@@ -43,7 +43,7 @@ def _words(test: str) -> list[str]:
 
 def run(place: Path, module: str, right: str, wrong: str, test: str) -> int:
     """Return pytest's exit code over the source with something made wrong."""
-    file = place / "relayer" / "http" / "compat" / f"{module}.py"
+    file = place / "relayer" / "fronts" / "memwal" / f"{module}.py"
     source = file.read_text()
     if source.count(right) != 1:
         return _BROKEN

@@ -12,21 +12,23 @@ from typing import Annotated, Final
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, find_context, open_outbox
+from gateway_plugin.commands.run import Run, command, open_outbox
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.recall.consolidation import Difference, Report, difference, last_report, take
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.fields import one_line, render_time
 from relayer.wire.service import ProposalView, TakenView
 
 _WHY: Final = {
     "duplicate": "says the same",
     "replaced": "takes its place",
-    "conflict": "cannot hold beside it; decide with: memrelay-gateway forget ID, or update ID TEXT",
+    "conflict": "cannot hold beside it; decide with: memrelay-gateway forget ID, or edit ID TEXT",
 }
 
 
+@command()
 def consolidate(
+    run: Run,
     ids: Annotated[
         list[str] | None,
         typer.Argument(metavar="IDS", help="With --apply: these proposals, or memories that go; else all."),
@@ -36,9 +38,6 @@ def consolidate(
     last: Annotated[
         bool, typer.Option("--last", help="Show instead what the last run on the schedule did.")
     ] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back.
 
@@ -51,18 +50,17 @@ def consolidate(
     if last and (ids or apply):
         fail(USAGE, "--last: it shows what was done, and does nothing", "leave out IDS and --apply")
     if last:
-        _show_last(url, agent, Output(as_json=as_json))
+        _show_last(run)
         return
-    found, taken = ask(url, agent, lambda client, identity: _run(client, identity, ids or (), apply=apply))
+    found, taken = run.ask(lambda client, identity: _run(client, identity, ids or (), apply=apply))
     unknown = _unknown(found, ids or ())
-    output = Output(as_json=as_json)
     document = {
         "proposals": [proposal.model_dump(mode="json") for proposal in found.proposals],
         "examined": found.examined,
         "expired": found.expired,
         "taken": [one.model_dump(mode="json") for one in taken],
     }
-    output.tell(document, *_lines(found, taken, apply=apply))
+    run.tell(document, *_lines(found, taken, apply=apply))
     if unknown:
         fail(
             FAILED,
@@ -90,15 +88,15 @@ async def _run(
     return found, await take(client, identity, wanted) if apply and not _unknown(found, ids) else ()
 
 
-def _show_last(url: str | None, agent: str | None, output: Output) -> None:
+def _show_last(run: Run) -> None:
     """Print the result of the last scheduled run in an agent's namespace."""
-    context = find_context(url, agent)
+    context = run.context
     with open_outbox(context) as kept:
         report = last_report(kept, context.identity.ref)
     if report is None:
         fail(FAILED, "no run on a schedule was here yet", "consolidation.enabled: true begins it")
     document = report.model_dump(mode="json") | {"at": render_time(int(report.at * 1000))}
-    output.tell(document, *_lines_of(report))
+    run.tell(document, *_lines_of(report))
 
 
 def _lines_of(report: Report) -> Iterator[str]:
@@ -108,7 +106,7 @@ def _lines_of(report: Report) -> Iterator[str]:
     yield f"deep: {len(report.promoted)} promoted, {len(report.taken)} taken"
     for one in report.promoted:
         why = f"{one.recalls} turns, {one.questions} questions, mean relevance {one.score}"
-        yield f"  promoted {one.id} ({why}); back with: memrelay-gateway unpin {one.id}"
+        yield f"  promoted {one.id} ({why}); back with: memrelay-gateway edit {one.id} --unpin"
     for proposal in report.taken:
         gone = proposal.partition("-")[0]
         yield f"  taken {gone}; back with: memrelay-gateway restore {gone}"

@@ -14,11 +14,11 @@ from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.local_relayer import folder_of, trouble_for
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import (
-    AgentOption,
     CliContext,
     Output,
-    UrlOption,
+    Run,
     agent_identity,
+    command,
     find_context,
     guarded,
     open_outbox,
@@ -33,7 +33,7 @@ from gateway_plugin.outbox.sender import Positions
 from gateway_plugin.sessions.book import WHY_CAPTURED, WHY_MARK
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import secret_source
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 
 _HOST: Final = typer.Option(metavar="HOST")
 
@@ -43,23 +43,47 @@ def add_to(app: typer.Typer) -> None:
     hosts = [adapter.name for adapter in host_adapters() if adapter.examine is not None]
     _HOST.help = f"Check this host's configuration as well, with its settings: {', '.join(hosts)}."
     app.command("doctor")(doctor)
-    app.command("canary")(canary_command)
     app.command("why")(why)
-    app.command("acknowledge")(accept_rollback)
 
 
+@command()
 def doctor(
+    run: Run,
     *,
     host: Annotated[str | None, _HOST] = None,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
+    only_canary: Annotated[
+        bool, typer.Option("--canary", help="Only write a memory, recall it and erase it again.")
+    ] = False,
+    accept_rollback: Annotated[
+        bool,
+        typer.Option(
+            "--accept-rollback",
+            help="Accept an agent's memories as the store has them, although newer ones were seen.",
+        ),
+    ] = False,
 ) -> None:
     """Check switches, keys, outbox, relayer, trust and clock, then write and recall a canary.
 
     Example: memrelay-gateway doctor --host openclaw --agent main
+
+    Example: memrelay-gateway doctor --accept-rollback --agent main
     """
-    _print(examined(host, agent, url), as_json=as_json)
+    if accept_rollback and (only_canary or host is not None):
+        fail(
+            USAGE,
+            "--accept-rollback: it runs no checks",
+            "memrelay-gateway doctor --accept-rollback --agent NAME",
+        )
+    if accept_rollback:
+        _accept_rollback(run)
+    elif only_canary:
+        context = run.context
+        check = run.ask(
+            lambda client, identity: canary(client, identity, clock=SystemClock(), holder=context.holder)
+        )
+        _print(run, [check])
+    else:
+        _print(run, examined(host, run.agent, run.url))
 
 
 def _examination(host: str) -> HostExamination:
@@ -108,27 +132,13 @@ def examined(host: str | None, agent: str | None, url: str | None) -> list[Check
         return asyncio.run(used(context.settings, lambda client: run(client, outbox)))
 
 
-def canary_command(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Write a memory, recall it and destroy it again.
-
-    Example: memrelay-gateway canary
-    """
-    context = find_context(url, agent)
-
-    async def run(client: RelayerClient) -> list[Check]:
-        return [await canary(client, context.identity, clock=SystemClock(), holder=context.holder)]
-
-    _print(guarded(lambda: asyncio.run(used(context.settings, run))), as_json=as_json)
-
-
+@command()
 def why(
+    run: Run,
     *,
     capture: Annotated[
         bool, typer.Option("--capture", help="Show what was kept of the last captured turn instead.")
     ] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest.
 
@@ -137,16 +147,15 @@ def why(
     Example: memrelay-gateway why --capture
     """
     if capture:
-        _why_captured(agent, url, as_json=as_json)
+        _why_captured(run)
         return
     trace = _noted(
-        find_context(url, agent),
+        run.context,
         WHY_MARK,
         "no turn of {} was noted yet",
         "a gateway notes it when it next delivers a turn, or ends; another agent's: --agent NAME; in a chat: /memory why",
     )
-    output = Output(as_json=as_json)
-    output.json(trace)
+    run.json(trace)
     detail = f": {trace['detail']}" if trace["detail"] else ""
     # A turn that a gate stopped has no search times.
     spent = (
@@ -154,30 +163,27 @@ def why(
         if trace["namespace"]
         else ""
     )
-    output.say(f"{trace['status']}{detail}{spent}")
+    run.say(f"{trace['status']}{detail}{spent}")
     for gate in trace["gates"]:
-        output.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
+        run.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
     for hit in trace["hits"]:
-        output.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
+        run.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
 
 
-def _why_captured(agent: str | None, url: str | None, *, as_json: bool) -> None:
+def _why_captured(run: Run) -> None:
     said = _noted(
-        find_context(url, agent),
+        run.context,
         WHY_CAPTURED,
         "no captured turn of {} was answered yet",
         "a gateway notes it when it delivered a turn; another agent's: --agent NAME",
     )
-    output = Output(as_json=as_json)
-    output.json(said)
-    output.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
+    run.json(said)
+    run.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
     for verdict in said["verdicts"]:
         where = f", by characters {verdict['start']} to {verdict['end']}" if verdict["kept"] else ""
         state = "kept" if verdict["kept"] else "left out"
         why = "" if verdict["reason"] == "kept" else f": {verdict['reason']}"
-        output.say(
-            f"  message {verdict['turn'] + 1}, {said['messages'][verdict['turn']]}: {state}{why}{where}"
-        )
+        run.say(f"  message {verdict['turn'] + 1}, {said['messages'][verdict['turn']]}: {state}{why}{where}")
 
 
 def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, Any]:
@@ -190,18 +196,14 @@ def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, 
     return found
 
 
-def accept_rollback(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Acknowledge a rollback: accept an agent's memories as the store has them, although newer ones were seen.
-
-    Example: memrelay-gateway acknowledge --agent main
-    """
-    context = find_context(url, agent)
+def _accept_rollback(run: Run) -> None:
+    context = run.context
     with open_outbox(context) as outbox:
         positions = Positions(outbox)
         positions.replace(context.identity.ref, None)
         positions.persist()
     namespace = context.identity.namespace
-    Output(as_json=as_json).tell(
+    run.tell(
         {"accepted": namespace},
         f"accepted for {namespace}; a running gateway takes it over when it starts next",
     )
@@ -215,10 +217,9 @@ def _default_agent(holder: KeyHolder, settings: PluginSettings) -> Check:
     return Check("default agent", True, found + whose)
 
 
-def _print(checks: list[Check], *, as_json: bool) -> None:
-    output = Output(as_json=as_json)
-    output.json([asdict(check) for check in checks])
-    tell_checks(checks, output)
+def _print(run: Run, checks: list[Check]) -> None:
+    run.json([asdict(check) for check in checks])
+    tell_checks(checks, run)
 
 
 def tell_checks(checks: list[Check], output: Output) -> None:

@@ -9,11 +9,10 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import (
-    AgentOption,
     CliContext,
     Output,
-    UrlOption,
-    find_context,
+    Run,
+    command,
     open_outbox,
     root_holder,
     with_client,
@@ -21,7 +20,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder
 from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView
 
 _STATES = {
@@ -31,14 +30,13 @@ _STATES = {
 }
 
 
+@command()
 def erase(
+    run: Run,
     memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One memory.")] = None,
     *,
     whole: Annotated[bool, typer.Option("--namespace", help="Everything the agent remembers.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would go.")] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone.
 
@@ -48,32 +46,28 @@ def erase(
     """
     if whole == (memory_id is not None):
         fail(USAGE, "ID, --namespace: give one of them", "memrelay-gateway erase ID")
-    context = _as_a_person(find_context(url, agent))
+    context = _as_a_person(run.context)
     if memory_id is None:
-        _erase_namespace(context, yes=yes, as_json=as_json)
+        _erase_namespace(run, context, yes=yes)
     else:
-        _erase_memory(context, memory_id, yes=yes, as_json=as_json)
+        _erase_memory(run, context, memory_id, yes=yes)
 
 
+@command()
 def erasure(
-    erasure_id: Annotated[str, typer.Argument(metavar="ID", help="As `erase` printed it.")],
-    *,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
+    run: Run, erasure_id: Annotated[str, typer.Argument(metavar="ID", help="As `erase` printed it.")]
 ) -> None:
     """Show how far an erasure is.
 
     Example: memrelay-gateway erasure ID
     """
-    context = find_context(url, agent)
+    context = run.context
     if isinstance(context.holder, RootHolder):
         # The agent's own keys may have been revoked before its memories were erased.
         context = _as_a_person(context)
     view = with_client(context.settings, lambda client: client.erasure(context.identity, erasure_id))
-    output = Output(as_json=as_json)
-    output.json(view)
-    _show(output, view)
+    run.json(view)
+    _show(run, view)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -87,13 +81,13 @@ def _as_a_person(context: CliContext) -> CliContext:
     return replace(context, identity=holder.person(context.identity.agent, context.identity.namespace))
 
 
-def _erase_memory(context: CliContext, memory_id: str, *, yes: bool, as_json: bool) -> None:
+def _erase_memory(run: Run, context: CliContext, memory_id: str, *, yes: bool) -> None:
     texts = with_client(
         context.settings, lambda client: _texts(client, context.identity, memory_id, must_exist=not yes)
     )
     if not yes:
         shown = "\n".join(f"  {text}" for text in texts)
-        Output(as_json=as_json).tell(
+        run.tell(
             {"dry_run": True, "namespace": context.identity.namespace, "id": memory_id, "texts": texts},
             f"would be destroyed, with what was made of it:\n{shown}\ndo it: --yes",
         )
@@ -103,7 +97,7 @@ def _erase_memory(context: CliContext, memory_id: str, *, yes: bool, as_json: bo
         waiting = erase_texts(outbox, context.identity.namespace, texts)
     if answer.erasure is None:
         fail(FAILED, "the relayer gave no report: it is older than this gateway", "")
-    _print(answer.erasure, waiting, as_json=as_json)
+    _print(run, answer.erasure, waiting)
 
 
 async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, must_exist: bool) -> list[str]:
@@ -116,7 +110,7 @@ async def _texts(client: RelayerClient, identity: Identity, memory_id: str, *, m
     return list(dict.fromkeys(one.text for one in (found.memory, *found.history)))
 
 
-def _erase_namespace(context: CliContext, *, yes: bool, as_json: bool) -> None:
+def _erase_namespace(run: Run, context: CliContext, *, yes: bool) -> None:
     identity = context.identity
 
     async def work(client: RelayerClient) -> EraseNamespaceResponse:
@@ -127,22 +121,21 @@ def _erase_namespace(context: CliContext, *, yes: bool, as_json: bool) -> None:
     if answer.erasure is None:
         many = "what it holds cannot be read" if answer.memories is None else f"{answer.memories} memories"
         said = f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes"
-        Output(as_json=as_json).tell(answer, said)
+        run.tell(answer, said)
         return
     whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
     with open_outbox(context) as outbox:
         waiting = forget_namespace(outbox, whose)
-    _print(answer.erasure, waiting, as_json=as_json)
+    _print(run, answer.erasure, waiting)
 
 
-def _print(view: ErasureView, waiting: int, *, as_json: bool) -> None:
-    output = Output(as_json=as_json)
-    output.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
-    _show(output, view)
+def _print(run: Run, view: ErasureView, waiting: int) -> None:
+    run.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
+    _show(run, view)
     if waiting:
-        output.say(f"turns that waited here and are destroyed: {waiting}")
+        run.say(f"turns that waited here and are destroyed: {waiting}")
     if view.state != "confirmed":
-        output.say(f"see how far it is: memrelay-gateway erasure {view.id}")
+        run.say(f"see how far it is: memrelay-gateway erasure {view.id}")
 
 
 def _show(output: Output, view: ErasureView) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from gateway_plugin.commands.run import Output, UrlOption, find_context
+from gateway_plugin.commands.run import Run, command
 from gateway_plugin.hosting import InitOptions, host_adapters
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 
 _HOST: Final = typer.Option(metavar="HOST")
 _BRIDGE_HOST: Final = typer.Option(metavar="HOST")
@@ -23,7 +23,9 @@ with MemoryPlugin("URL", agent="researcher") as memory:
     memory.after_turn(messages, session_key=session)"""
 
 
+@command(agent=None)
 def init(
+    run: Run,
     *,
     host: Annotated[str, _HOST] = "python",
     write: Annotated[
@@ -37,8 +39,6 @@ def init(
             help="Let recall and capture read conversations; asked when it is not said.",
         ),
     ] = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print a block to paste into a host's configuration, or write it there; it holds no secret.
 
@@ -51,11 +51,11 @@ def init(
             "an agent loop in Python can use memory now: memrelay-gateway init --host python",
         )
     if host == "python":
-        _print_python(url, write=write, as_json=as_json)
+        _print_python(run, write=write)
         return
     for adapter in host_adapters():
         if adapter.init is not None and host in (adapter.name, *adapter.blocks):
-            adapter.init(InitOptions(block=host, url=url, write=write, allow=allow, as_json=as_json))
+            adapter.init(InitOptions(block=host, url=run.url, write=write, allow=allow, as_json=run.as_json))
             return
     names = _blocks()
     near = difflib.get_close_matches(host, names, 1, 0.3)
@@ -66,17 +66,16 @@ def init(
     )
 
 
-def _print_python(url: str | None, *, write: bool, as_json: bool) -> None:
+def _print_python(run: Run, *, write: bool) -> None:
     if write:
         fail(
             USAGE,
             "--write: a Python program has no configuration of ours",
             "leave it out, and copy the lines",
         )
-    output = Output(as_json=as_json)
-    lines = _PYTHON.replace("URL", find_context(url, None).settings.url)
-    output.json({"host": "python", "block": lines})
-    output.raw(lines)
+    lines = _PYTHON.replace("URL", run.context.settings.url)
+    run.json({"host": "python", "block": lines})
+    run.raw(lines)
 
 
 def bridge(*, host: Annotated[str, _BRIDGE_HOST] = "openclaw") -> None:

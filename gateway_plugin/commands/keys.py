@@ -17,11 +17,10 @@ import typer
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import (
-    AgentOption,
     CliContext,
-    Output,
-    UrlOption,
+    Run,
     YesOption,
+    command,
     find_context,
     guarded,
     root_holder,
@@ -34,7 +33,7 @@ from gateway_plugin.files.sending import send_items
 from gateway_plugin.keys.gateway_secret import recover_secret
 from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
 from relayer.wire import codec as base64url
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, complain, fail, span
+from relayer.wire.command_line import FAILED, USAGE, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
@@ -45,13 +44,13 @@ from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 keys = typer.Typer(help="The account's keys: show, export one agent's, recovery sheet.", no_args_is_help=True)
 
 
-@keys.command("show")
-def keys_show(*, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(keys, "show")
+def keys_show(run: Run) -> None:
     """Show public ids: account, agent, and what is known of the relayer's keys.
 
     Example: memrelay-gateway keys show --agent coder
     """
-    context = find_context(url, agent)
+    context = run.context
     document: dict[str, Any] = {
         "account": context.identity.account,
         "agent": context.identity.agent,
@@ -67,11 +66,12 @@ def keys_show(*, agent: AgentOption = None, url: UrlOption = None, as_json: Json
         keys_of_days = [key.day for key in fleet.keys]
         document |= {"relayer_identity": fleet.identity.hex(), "relayer_keys": keys_of_days}
     days = ", ".join(document["relayer_keys"]) or "not known"
-    Output(as_json=as_json).facts(document, relayer_keys=days)
+    run.facts(document, relayer_keys=days)
 
 
-@keys.command("export")
+@command(keys, "export", agent=None, url=None)
 def keys_export(
+    run: Run,
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose keys.")],
     days: Annotated[
@@ -82,7 +82,6 @@ def keys_export(
             help="How long the certificate is valid.",
         ),
     ] = 90,
-    as_json: JsonOption = False,
 ) -> None:
     """Print one agent's secret and a certificate, for a host that should hold no more.
 
@@ -96,19 +95,17 @@ def keys_export(
         "MEMRELAY_AGENT_SECRET": context.identity.keys.secret.hex(),
         "MEMRELAY_AGENT_CERTIFICATE": base64url.encode(certificate.issue(root.account_identity)),
     }
-    output = Output(as_json=as_json)
-    output.json(lines)
-    output.raw("\n".join(f"{name}={value}" for name, value in lines.items()))
+    run.json(lines)
+    run.raw("\n".join(f"{name}={value}" for name, value in lines.items()))
 
 
-@keys.command("recovery")
+@command(keys, "recovery", agent=None, url=None)
 def keys_recovery(
+    run: Run,
     verify: Annotated[
         str | None,
         typer.Option("--verify", metavar="FILE", help="Check a sheet instead; - reads standard input."),
     ] = None,
-    *,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the root secret as a sheet for paper, or check one against this gateway's secret.
 
@@ -116,12 +113,11 @@ def keys_recovery(
 
     Example: memrelay-gateway keys recovery --verify sheet.txt
     """
-    output = Output(as_json=as_json)
-    root = root_holder(find_context(None, None), "a recovery sheet").root
+    root = root_holder(run.context, "a recovery sheet").root
     if verify is None:
         sheet = GATEWAY_SHEET.render(root.root, [("account", root.account)])
-        output.json({"account": root.account, "sheet": sheet})
-        output.raw(sheet)
+        run.json({"account": root.account, "sheet": sheet})
+        run.raw(sheet)
         return
     found = RootKeys(_secret_of(verify))
     if found.account != root.account:
@@ -131,11 +127,12 @@ def keys_recovery(
             f"this gateway's is {root.account}",
         )
     said = f"the sheet is in order and holds the secret of this gateway, account {found.account}"
-    output.tell({"account": found.account, "in_order": True}, said)
+    run.tell({"account": found.account, "in_order": True}, said)
 
 
-@keys.command("recover")
+@command(keys, "recover", agent=None, url=None)
 def keys_recover(
+    run: Run,
     sheet: Annotated[
         str | None,
         typer.Argument(
@@ -146,7 +143,6 @@ def keys_recover(
     replace: Annotated[
         bool, typer.Option("--replace", help="Also where another secret is, which is kept beside.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Bring this gateway's secret back from its sheet: the memories that it opens are there again.
 
@@ -156,12 +152,11 @@ def keys_recover(
     secret = _typed_in() if typed_in else _secret_of(sheet or "-")
     account = RootKeys(secret).account
     file, kept = guarded(lambda: recover_secret(os.environ, secret, replace=replace))
-    output = Output(as_json=as_json)
-    output.json({"account": account, "file": str(file), "kept": None if kept is None else str(kept)})
-    output.say(f"recovered: the secret of account {account} is in {file}")
+    run.json({"account": account, "file": str(file), "kept": None if kept is None else str(kept)})
+    run.say(f"recovered: the secret of account {account} is in {file}")
     if kept is not None:
-        output.say(f"the one that was there is in {kept}")
-    output.say(
+        run.say(f"the one that was there is in {kept}")
+    run.say(
         "see the memories with: memrelay-gateway list, and whether all is well with: memrelay-gateway doctor"
     )
 
@@ -328,7 +323,9 @@ def add_to(keys: typer.Typer) -> None:
     keys.command("rotate")(keys_rotate)
 
 
+@command(agent=None)
 def keys_revoke(
+    run: Run,
     *,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Whose keys; of no use ever again.")
@@ -340,8 +337,6 @@ def keys_revoke(
         ),
     ] = None,
     yes: YesOption = False,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take back an agent's keys, or one certificate, before their end. It cannot be undone.
 
@@ -349,7 +344,7 @@ def keys_revoke(
     """
     if (agent is None) == (certificate is None):
         fail(USAGE, "--agent, --certificate: give one of them", "memrelay-gateway keys revoke --agent NAME")
-    context, holder = _owner(url)
+    context, holder = _owner(run)
     agent_keys: tuple[bytes, ...] = ()
     serials: tuple[bytes, ...] = ()
     if agent is not None:
@@ -367,45 +362,43 @@ def keys_revoke(
         note = (
             "Whoever has only this one is shut out. The agent's keys stay good with every other certificate."
         )
-    output = Output(as_json=as_json)
     if not yes:
         would = {
             "agent_keys": [key.hex() for key in agent_keys],
             "certificates": [one.hex() for one in serials],
         }
         said = f"would be taken back for good: {what}\n{note}\ndo it: --yes"
-        output.tell({"dry_run": True, "agent": name, **would}, said)
+        run.tell({"dry_run": True, "agent": name, **would}, said)
         return
     revoked = with_client(
-        context.settings,
-        lambda client: revoke(client, holder, name, agent_keys=agent_keys, serials=serials),
+        context.settings, lambda client: revoke(client, holder, name, agent_keys=agent_keys, serials=serials)
     )
-    output.tell(_document(revoked), f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
+    run.tell(_document(revoked), f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
 
 
-def keys_revoked(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(agent=None)
+def keys_revoked(run: Run) -> None:
     """List what was taken back at a relayer.
 
     Example: memrelay-gateway keys revoked
     """
-    context, holder = _owner(url)
+    context, holder = _owner(run)
     revoked = with_client(context.settings, lambda client: fetch(client, holder, OWNER))
-    output = Output(as_json=as_json)
-    output.json(_document(revoked))
+    run.json(_document(revoked))
     for key in revoked.agent_keys:
-        output.say(f"agent key    {key.hex()}")
+        run.say(f"agent key    {key.hex()}")
     for serial in revoked.serials:
-        output.say(f"certificate  {serial.hex()}")
-    output.say(f"{len(revoked.agent_keys) + len(revoked.serials)} taken back at {context.settings.url}")
+        run.say(f"certificate  {serial.hex()}")
+    run.say(f"{len(revoked.agent_keys) + len(revoked.serials)} taken back at {context.settings.url}")
 
 
+@command(agent=None)
 def keys_rotate(
+    run: Run,
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="OLD", help="Whose keys are not safe any more.")],
     to: Annotated[str, typer.Option("--to", metavar="NEW", help="A name that was not used yet.")],
     yes: YesOption = False,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure.
 
@@ -415,16 +408,11 @@ def keys_rotate(
     if old == new:
         fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {typed(old)}-2")
     if new == DEFAULT_NAME:
-        fail(
-            USAGE,
-            "--to: it is the default agent's name",
-            f"--to {typed(old)}-2",
-        )
-    context, holder = _owner(url)
+        fail(USAGE, "--to: it is the default agent's name", f"--to {typed(old)}-2")
+    context, holder = _owner(run)
     names = with_client(context.settings, lambda client: _movable(client, holder, old, new))
-    output = Output(as_json=as_json)
     if not yes:
-        output.tell(
+        run.tell(
             {"dry_run": True, "agent": old, "to": new, "namespaces": names},
             f"would happen at {context.settings.url}:\n  the keys of agent {old} are taken back, for good\n"
             f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}\ndo it: --yes",
@@ -432,18 +420,18 @@ def keys_rotate(
         return
     key = _public_key(holder, old)
     with_client(context.settings, lambda client: revoke(client, holder, old, agent_keys=(key,)))
-    output.say(f"taken back: the keys of agent {old}")
+    run.say(f"taken back: the keys of agent {old}")
     copied = with_client(context.settings, lambda client: _moved(client, holder, old, new))
-    output.json({"agent": old, "to": new, "copied": [asdict(moved) for moved in copied]})
+    run.json({"agent": old, "to": new, "copied": [asdict(moved) for moved in copied]})
     for moved in copied:
-        output.say(f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories")
-    output.say(
+        run.say(f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories")
+    run.say(
         f"Now let the gateway use them, in its settings:\n"
         f'  {{"namespace": {{"renamed": {{"{old}": "{new}"}}}}}}\n'
         f"and when that works, destroy what the old keys still open:"
     )
     for moved in copied:
-        output.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
+        run.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
 
 
 async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[str]:
@@ -457,8 +445,8 @@ async def _moved(client: RelayerClient, holder: RootHolder, old: str, new: str) 
     return [moved async for moved in copy_memories(client, holder, old, new)]
 
 
-def _owner(url: str | None) -> tuple[CliContext, RootHolder]:
-    context = find_context(url, None)
+def _owner(run: Run) -> tuple[CliContext, RootHolder]:
+    context = run.context
     return context, root_holder(context, "taking keys back")
 
 

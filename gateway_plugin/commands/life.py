@@ -9,88 +9,75 @@ import typer
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import AgentOption, Output, UrlOption, ask, checked
+from gateway_plugin.commands.run import Run, checked, command
 from gateway_plugin.keys.identity import Identity
 from relayer.wire.amounts import parse_seconds
-from relayer.wire.command_line import USAGE, JsonOption, fail
+from relayer.wire.command_line import USAGE, fail
 from relayer.wire.fields import MAX_TTL_SECONDS
 from relayer.wire.memories import DeleteRequest, DeleteResponse, SupersedeRequest
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
 
 
-def update(
+@command()
+def edit(
+    run: Run,
     memory_id: IdArgument,
-    text: Annotated[str, typer.Argument(help="What it says from now on.")],
+    text: Annotated[str | None, typer.Argument(help="What it says from now on.")] = None,
     *,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Correct a memory; the old text stays in its history.
-
-    Example: memrelay-gateway update ID "Our staging database is called egret."
-    """
-    _change(memory_id, {"text": text}, "updated", agent, url, as_json=as_json)
-
-
-def pin(
-    memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
-) -> None:
-    """Mark a memory as one to keep; filters can spare pinned ones.
-
-    Example: memrelay-gateway pin ID
-    """
-    _change(memory_id, {"pinned": True}, "pinned", agent, url, as_json=as_json)
-
-
-def unpin(
-    memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
-) -> None:
-    """Take the mark of `pin` away.
-
-    Example: memrelay-gateway unpin ID
-    """
-    _change(memory_id, {"pinned": False}, "unpinned", agent, url, as_json=as_json)
-
-
-def expire(
-    memory_id: IdArgument,
-    *,
-    after: Annotated[
-        str | None, typer.Option("--in", metavar="30m|12h|7d", help="Hidden from then on.")
+    pin: Annotated[
+        bool | None,
+        typer.Option("--pin/--unpin", help="Mark it as one to keep; filters can spare pinned ones."),
     ] = None,
-    never: Annotated[bool, typer.Option("--never", help="Keep it.")] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
+    expire_in: Annotated[
+        str | None, typer.Option("--expire-in", "--in", metavar="30m|12h|7d", help="Hidden from then on.")
+    ] = None,
+    never_expire: Annotated[
+        bool, typer.Option("--never-expire", "--never", help="Recalled without an end.")
+    ] = False,
 ) -> None:
-    """Say until when a memory is recalled.
+    """Change a memory's text, mark or end; the old version stays in its history.
 
-    Example: memrelay-gateway expire ID --in 30d
+    Example: memrelay-gateway edit ID "Our staging database is called egret."
+
+    Example: memrelay-gateway edit ID --pin --expire-in 30d
     """
-    if never == (after is not None):
-        fail(USAGE, "--in, --never: give one of them", "memrelay-gateway expire ID --in 30d")
-    seconds = 0 if after is None else _seconds("--in", after)
-    if seconds > MAX_TTL_SECONDS:
-        fail(USAGE, "--in: at most 100 years", "or: --never")
-    done = "stays" if never else f"expires in {after}"
-    _change(memory_id, {"ttl_seconds": seconds}, done, agent, url, as_json=as_json)
+    if never_expire and expire_in is not None:
+        fail(
+            USAGE, "--expire-in, --never-expire: give one of them", "memrelay-gateway edit ID --expire-in 30d"
+        )
+    seconds = None if expire_in is None else _seconds("--expire-in", expire_in)
+    if seconds is not None and seconds > MAX_TTL_SECONDS:
+        fail(USAGE, "--expire-in: at most 100 years", "or: --never-expire")
+    changes: dict[str, dict[str, Any]] = {
+        "updated": {} if text is None else {"text": text},
+        "pinned" if pin else "unpinned": {} if pin is None else {"pinned": pin},
+        "stays": {"ttl_seconds": 0} if never_expire else {},
+        f"expires in {expire_in}": {} if seconds is None else {"ttl_seconds": seconds},
+    }
+    fields = {name: value for change in changes.values() for name, value in change.items()}
+    if not fields:
+        fail(USAGE, "say what to change: TEXT or an option", 'memrelay-gateway edit ID "The new text."')
+    request = checked(lambda: SupersedeRequest.model_validate(fields))
+    answer = run.ask(lambda client, identity: client.supersede(identity, memory_id, request))
+    done = ", ".join(word for word, change in changes.items() if change)
+    run.tell(answer, f"{done}: {answer.id} (a new version of {answer.supersedes})")
 
 
-def restore(
-    memory_id: IdArgument, *, agent: AgentOption = None, url: UrlOption = None, as_json: JsonOption = False
-) -> None:
+@command()
+def restore(run: Run, memory_id: IdArgument) -> None:
     """Bring back a forgotten memory, or an old version of one.
 
     Example: memrelay-gateway restore ID
     """
-    answer = ask(url, agent, lambda client, identity: client.restore(identity, memory_id))
+    answer = run.ask(lambda client, identity: client.restore(identity, memory_id))
     instead = f" instead of {answer.replaced}" if answer.replaced else ""
-    Output(as_json=as_json).tell(answer, f"restored: {answer.id}{instead}")
+    run.tell(answer, f"restored: {answer.id}{instead}")
 
 
+@command()
 def delete(
+    run: Run,
     *,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
     session: Annotated[list[str] | None, typer.Option(help="Only of this session.")] = None,
@@ -106,9 +93,6 @@ def delete(
     unpinned: Annotated[bool, typer.Option("--unpinned", help="Spare pinned ones.")] = False,
     everything: Annotated[bool, typer.Option("--everything", help="No filter: all of them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and forget nothing.")] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Forget memories by filter; `restore` brings each back.
 
@@ -134,16 +118,16 @@ def delete(
     request = checked(
         lambda: DeleteRequest.model_validate({**given, "everything": everything, "dry_run": dry_run})
     )
-    answer = ask(url, agent, lambda client, identity: _in_rounds(client, identity, request))
+    answer = run.ask(lambda client, identity: _in_rounds(client, identity, request))
     done = f"forgotten: {answer.forgotten} of {_memories(answer.matched)}"
     would = f"{_memories(answer.matched)} would be forgotten; nothing was"
-    Output(as_json=as_json).tell(answer, would if dry_run else done)
+    run.tell(answer, would if dry_run else done)
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    for command in (update, pin, unpin, expire, restore, delete):
-        app.command()(command)
+    for each in (edit, restore, delete):
+        app.command()(each)
 
 
 async def _in_rounds(client: RelayerClient, identity: Identity, request: DeleteRequest) -> DeleteResponse:
@@ -154,15 +138,6 @@ async def _in_rounds(client: RelayerClient, identity: Identity, request: DeleteR
         answer = await client.delete(identity, request)
         forgotten += answer.forgotten
     return first.model_copy(update={"forgotten": forgotten, "remaining": answer.remaining})
-
-
-def _change(
-    memory_id: str, fields: dict[str, Any], done: str, agent: str | None, url: str | None, *, as_json: bool
-) -> None:
-    request = checked(lambda: SupersedeRequest.model_validate(fields))
-    answer = ask(url, agent, lambda client, identity: client.supersede(identity, memory_id, request))
-    said = f"{done}: {answer.id} (a new version of {answer.supersedes})"
-    Output(as_json=as_json).tell(answer, said)
 
 
 def _seconds(option: str, span: str) -> int:

@@ -9,20 +9,19 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import Output, UrlOption, find_context, open_outbox
+from gateway_plugin.commands.run import Output, Run, command, open_outbox
 from gateway_plugin.outbox.queue import DeadLetter, QueuedItem
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 
 outbox = typer.Typer(help="Captured turns on their way to the relayer.", no_args_is_help=True)
 _Id = Annotated[str | None, typer.Argument(metavar="ID", help="As `list` shows it.")]
 _All = Annotated[bool, typer.Option("--all", help="Every one.")]
 
 
-@outbox.command("status")
+@command(outbox, "status", agent=None)
 def outbox_status(
+    run: Run,
     *,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
     as_metrics: Annotated[
         bool,
         typer.Option("--prometheus", help="Print the numbers as metrics, for node_exporter's textfiles."),
@@ -32,9 +31,9 @@ def outbox_status(
 
     Example: memrelay-gateway outbox status --prometheus
     """
-    if as_json and as_metrics:
+    if run.as_json and as_metrics:
         fail(USAGE, "--json, --prometheus: give one of them", "the numbers are the same")
-    with open_outbox(find_context(url, None)) as found:
+    with open_outbox(run.context) as found:
         dead, waiting = found.dead_letters(), found.waiting()
         oldest = _seconds_waited(found.queued())
         idle = found.claim()
@@ -50,7 +49,7 @@ def outbox_status(
         "delivering": "no process at the moment" if idle else "a running gateway",
         "other_outboxes": others,
     }
-    Output(as_json=as_json).facts(rows, other_outboxes=", ".join(others) or "none")
+    run.facts(rows, other_outboxes=", ".join(others) or "none")
 
 
 def _seconds_waited(queued: Sequence[QueuedItem]) -> int:
@@ -72,54 +71,51 @@ def _metrics(waiting: int, dead: int, oldest: int) -> str:
     )
 
 
-@outbox.command("list")
-def outbox_list(*, url: UrlOption = None, as_json: JsonOption = False) -> None:
+@command(outbox, "list", agent=None)
+def outbox_list(run: Run) -> None:
     """List what waits and what was refused for good, without any text of it.
 
     Example: memrelay-gateway outbox list
     """
-    with open_outbox(find_context(url, None)) as found:
+    with open_outbox(run.context) as found:
         letters = (*found.queued(), *found.dead_letters())
-    rows, output = [_row(letter) for letter in letters], Output(as_json=as_json)
-    output.json(rows)
+    rows = [_row(letter) for letter in letters]
+    run.json(rows)
     for row in rows:
         known = "unknown" if row["agent"] is None else f"{row['queued']}  {row['agent']}"
         count = "? messages" if row["messages"] is None else f"{row['messages']} messages"
-        output.say(f"{row['id']}  {known}  {count}  {row['state']}")
-    output.say(f"{len(letters)} captured turns")
+        run.say(f"{row['id']}  {known}  {count}  {row['state']}")
+    run.say(f"{len(letters)} captured turns")
 
 
-@outbox.command("retry")
-def outbox_retry(
-    letter: _Id = None, *, every: _All = False, url: UrlOption = None, as_json: JsonOption = False
-) -> None:
+@command(outbox, "retry", agent=None)
+def outbox_retry(run: Run, letter: _Id = None, *, every: _All = False) -> None:
     """Let refused turns wait again, once what stood in their way is mended.
 
     Example: memrelay-gateway outbox retry --all
     """
     _named(letter, every=every)
-    with open_outbox(find_context(url, None)) as found:
+    with open_outbox(run.context) as found:
         count = found.retry(letter)
-    _tell("waiting", count, "wait again; a running gateway, or the next one, delivers them", as_json=as_json)
+    _tell(run, "waiting", count, "wait again; a running gateway, or the next one, delivers them")
 
 
-@outbox.command("drop")
+@command(outbox, "drop", agent=None)
 def outbox_drop(
+    run: Run,
     letter: _Id = None,
     *,
     every: _All = False,
     waiting: Annotated[bool, typer.Option("--waiting", help="Also what was not refused.")] = False,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Destroy refused turns; with --waiting also those that still wait.
 
     Example: memrelay-gateway outbox drop ID
     """
     _named(letter, every=every)
-    with open_outbox(find_context(url, None)) as found:
+    with open_outbox(run.context) as found:
         count = found.drop(letter, dead_only=not waiting)
-    _tell("destroyed", count, "destroyed", as_json=as_json)
+    _tell(run, "destroyed", count, "destroyed")
 
 
 def _named(letter: str | None, *, every: bool) -> None:
@@ -127,10 +123,10 @@ def _named(letter: str | None, *, every: bool) -> None:
         fail(USAGE, "name one captured turn, or say --all", "see the ids with: memrelay-gateway outbox list")
 
 
-def _tell(name: str, count: int, what: str, *, as_json: bool) -> None:
+def _tell(run: Run, name: str, count: int, what: str) -> None:
     if not count:
         fail(FAILED, "no such captured turn", "see the ids with: memrelay-gateway outbox list")
-    Output(as_json=as_json).tell({name: count}, f"{count} {what}")
+    run.tell({name: count}, f"{count} {what}")
 
 
 def _row(letter: QueuedItem) -> dict[str, object]:

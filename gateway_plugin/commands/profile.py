@@ -7,27 +7,21 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import (
-    AgentOption,
-    CliContext,
-    Output,
-    UrlOption,
-    find_context,
-    guarded,
-    with_client,
-)
+from gateway_plugin.commands.run import Run, command, guarded, with_client
 from gateway_plugin.files.profile_file import put_profile
 from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.formatting import harmless_profile, standing_block
 from gateway_plugin.recall.recaller import STANDING_TOKENS
-from relayer.wire.command_line import USAGE, JsonOption, complain, fail
+from relayer.wire.command_line import USAGE, complain, fail
 from relayer.wire.service import SECTIONS
 
 _AUDIENCES = ("agent", "direct", "group")
 _TRUSTS = ("user", "imported", "assistant", "tool")
 
 
+@command()
 def profile(
+    run: Run,
     *,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Keep it in this file, such as USER.md.")
@@ -42,16 +36,12 @@ def profile(
         list[str] | None, typer.Option(help="user, imported, assistant, tool; without it user and imported.")
     ] = None,
     section: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{', '.join(SECTIONS)}: these alone; may be given again."),
+        list[str] | None, typer.Option(help=f"{', '.join(SECTIONS)}: these alone; may be given again.")
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, max=20_000, help="How long at most.")] = 1000,
     standing: Annotated[
         bool, typer.Option("--standing", help="What stands in every prompt of a session instead.")
     ] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay.
 
@@ -61,11 +51,11 @@ def profile(
         if out is not None or audience or trust or section:
             fix = "leave --out, --audience, --trust and --section away"
             fail(USAGE, "--standing goes with no other choice", fix)
-        _show_standing(find_context(url, agent), as_json=as_json)
+        _show_standing(run)
         return
     trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
     named = _names("--section", section or [*SECTIONS], tuple(SECTIONS))
-    context = find_context(url, agent)
+    context = run.context
     # Memories of what other people said in a group do not belong in a profile.
     shown = Hearing.of_owner(context.settings.owners, "").lasting
     own = tuple(one for one in shown if not one.startswith("direct"))
@@ -78,29 +68,25 @@ def profile(
     )
     told = harmless_profile(answer, audiences, trusts, named)
     written = out is not None and guarded(lambda: put_profile(out, context.identity.namespace, told.document))
-    output = Output(as_json=as_json)
     file = {} if out is None else {"file": str(out), "written": written}
-    output.json(told.model_dump(mode="json") | file)
+    run.json(told.model_dump(mode="json") | file)
     if out is not None:
         done = "written" if written else "unchanged"
-        output.say(f"{done}: {out}, {told.shown} of {told.total} memories")
+        run.say(f"{done}: {out}, {told.shown} of {told.total} memories")
     elif told.document:
-        output.raw(told.document.removesuffix("\n"))
-    elif not as_json:
+        run.raw(told.document.removesuffix("\n"))
+    elif not run.as_json:
         complain("nothing is known yet that these options let through", "see: memrelay-gateway list")
 
 
-def _show_standing(context: CliContext, *, as_json: bool) -> None:
-    audiences = Hearing.of_owner(context.settings.owners, "").standing
-    answer = with_client(
-        context.settings, lambda client: client.standing(context.identity, audiences=audiences)
-    )
+def _show_standing(run: Run) -> None:
+    audiences = Hearing.of_owner(run.context.settings.owners, "").standing
+    answer = run.ask(lambda client, identity: client.standing(identity, audiences=audiences))
     block = standing_block(answer.lines, STANDING_TOKENS, audiences)
-    output = Output(as_json=as_json)
-    output.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
+    run.json({"text": block.text, "lines": [line.model_dump(mode="json") for line in block.lines]})
     if block.text:
-        output.raw(block.text)
-    elif not as_json:
+        run.raw(block.text)
+    elif not run.as_json:
         complain("nothing of this is known yet", "see: memrelay-gateway list")
 
 

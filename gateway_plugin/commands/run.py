@@ -6,6 +6,8 @@ Exit codes: 0 success; 1 refused or failed; 2 wrong usage or settings; 3 the rel
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
 import shutil
 import sys
@@ -13,8 +15,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -49,7 +52,7 @@ from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.turn.status import notify
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, answer, fail
+from relayer.wire.command_line import FAILED, UNREACHABLE, USAGE, JsonOption, answer, fail
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory, NamespaceView, RecallHit
@@ -190,6 +193,7 @@ def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
 
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 PLACE: Final = "Whose memories, at which relayer"
 """The heading of the options for agent and relayer, in every help."""
 AgentOption = Annotated[
@@ -205,8 +209,7 @@ LimitOption = Annotated[
     int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="How many at most.")
 ]
 FloorOption = Annotated[
-    float,
-    typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything."),
+    float, typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
 UrlOption = Annotated[
@@ -329,6 +332,73 @@ def with_client(
 ) -> _T:
     """Run ``work`` with a client of the relayer; ``whose`` is its namespace, for the message if something is not found."""
     return guarded(lambda: asyncio.run(used(settings, work)), whose=whose)
+
+
+class Run(Output):
+    """One run of a command: its output, and the agent and the relayer that its options name.
+
+    Attributes:
+        agent: the value of ``--agent``; None if it was not given.
+        url: the value of ``--url``; None if it was not given.
+    """
+
+    def __init__(self, *, agent: str | None = None, url: str | None = None, as_json: bool = False) -> None:
+        super().__init__(as_json=as_json)
+        self.agent = agent
+        self.url = url
+
+    @cached_property
+    def context(self) -> CliContext:
+        """Return settings, keys and identity; exit with an error if they cannot be found."""
+        return find_context(self.url, self.agent)
+
+    def ask(self, work: Callable[[RelayerClient, Identity], Awaitable[_T]]) -> _T:
+        """Run ``work`` with a client of the relayer and the agent's identity; exit with an error if it fails."""
+        context = self.context
+        return with_client(
+            context.settings, lambda client: work(client, context.identity), whose=context.identity.namespace
+        )
+
+
+def command(
+    app: typer.Typer | None = None, name: str | None = None, *, agent: Any = AgentOption, url: Any = UrlOption
+) -> Callable[[Callable[Concatenate[Run, _P], None]], Callable[..., None]]:
+    """Return a decorator that makes a command of a function: it adds the common options, and passes them as a `Run`.
+
+    Example:
+        @command(app)
+        def forget(run: Run, memory_id: IdArgument) -> None:
+            answer = run.ask(lambda client, identity: client.forget(identity, memory_id))
+            run.tell(answer, f"forgotten: {answer.id}")
+
+    Args:
+        app: the application or group to add the command to; None if the caller adds it.
+        name: the command's name; None for that of the function.
+        agent: the option ``--agent`` as typer declares it; None for a command without it.
+        url: the option ``--url``; None for a command without it.
+    """
+    common = {"agent": (agent, None), "url": (url, None), "as_json": (JsonOption, False)}
+    added = {option: declared for option, declared in common.items() if declared[0] is not None}
+
+    def decorate(function: Callable[Concatenate[Run, _P], None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run_command(*args: Any, **kwargs: Any) -> None:
+            run = Run(**{option: kwargs.pop(option) for option in added if option in kwargs})
+            function(run, *args, **kwargs)
+
+        # typer reads the options from the signature.
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        own += [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for option, (annotation, default) in added.items()
+        ]
+        vars(run_command)["__signature__"] = inspect.Signature(own, return_annotation=None)
+        run_command.__annotations__ = {one.name: one.annotation for one in own}
+        if app is not None:
+            app.command(name)(run_command)
+        return run_command
+
+    return decorate
 
 
 async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitable[_T]]) -> _T:

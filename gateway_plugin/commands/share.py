@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import Output, find_context, guarded, root_holder
+from gateway_plugin.commands.run import Run, command, find_context, guarded, root_holder
 from gateway_plugin.keys.identity import named, typed
 from gateway_plugin.recall.sharing import Share, Shares, shared_namespace
 from gateway_plugin.setup import shares_path
-from relayer.wire.command_line import USAGE, JsonOption, fail
+from relayer.wire.command_line import USAGE, fail
 from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
@@ -21,36 +21,36 @@ _Namespace = Annotated[
 _With = Annotated[str | None, typer.Option("--with", metavar="AGENT", help="Who may read it.")]
 
 
+@command(agent=None, url=None)
 def share(
+    run: Run,
     namespace: _Namespace = None,
     *,
     reader: _With = None,
     write: Annotated[
         bool, typer.Option("--write", help="Its memory tools may store there, too, when they name it.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared.
 
     Example: memrelay-gateway share researcher --with coder
     """
-    output, shares = Output(as_json=as_json), _shares()
+    shares = _shares()
     if namespace is not None or reader is not None:
         wanted = _parsed(namespace, reader, writes=write)
         changed = guarded(lambda: shares.add(wanted))
-        output.say(f"{_told(wanted)}{'' if changed else ' (as before)'}")
+        run.say(f"{_told(wanted)}{'' if changed else ' (as before)'}")
     found = guarded(shares.all)
-    output.json({"shares": [_row(one) for one in found]})
+    run.json({"shares": [_row(one) for one in found]})
     if namespace is None:
         for one in found:
-            output.say(_told(one))
+            run.say(_told(one))
         if not found:
-            output.say(
-                "nothing is shared; share something with: memrelay-gateway share NAMESPACE --with AGENT"
-            )
+            run.say("nothing is shared; share something with: memrelay-gateway share NAMESPACE --with AGENT")
 
 
-def unshare(namespace: _Namespace = None, *, reader: _With = None, as_json: JsonOption = False) -> None:
+@command(agent=None, url=None)
+def unshare(run: Run, namespace: _Namespace = None, *, reader: _With = None) -> None:
     """End what `share` began: from the next recall on the agent finds its own memories alone.
 
     Example: memrelay-gateway unshare researcher --with coder
@@ -63,7 +63,7 @@ def unshare(namespace: _Namespace = None, *, reader: _With = None, as_json: Json
             "see what is: memrelay-gateway share",
         )
     said = f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more"
-    Output(as_json=as_json).tell({"ended": _row(wanted)}, said)
+    run.tell({"ended": _row(wanted)}, said)
 
 
 def add_to(app: typer.Typer) -> None:

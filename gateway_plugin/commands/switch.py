@@ -7,19 +7,12 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import (
-    PLACE,
-    CliContext,
-    Output,
-    UrlOption,
-    find_context,
-    open_outbox,
-)
+from gateway_plugin.commands.run import PLACE, CliContext, Run, command, open_outbox
 from gateway_plugin.keys.identity import parse_session_key, typed
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions.book import SessionBook, Toggles
 from gateway_plugin.turn.gates import HostTurn
-from relayer.wire.command_line import USAGE, JsonOption, fail
+from relayer.wire.command_line import USAGE, fail
 
 SessionOption = Annotated[
     str | None,
@@ -41,34 +34,24 @@ WhoseOption = Annotated[
 ]
 
 
-def off(
-    *,
-    session: SessionOption = None,
-    agent: WhoseOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(agent=WhoseOption)
+def off(run: Run, *, session: SessionOption = None) -> None:
     """Switch memory off: nothing is recalled or captured, by running gateways too, until it is switched on again.
 
     Example: memrelay-gateway off --agent coder
 
     Example: memrelay-gateway off --session agent:main:main
     """
-    _switch(session, agent, url, enabled=False, as_json=as_json)
+    _switch(run, session, enabled=False)
 
 
-def on(
-    *,
-    session: SessionOption = None,
-    agent: WhoseOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(agent=WhoseOption)
+def on(run: Run, *, session: SessionOption = None) -> None:
     """Switch memory on again.
 
     Example: memrelay-gateway on --agent coder
     """
-    _switch(session, agent, url, enabled=True, as_json=as_json)
+    _switch(run, session, enabled=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -82,13 +65,13 @@ def gateway_toggles(context: CliContext, outbox: Outbox) -> Toggles:
     return SessionBook(context.holder, context.settings, outbox).switches
 
 
-def _switch(session: str | None, agent: str | None, url: str | None, *, enabled: bool, as_json: bool) -> None:
-    context = find_context(url, agent)
+def _switch(run: Run, session: str | None, *, enabled: bool) -> None:
+    context = run.context
     with open_outbox(context) as outbox:
-        said = _switched(outbox, context, session, agent, enabled=enabled)
+        said = _switched(outbox, context, session, run.agent, enabled=enabled)
     switched_off = os.environ.get("MEMRELAY_DISABLE") and context.settings.disabled
-    switched = context.identity.agent if agent is not None or session is not None else None
-    Output(as_json=as_json).tell(
+    switched = context.identity.agent if run.agent is not None or session is not None else None
+    run.tell(
         {"memory": "on" if enabled else "off", "agent": switched, "session": session},
         said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""),
     )

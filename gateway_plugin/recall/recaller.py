@@ -206,7 +206,7 @@ _GREETINGS: Final = frozenset({"min_length", "skip_pattern"})
 _WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
 _ROLLED_BACK: Final = (
     "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
-    "person accepts it as it is: memrelay-gateway acknowledge"
+    "person accepts it as it is: memrelay-gateway doctor --accept-rollback"
 )
 
 

@@ -112,7 +112,7 @@ class Quotas:
     def __init__(self, ports: LogPorts, usual: Quota, own: Mapping[str, Quota] | None = None) -> None:
         self._ports = ports
         self._usual = usual
-        self._own = own or {}
+        self._own = dict(own or {})
         self._tallies: LRUCache[str, _Tally] = LRUCache(_MAX_TALLIES)
         # Accounts by those tallies that have writes to add to the shared object. They are kept even if the tally is evicted.
         self._to_add: dict[_Tally, str] = {}
@@ -128,6 +128,10 @@ class Quotas:
     def of(self, account: str) -> Quota:
         """Return the quota of an account."""
         return self._own.get(account, self._usual)
+
+    def add_ids(self, id_of: Callable[[str], str]) -> None:
+        """Apply the quotas of single accounts also to the ids that ``id_of`` derives from the accounts' own."""
+        self._own |= {id_of(account): quota for account, quota in self._own.items()}
 
     def begin(self, account: str) -> None:
         """Record that an account was created just now, so its usage need not be read or counted."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Never, TypeVar
 from urllib.parse import parse_qsl
 
@@ -25,10 +25,10 @@ from relayer.access.fleet import FleetKeys
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
 from relayer.http.bodies import MAX_BODY, RequestBodies
-from relayer.http.limits import Limits, Network, SeenReads, UnreadAnswers, peer_behind, peer_name
+from relayer.http.limits import Limits, Network, ReplayCache, UnreadAnswers, peer_behind, peer_name
 from relayer.http.problems import HttpProblem
-from relayer.http.routes import EVENTS, AcceptedCall, Route, Routes
-from relayer.lib.work import Deadline, OnBehalfOf, WorkPool, on_behalf_of
+from relayer.http.routes import EVENTS, AcceptedCall, RequestContext, Route, Routes
+from relayer.lib.work import Deadline, FairExecutor
 from relayer.ports import Clock
 from relayer.wire import codec as base64url
 from relayer.wire import signing
@@ -53,23 +53,6 @@ from relayer.wire.signing import (
 
 _CERTIFICATES = 4096
 _SEALED_KEYS = 8192
-
-
-@dataclass(slots=True)
-class Trail:
-    """The context of a request, filled in step by step, whether it is accepted or refused.
-
-    Metrics, the log line and the proof of the response depend on it.
-
-    Attributes:
-        route: the matched route; None until one has matched.
-        prover: makes the proof of the response; None if the request states no signature to bind a proof to.
-        request_id: the id of the request.
-    """
-
-    route: Route | None = None
-    prover: Prover | None = None
-    request_id: str = ""
 
 
 class Acceptance:
@@ -97,7 +80,7 @@ class Acceptance:
         fleet: FleetKeys,
         keys: RelayerKeys,
         limits: Limits,
-        texts: WorkPool,
+        texts: FairExecutor,
         connections: Connections,
         clock: Clock,
         trusted: Sequence[Network] = (),
@@ -114,13 +97,13 @@ class Acceptance:
         self._texts = texts
         self._clock = clock
         self._trusted = trusted
-        self._seen = SeenReads()
+        self._seen = ReplayCache()
         self._certificates: LRUCache[bytes, Certificate] = LRUCache(_CERTIFICATES)
         self._sealed_keys: TLRUCache[bytes, SealedKey] = TLRUCache(
             _SEALED_KEYS, ttu=lambda _, key, __: key.not_after, timer=lambda: clock.now_ms() // 1000
         )
 
-    async def accept(self, request: BaseRequest, trail: Trail) -> AcceptedCall:
+    async def accept(self, request: BaseRequest, context: RequestContext) -> AcceptedCall:
         """Check a request and return the call for its handler. The first step that fails decides the response.
 
         Steps before 11 wait for nothing; steps before 13 do not access the store.
@@ -131,10 +114,10 @@ class Acceptance:
         """
         # 1. Target and headers are within their size limits, and no header is given twice.
         head = read_head(request, self._trusted)
-        trail.prover = self._prover(head)
+        context.prover = self._prover(head)
         # 2. The route exists and accepts this method and, as far as the headers tell, this body.
-        trail.route, parameter, raw_query = self._routes.find(head.method, head.target)
-        route = trail.route
+        route, parameter, raw_query = self._routes.find(head.method, head.target)
+        context.route = route
         check_announced(head, expects_body=route.body is not None)
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))
         if route.right is None:
@@ -163,11 +146,8 @@ class Acceptance:
                 body_sha256=digest,
                 headers_sha256=said,
             )
-            # 6. The certificate's own signature, form and validity period are valid.
-            certificate = known or self._new_certificate(certificate_header, said[0])
-            _check_time(certificate, now)
-            # 7. This relayer serves the account.
-            self._check_served(certificate)
+            # 6. and 7. The certificate's own signature, form and validity period are valid, and this relayer serves its account.
+            certificate = self._certificate(certificate_header, said[0], now)
             # 8. The sealed key opens with a live fleet key, belongs to this agent and has not expired, and the certificate
             # grants the right on its namespace.
             key, opened = self._sealed_key(key_header, said[1], certificate, route, now=now)
@@ -198,20 +178,21 @@ class Acceptance:
                 signer.account, signer.author, getattr(query, "limit", 0) // route.rows_a_token
             )
         body, signer = await self._body(
-            request, head, route, signer, key, prover=trail.prover, seconds=deadline.remaining()
+            request, head, route, signer, key, prover=context.prover, seconds=deadline.remaining()
         )
         # 12. The body's namespace, if it has one, matches.
         access = self._access(route, route.right, signer, key, getattr(body, "namespace", None))
         # 13. The account has revoked neither key nor certificate. This is the first step that may access the store.
         if not self._accounts.admits_now(certificate):
+            knows = partial(self._accounts.knows, signer.account)
             async with deadline.step("admit"):
-                await self._admit(signer, route)
+                with self.limits.lookup(knows, signer.peer, route.cost):
+                    await self._check_revocations(signer, route)
         # Cache the opened key for the next requests. This must happen in the same step of the event loop as the check above,
         # because a revocation removes the account's keys from the cache.
-        if opened is not None:
-            self._keep(opened, key)
-        self.connections.accepted(request.protocol, signer.account)
-        on_behalf_of.set(OnBehalfOf(signer.account, urgent=not route.writes))
+        if opened is not None and key is not None:
+            # The cache does not take a key that expired while the body was being received.
+            self._sealed_keys[opened] = key
         last_event = head.values.get("last-event-id", "")
         return AcceptedCall(
             route, deadline, parameter, query, body, signer, access, head.wants_events, last_event
@@ -225,7 +206,7 @@ class Acceptance:
             StoreError: as for `accept`.
         """
         if call.signer is not None and not self._accounts.admits_now(call.signer.certificate):
-            await self._hold(call.signer, call.route)
+            await self._check_revocations(call.signer, call.route)
 
     def drop_expired(self) -> None:
         """Remove expired keys from the cache. Call it regularly, so that no secret is kept longer than its key is valid."""
@@ -266,14 +247,16 @@ class Acceptance:
         except Malformed as error:
             raise HttpProblem("malformed", "memory-certificate is not a certificate.") from error
 
-    def _new_certificate(self, header: str, digest: bytes) -> Certificate:
-        certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
-        self._certificates[digest] = certificate
-        return certificate
-
-    def _check_served(self, certificate: Certificate) -> None:
+    def _certificate(self, header: str, digest: bytes, now: int) -> Certificate:
+        certificate = self._certificates.get(digest)
+        if certificate is None:
+            certificate = Certificate.verify(_decoded(header, signing.CERTIFICATE_HEADER))
+            self._certificates[digest] = certificate
+        if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
+            raise NotAccepted("certificate_time")
         if not self._accounts.serves(certificate.account):
             raise NotAccepted("account_not_served")
+        return certificate
 
     def _sealed_key(
         self, header: str, digest: bytes, certificate: Certificate, route: Route, *, now: int
@@ -390,28 +373,10 @@ class Acceptance:
         secret = secret or self._keys.namespace_secret(signer.account, namespace, generation)
         return Access(signer, namespace, generation, custody, until, secret)
 
-    async def _admit(self, signer: Principal, route: Route) -> None:
-        """Check a request against the revocations of its account.
-
-        A request of an account that has nothing stored here is charged to the peer, because a client can create any number
-        of such accounts.
-        """
-        stranger = not self._accounts.knows(signer.account)
-        if stranger:
-            self.limits.charge_stranger(signer.peer, route.cost)
-        await self._hold(signer, route)
-        if stranger and self._accounts.knows(signer.account):
-            self.limits.credit_stranger(signer.peer, route.cost)
-
-    async def _hold(self, signer: Principal, route: Route) -> None:
+    async def _check_revocations(self, signer: Principal, route: Route) -> None:
         # The list of revocations is the only thing that admin rights without a namespace give access to.
         revokes = route.right is Right.ADMIN and not route.namespaced
         await self._accounts.admit(signer.certificate, revokes=revokes)
-
-    def _keep(self, digest: bytes, key: SealedKey | None) -> None:
-        # The cache does not take a key that expired while the body was being received.
-        if key is not None:
-            self._sealed_keys[digest] = key
 
 
 MAX_TARGET = 2048
@@ -590,11 +555,6 @@ class Authorities:
                     self._spellings[host] = authority
                 return authority
         raise HttpProblem("wrong_authority", accepted=self.accepted)
-
-
-def _check_time(certificate: Certificate, now: int) -> None:
-    if not certificate.not_before - SKEW_SECONDS <= now < certificate.not_after + SKEW_SECONDS:
-        raise NotAccepted("certificate_time")
 
 
 _NO_BODY = hashlib.sha256(b"").digest()

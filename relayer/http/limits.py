@@ -1,6 +1,6 @@
 """Rate limits, replay detection, and limits on responses that clients do not read.
 
-`Limits` holds token buckets for accounts, agents, failing peers and unknown accounts. `SeenReads` remembers the nonces of
+`Limits` holds token buckets for accounts, agents, failing peers and unknown accounts. `ReplayCache` remembers the nonces of
 reads, so that a signature is not accepted twice. `UnreadAnswers` limits the bytes of responses that are being sent, and
 `taken` breaks a connection off if its client reads too slowly. The rates leave capacity for a gateway with many busy
 agents and stop a client that loops. Each process counts for itself: with n replicas, or n processes on one port, the
@@ -14,7 +14,7 @@ import ipaddress
 import socket
 import struct
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TypeAlias
@@ -149,18 +149,25 @@ class Limits:
         if self._enabled:
             self._accounts.spend(account, seconds * _TOKENS_PER_SECOND, self._clock.monotonic())
 
-    def charge_stranger(self, peer: str, cost: float) -> None:
-        """Charge a request to its peer (a `peer_name`), because its account is not known to have anything stored here.
+    @contextmanager
+    def lookup(self, is_known: Callable[[], bool], peer: str, cost: float) -> Iterator[None]:
+        """Charge the lookup of an account in the block to its peer, unless the account has something stored here.
+
+        A client can make up any number of accounts, and each lookup takes a request of the store.
+
+        Args:
+            is_known: returns whether the account is known to have something stored here, before and after the lookup.
+            peer: a `peer_name`.
+            cost: in tokens.
 
         Raises:
             HttpProblem: ``rate_limited``.
         """
-        if self._enabled and (wait := take(((self._strangers, peer),), cost, self._clock.monotonic())):
+        stranger = self._enabled and not is_known()
+        if stranger and (wait := take(((self._strangers, peer),), cost, self._clock.monotonic())):
             raise HttpProblem("rate_limited", retry_after=wait, rule="peer_strangers")
-
-    def credit_stranger(self, peer: str, cost: float) -> None:
-        """Refund what `charge_stranger` took, because the account has something stored here after all."""
-        if self._enabled:
+        yield
+        if stranger and is_known():
             self._strangers.spend(peer, -cost, self._clock.monotonic())
 
     def check_peer(self, address: str) -> None:
@@ -194,7 +201,7 @@ _SLICE = 60
 _MOST_SEEN = 1_000_000
 
 
-class SeenReads:
+class ReplayCache:
     """Remembers the reads that this process answered until their signatures expire, in slices of one minute.
 
     A slice that has been dropped stays closed. If the clock is set back, expired signatures become valid again, and nothing
@@ -260,7 +267,7 @@ _LEAST_BYTES = 16 * 1024
 _RETRY_SECONDS = 1.0
 
 
-class NotTaken(ConnectionError):
+class SlowClient(ConnectionError):
     """Raised if a client does not read its response in time; the connection is broken off."""
 
 
@@ -325,7 +332,7 @@ async def taken(request: BaseRequest, writing: Awaitable[None], size: int, secon
         seconds: the interval in which the peer has to receive at least 16 KiB.
 
     Raises:
-        NotTaken: the peer received less than that; the connection is broken off.
+        SlowClient: the peer received less than that; the connection is broken off.
         ConnectionError: the connection is gone.
     """
     watch = _Watch(request, size, seconds)
@@ -338,7 +345,7 @@ async def taken(request: BaseRequest, writing: Awaitable[None], size: int, secon
     finally:
         watch.timer.cancel()
         if watch.stalled:
-            raise NotTaken("an answer was not taken")
+            raise SlowClient("an answer was not taken")
 
 
 class _Watch:

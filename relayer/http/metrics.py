@@ -327,12 +327,9 @@ class MetricsPage:
         if self._clock.monotonic() - self._rendered_at >= _METRICS_SECONDS:
             # Set before the checks are awaited, so that requests in the meantime get the previous page.
             self._rendered_at = self._clock.monotonic() if self._rendered else self._rendered_at
-            self._rendered = await self._own()
+            self._metrics.observe_checks((await self._readiness.check()).checks)
+            if self._readiness.store_usable:
+                await self._backups.look()
+            self._rendered = self._metrics.render()
             self._rendered_at = self._clock.monotonic()
         return self._rendered
-
-    async def _own(self) -> bytes:
-        self._metrics.observe_checks((await self._readiness.check()).checks)
-        if self._readiness.store_usable:
-            await self._backups.look()
-        return self._metrics.render()

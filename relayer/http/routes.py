@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from time import perf_counter
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
+from aiohttp.web import BaseRequest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from relayer.access.accounts import Access, Accounts, Principal
@@ -43,7 +45,7 @@ from relayer.wire import memories, questions, schemas, service
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, KindName, StandingName, TrustName
-from relayer.wire.signing import RevocationsRequest, RevocationsResponse, RevocationsView, Right
+from relayer.wire.signing import Prover, RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
 JSON = "application/json"
 JSON_LINES = "application/jsonl"
@@ -57,15 +59,36 @@ MODEL_SECONDS = 120.0
 EXPORT_SECONDS = 600.0
 
 M = TypeVar("M", bound=BaseModel)
+R = TypeVar("R", bound="BaseRoute")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """One method of one path.
+class BaseRoute:
+    """One method of one path, as every front declares it.
 
     Attributes:
         method: upper case.
         path: with at most one ``{id}``.
+        seconds: the maximum duration of a request.
+        ends_with_caller: whether the work is cancelled when the client disconnects; never for routes that write.
+        interactive: whether a user waits for the response, so that it takes precedence over background work.
+        answers_head: whether HEAD is answered like GET.
+    """
+
+    method: str
+    path: str
+    _: KW_ONLY
+    seconds: float = 30.0
+    ends_with_caller: bool = False
+    interactive: bool = False
+    answers_head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route(BaseRoute):
+    """A route of memrelay's own API.
+
+    Attributes:
         right: the right that the certificate must grant, on the request's namespace if it is about one; None for an open route.
         cost: in tokens of the rate limits.
         takes: schema of the body for POST and PUT, of the query for all other methods; None if the route takes neither.
@@ -75,15 +98,11 @@ class Route:
         namespaced: whether the route is about one namespace.
         bytes_a_token: bytes of the body for one more token, because reading, parsing and searching take longer for long bodies.
         rows_a_token: rows of the requested page size for one more token, because each row is decrypted; None charges none.
-        seconds: the maximum duration of a request.
         media_type: of the response.
         statuses: of successful responses.
-        ends_with_caller: whether the work is cancelled when the client disconnects; never for routes that write.
         writes: whether the route changes anything. The log detects repeated writes, so they are never refused as replays.
     """
 
-    method: str
-    path: str
     right: Right | None
     cost: float
     takes: type[BaseModel] | None
@@ -93,15 +112,16 @@ class Route:
     namespaced: bool = True
     bytes_a_token: int = 4096
     rows_a_token: int | None = None
-    seconds: float = 30.0
     media_type: str = JSON
     statuses: tuple[int, ...] = (200,)
-    ends_with_caller: bool = False
     writes: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         writes = self.right in {Right.WRITE, Right.ADMIN} and self.method != "GET"
         object.__setattr__(self, "writes", writes)
+        object.__setattr__(self, "interactive", not writes)
+        # A signature covers the method; only open routes answer HEAD like GET.
+        object.__setattr__(self, "answers_head", self.right is None)
 
     @property
     def body(self) -> type[BaseModel] | None:
@@ -196,12 +216,12 @@ def table() -> tuple[Route, ...]:
 SEGMENT = r"([A-Za-z0-9_-]{1,128})"
 
 
-class Routes:
+class Routes(Generic[R]):
     """Finds the route that a target names."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._exact: dict[str, dict[str, Route]] = {}
-        self._patterns: dict[re.Pattern[str], dict[str, Route]] = {}
+    def __init__(self, routes: Iterable[R]) -> None:
+        self._exact: dict[str, dict[str, R]] = {}
+        self._patterns: dict[re.Pattern[str], dict[str, R]] = {}
         for route in routes:
             before, parameter, after = route.path.partition("{id}")
             if not parameter:
@@ -210,7 +230,7 @@ class Routes:
             pattern = re.compile(re.escape(before) + SEGMENT + re.escape(after))
             self._patterns.setdefault(pattern, {})[route.method] = route
 
-    def find(self, method: str, target: str) -> tuple[Route, str, str]:
+    def find(self, method: str, target: str) -> tuple[R, str, str]:
         """Return the route, its parameter (or the empty string) and the raw query.
 
         Raises:
@@ -223,18 +243,38 @@ class Routes:
         route = methods.get(method)
         if route is None and method == "HEAD":
             route = methods.get("GET")
-            # A signature covers the method; only open routes answer HEAD like GET.
-            route = None if route is None or route.right is not None else route
+            route = route if route is not None and route.answers_head else None
         if route is None:
             raise HttpProblem("method_not_allowed", allow=", ".join(sorted(methods)))
         return route, parameter, query
 
-    def _match(self, path: str) -> tuple[dict[str, Route], str]:
+    def _match(self, path: str) -> tuple[dict[str, R], str]:
         for pattern, methods in self._patterns.items():
             match = pattern.fullmatch(path)
             if match is not None:
                 return methods, match[1]
         raise HttpProblem("not_found")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """The context of a request, filled in step by step, whether it is accepted or refused.
+
+    Metrics, the log line and the proof of the response depend on it.
+
+    Attributes:
+        request: the request.
+        request_id: the id of the request.
+        started: when its answer was begun, on the scale of `time.perf_counter`.
+        route: the matched route; None until one has matched.
+        prover: makes the proof of the response; None if the request states no signature to bind a proof to.
+    """
+
+    request: BaseRequest
+    request_id: str
+    started: float = field(default_factory=perf_counter)
+    route: BaseRoute | None = None
+    prover: Prover | None = None
 
 
 class AcceptedCall(msgspec.Struct, frozen=True):
@@ -306,6 +346,7 @@ class Reply:
         body: the whole body; empty with ``chunks``.
         status: the HTTP status.
         media_type: the content type.
+        headers: further headers.
         chunks: the parts of a streamed body. If the iterator raises, the connection is broken off.
         endless: whether the chunks go on for as long as the client listens. When the relayer stops, the stream just ends.
     """
@@ -313,6 +354,7 @@ class Reply:
     body: bytes
     status: int = 200
     media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
     chunks: AsyncIterator[bytes] | None = None
     endless: bool = False
 

@@ -1,7 +1,7 @@
 """The HTTP server on top of aiohttp: connections, requests and responses.
 
-`RequestHandler` takes a request through acceptance and its handler, sends the response and writes one line to the log; it
-also turns aiohttp's own errors into problem responses. `RelayerServer` creates a `_Protocol` for each connection. `Door`
+`RequestHandler` gives a request to its front, sends the response and writes one line to the log; it also turns aiohttp's own
+errors into problem responses. `RelayerServer` creates a `_Protocol` for each connection. `Listener`
 accepts connections as far as capacity allows, and ends those that exceed a time limit.
 """
 
@@ -11,24 +11,28 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from time import perf_counter, time_ns
 from typing import Any, TypeVar
+from uuid import UUID
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
-from relayer.http.accept import Acceptance, Trail
-from relayer.http.compat.front import CompatFront
-from relayer.http.limits import PEER_FAILURES, NotTaken, break_off, peer_name, taken
+from relayer.errors import DeadlineExceeded
+from relayer.http.accept import Acceptance
+from relayer.http.fronts import Call, Front, Refusal
+from relayer.http.limits import PEER_FAILURES, SlowClient, UnreadAnswers, break_off, peer_name, taken
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
-from relayer.http.routes import AcceptedCall, Reply, Services
+from relayer.http.routes import AcceptedCall, Reply, RequestContext, Services
+from relayer.lib.work import Requester, current_requester
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
+from relayer.wire.connections import Connections
 from relayer.wire.errors import NotAccepted
-from relayer.wire.signing import PROOF_HEADER, Prover
+from relayer.wire.signing import PROOF_HEADER
 
 T = TypeVar("T")
 
@@ -42,49 +46,93 @@ _TOO_MANY = 429
 _GONE_LOOK_SECONDS = 0.2
 
 
+class NativeFront:
+    """memrelay's own API; it comes last and answers every path."""
+
+    def __init__(self, acceptance: Acceptance, services: Services) -> None:
+        self.paths: frozenset[str] = frozenset()
+        self.prefixes: tuple[str, ...] = ("",)
+        self.in_flight: AbstractContextManager[Any] = nullcontext()
+        self.accept = acceptance.accept
+        self.still_admits = acceptance.still_admits
+        self._unread = acceptance.unread
+        self._services = services
+
+    async def handle(self, call: AcceptedCall) -> Reply:
+        """Run the handler. A read is checked again at its end."""
+        reply = await call.route.handle(self._services, call)
+        if call.signer is not None and not call.route.writes:
+            # A revocation that came while the response was computed applies to it, above all if the request waited long.
+            await self.still_admits(call)
+            self._unread.check(call.account, len(reply.body))
+        return reply
+
+    async def refuse(self, error: Exception, context: RequestContext) -> Refusal:
+        """Render an error as `render_problem` does."""
+        return render_problem(error, context)
+
+    def observe(self, method: str, route: str, refusal: Refusal | None, status: int, seconds: float) -> None:
+        """Count nothing: the server's own metrics are those of this front."""
+
+
+def render_problem(error: Exception, context: RequestContext) -> Refusal:
+    """Return an error as a problem document, with a proof if the request states a signature."""
+    problem = problem_of(error)
+    headers = {"Content-Type": MEDIA_TYPE, **problem.headers}
+    body = problem.body(context.request_id)
+    # Peers that fail too often are refused without spending CPU on a signature.
+    if context.prover is not None and problem.rule != PEER_FAILURES:
+        if problem.code == "unauthorized":
+            # Signed regardless of how far the request got: the kind of proof must not reveal what the one 401 hides.
+            context.prover.refused()
+        headers[PROOF_HEADER] = context.prover.whole(problem.status, body)
+    return Refusal(problem.status, body, headers, problem.code, problem.rule or "")
+
+
 class RequestHandler:
     """Answers requests; pass it to a `RelayerServer`.
 
     Args:
-        acceptance: accepts or refuses requests.
-        services: for the handlers.
+        fronts: the first one that declares a path answers it; the last one is a `NativeFront`.
+        connections: the open connections.
+        unread: counts the bytes of responses that are being sent.
         metrics: counts requests.
         randomness: for request ids.
         traces: the exporter of spans; None exports none.
-        compat: a second front that is asked first whether a path is its own; None if there is none.
     """
 
     def __init__(
         self,
-        acceptance: Acceptance,
-        services: Services,
+        fronts: Sequence[Front[Any]],
         *,
+        connections: Connections,
+        unread: UnreadAnswers,
         metrics: Metrics,
         randomness: Randomness,
         traces: Traces | None = None,
-        compat: CompatFront | None = None,
     ) -> None:
-        self.connections = acceptance.connections
-        self.unread = acceptance.unread
-        self._acceptance = acceptance
-        self._services = services
+        self.connections = connections
+        self.unread = unread
+        self._fronts = fronts
         self._metrics = metrics
         self._traces = traces
-        self._compat = compat
         # Bound once, because the lazy proxy would look its configuration up for every line.
         self._log = log.bind()
         self._under_way: set[web.RequestHandler] = set()
         self._draining = False
         self._drained = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._new_id: Callable[[], str] = lambda: randomness.bytes(10).hex()
+        self._new_id: Callable[[], str] = lambda: str(UUID(bytes=randomness.bytes(16), version=4))
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; raises nothing except on cancellation."""
         self._under_way.add(request.protocol)
         self.connections.asked(request.protocol)
+        path = request.raw_path.partition("?")[0]
+        front = next(one for one in self._fronts if path in one.paths or path.startswith(one.prefixes))
         try:
-            response = await self._respond(request)
+            with front.in_flight:
+                response = await self._respond(front, request)
         finally:
             self._under_way.discard(request.protocol)
             self.connections.answered(request.protocol)
@@ -112,70 +160,35 @@ class RequestHandler:
                 async with asyncio.timeout(seconds):
                     await self._drained.wait()
 
-    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        started = perf_counter()
-        if self._compat is not None and self._compat.answers(request.raw_path):
-            return await self._respond_to_other(self._compat, request, started)
-        request_id = self.request_id(request)
-        name_request(request_id)
-        trail = Trail(request_id=request_id)
+    async def _respond(self, front: Front[Any], request: web.BaseRequest) -> web.StreamResponse:
+        context = RequestContext(request, self.request_id(request))
+        name_request(context.request_id)
         try:
-            call = await self._acceptance.accept(request, trail)
-            reply = await self._handle(request, call)
-        except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a problem
-            response = self.refuse(request, error, request_id, trail, started)
+            call: Call = await front.accept(request, context)
+            if call.account:
+                self.connections.accepted(request.protocol, call.account)
+                current_requester.set(Requester(call.account, interactive=call.route.interactive))
+            async with asyncio.timeout(call.deadline.remaining() + _GRACE_SECONDS):
+                work = front.handle(call)
+                reply = await (_while_there(request, work) if call.route.ends_with_caller else work)
+        except Exception as error:  # noqa: BLE001 - outermost handler: every error becomes a response
+            if isinstance(error, TimeoutError):
+                error = DeadlineExceeded("answer")
+            refusal = await front.refuse(error, context)
+            response = self.refused(front, error, refusal, context)
             await self._send(request, response)
             return response
         # This runs in the next iteration of the event loop, because the response leaves at the end of this one.
-        asyncio.get_running_loop().call_soon(self._note, request, trail, reply.status, None, started)
-        headers = {"Content-Type": reply.media_type, **_common(request_id)}
-        prover = trail.prover
+        asyncio.get_running_loop().call_soon(self._note, front, context, reply.status, None)
+        headers = {"Content-Type": reply.media_type, **_common(context.request_id), **reply.headers}
         if reply.chunks is not None:
-            assert prover is not None  # only signed routes stream
-            return await self._send_chunks(request, (call, reply, reply.chunks), headers, prover)
-        if call.signer is not None and prover is not None:
-            headers[PROOF_HEADER] = prover.whole(reply.status, reply.body)
+            return await self._send_chunks(front, call, reply, headers, context)
+        if call.account and context.prover is not None:
+            headers[PROOF_HEADER] = context.prover.whole(reply.status, reply.body)
         answer = web.Response(body=reply.body, status=reply.status, headers=headers)
         with self.unread.counted(call.account, len(reply.body)):
             await self._send(request, answer)
         return answer
-
-    async def _respond_to_other(
-        self, front: CompatFront, request: web.BaseRequest, started: float
-    ) -> web.StreamResponse:
-        request_id = front.request_id(request)
-        name_request(request_id)
-        answered = await front.respond(request, request_id, request.protocol)
-        self._write_down(
-            request,
-            request_id,
-            answered.route,
-            answered.status,
-            code=answered.code,
-            rule=answered.rule,
-            started=started,
-        )
-        headers = {**_common(request_id), **answered.headers}
-        if answered.events is not None:
-            return await self._send_events(request, answered.events, headers, endless=answered.endless)
-        answer = web.Response(body=answered.body, status=answered.status, headers=headers)
-        with self.unread.counted(answered.account, len(answered.body)):
-            await self._send(request, answer)
-        return answer
-
-    async def _handle(self, request: web.BaseRequest, call: AcceptedCall) -> Reply:
-        route = call.route
-        try:
-            async with asyncio.timeout(call.deadline.remaining() + _GRACE_SECONDS):
-                work = route.handle(self._services, call)
-                reply = await (_while_there(request, work) if route.ends_with_caller else work)
-                if call.signer is not None and not route.writes:
-                    # A revocation that came while the response was computed applies to it, above all if the request waited long.
-                    await self._acceptance.still_admits(call)
-                    self.unread.check(call.account, len(reply.body))
-        except TimeoutError as error:
-            raise HttpProblem("deadline_exceeded") from error
-        return reply
 
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
         """Send a response and wait until the kernel has accepted all of it."""
@@ -185,7 +198,7 @@ class RequestHandler:
             await response.prepare(request)
             size = response.content_length or 0
             await taken(request, response.write_eof(), size, self.connections.limits.answer_seconds)
-        except NotTaken as error:
+        except SlowClient as error:
             self._log.warning("answer_broken_off", **describe(error))
         except ConnectionError:
             # The client is gone and needs no response; aiohttp notices the closed connection and cleans up.
@@ -193,19 +206,20 @@ class RequestHandler:
 
     async def _send_chunks(
         self,
-        request: web.BaseRequest,
-        answer: tuple[AcceptedCall, Reply, AsyncIterator[bytes]],
+        front: Front[Any],
+        call: Call,
+        reply: Reply,
         headers: dict[str, str],
-        prover: Prover,
+        context: RequestContext,
     ) -> web.StreamResponse:
         """Send a response in chunks. If that fails, break the connection off, so that the client notices that it is incomplete.
 
         All chunks have to come within the route's time. An endless response goes on until its chunks end, the client
         disconnects or is no longer admitted, or the relayer stops; then it ends like a complete response.
         """
-        call, reply, chunks = answer
-        proven = prover.comment if reply.endless else prover.line
-        seconds = self.connections.limits.answer_seconds
+        request, prover = context.request, context.prover
+        chunks, seconds = reply.chunks, self.connections.limits.answer_seconds
+        assert chunks is not None  # the caller sends all other responses whole
         # This header tells proxies to forward events at once instead of buffering them.
         more = {"X-Accel-Buffering": "no"} if reply.endless else {}
         response = web.StreamResponse(headers=headers | more)
@@ -213,129 +227,72 @@ class RequestHandler:
         try:
             async with asyncio.timeout(None if reply.endless else call.route.seconds):
                 await response.prepare(request)
-                while (chunk := await self._next(call, reply, chunks, stopping)) is not None:
-                    chunk = proven(chunk)
+                while True:
+                    chunk = await (_before(stopping, chunks) if reply.endless else anext(chunks, None))
+                    if chunk is None:
+                        break
+                    try:
+                        await front.still_admits(call)
+                    except NotAccepted:
+                        if reply.endless:
+                            break
+                        raise
+                    if prover is not None:
+                        chunk = prover.comment(chunk) if reply.endless else prover.line(chunk)
                     with self.unread.counted(call.account, len(chunk)):
                         await taken(request, response.write(chunk), len(chunk), seconds)
                 await taken(request, response.write_eof(), 0, seconds)
         except Exception as error:  # noqa: BLE001 - the status has been sent already
-            if isinstance(error, NotTaken) or not (reply.endless and isinstance(error, ConnectionError)):
+            if isinstance(error, SlowClient) or not (reply.endless and isinstance(error, ConnectionError)):
                 self._log.warning("answer_broken_off", route=call.route.path, **describe(error))
             if request.transport is not None:
                 request.transport.abort()
         finally:
             stopping.cancel()
-            await _ended(chunks)
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
         return response
-
-    async def _send_events(
-        self,
-        request: web.BaseRequest,
-        events: AsyncIterator[bytes],
-        headers: dict[str, str],
-        *,
-        endless: bool,
-    ) -> web.StreamResponse:
-        """Send events as they come, until there are no more, the client disconnects or, if endless, the relayer stops."""
-        seconds = self.connections.limits.answer_seconds
-        response = web.StreamResponse(headers=headers)
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await response.prepare(request)
-            while (
-                event := await (_before(stopping, events) if endless else anext(events, None))
-            ) is not None:
-                await taken(request, response.write(event), len(event), seconds)
-            await taken(request, response.write_eof(), 0, seconds)
-        except Exception as error:  # noqa: BLE001 - the status has been sent already
-            if isinstance(error, NotTaken) or not isinstance(error, ConnectionError):
-                self._log.warning("answer_broken_off", **describe(error))
-            if request.transport is not None:
-                request.transport.abort()
-        finally:
-            stopping.cancel()
-            await _ended(events)
-        return response
-
-    async def _next(
-        self, call: AcceptedCall, reply: Reply, chunks: AsyncIterator[bytes], stopping: asyncio.Task[bool]
-    ) -> bytes | None:
-        """Return the next chunk, after checking the call against new revocations; None at the end."""
-        if not reply.endless:
-            chunk = await anext(chunks, None)
-        elif (chunk := await _before(stopping, chunks)) is None:
-            return None
-        try:
-            await self._acceptance.still_admits(call)
-        except NotAccepted:
-            if reply.endless:
-                return None
-            raise
-        return chunk
 
     def request_id(self, request: web.BaseRequest) -> str:
         """Return the client's request id, or its correlation id, if that has the required form; otherwise a new id."""
-        given = request.headers.get("x-request-id") or request.headers.get("x-correlation-id")
-        return given if given is not None and _CLIENT_ID.fullmatch(given) else self._new_id()
+        for name in ("x-request-id", "x-correlation-id"):
+            given = request.headers.get(name)
+            if given is not None and _CLIENT_ID.fullmatch(given):
+                return given
+        return self._new_id()
 
-    def refuse(
-        self,
-        request: web.BaseRequest,
-        error: Exception,
-        request_id: str,
-        trail: Trail,
-        started: float,
+    def refuse_unparsed(self, request: web.BaseRequest, error: Exception) -> web.Response:
+        """Return the response to a request that aiohttp could not parse."""
+        context = RequestContext(request, self.request_id(request))
+        return self.refused(self._fronts[-1], error, render_problem(error, context), context)
+
+    def refused(
+        self, front: Front[Any], error: Exception, refusal: Refusal, context: RequestContext
     ) -> web.Response:
-        """Turn an error into a problem response with a proof, if it can be proven, and log the true reason."""
-        problem = problem_of(error)
-        if problem.status == _SERVER_ERROR:
+        """Return the response for a rendered error, and log the true reason."""
+        if refusal.status == _SERVER_ERROR:
             self._log.error("request_failed", **describe(error))
-        self._note(request, trail, problem.status, problem, started)
-        headers = {"Content-Type": MEDIA_TYPE, **problem.headers, **_common(request_id)}
-        body = problem.body(request_id)
-        prover = trail.prover
-        # Peers that fail too often are refused without spending CPU on a signature.
-        if prover is not None and problem.rule != PEER_FAILURES:
-            if problem.code == "unauthorized":
-                # Signed regardless of how far the request got: the kind of proof must not reveal what the one 401 hides.
-                prover.refused()
-            headers[PROOF_HEADER] = prover.whole(problem.status, body)
-        return web.Response(body=body, status=problem.status, headers=headers)
+        self._note(front, context, refusal.status, refusal)
+        headers = {**_common(context.request_id), **refusal.headers}
+        return web.Response(body=refusal.body, status=refusal.status, headers=headers)
 
-    def _note(
-        self,
-        request: web.BaseRequest,
-        trail: Trail,
-        status: int,
-        problem: HttpProblem | None,
-        started: float,
-    ) -> None:
-        template = trail.route.path if trail.route is not None else "-"
-        code, rule = ("ok", "") if problem is None else (problem.code, problem.rule or "")
-        self._write_down(request, trail.request_id, template, status, code=code, rule=rule, started=started)
-
-    def _write_down(
-        self,
-        request: web.BaseRequest,
-        request_id: str,
-        template: str,
-        status: int,
-        *,
-        code: str,
-        rule: str,
-        started: float,
-    ) -> None:
-        seconds = perf_counter() - started
+    def _note(self, front: Front[Any], context: RequestContext, status: int, refusal: Refusal | None) -> None:
+        """Count a response, and write its line to the log."""
+        request, seconds = context.request, perf_counter() - context.started
+        template = context.route.path if context.route is not None else "-"
+        code, rule = ("ok", "") if refusal is None else (refusal.code, refusal.rule)
         # Clients may send made-up methods, which must not become labels of metrics.
         method = request.method if request.method in _METHODS else "other"
         self._metrics.observe(template, method, status, code, seconds)
+        front.observe(method, template, refusal, status, seconds)
         if status == _TOO_MANY:
             self._metrics.observe_limited(rule)
         if self._traces is not None:
             parent = request.headers.get("traceparent", "")
             took = int(seconds * 1e9)
             self._traces.ended(
-                RequestSpan(method, template, status, code, request_id, parent, time_ns(), took)
+                RequestSpan(method, template, status, code, context.request_id, parent, time_ns(), took)
             )
         details = {"rule": rule} if rule else {}
         self._log.info(
@@ -374,12 +331,6 @@ async def _running(work: Awaitable[T]) -> AsyncIterator[asyncio.Task[T]]:
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-async def _ended(chunks: AsyncIterator[bytes]) -> None:
-    close = getattr(chunks, "aclose", None)
-    if close is not None:
-        await close()
 
 
 def _common(request_id: str) -> dict[str, str]:
@@ -453,16 +404,13 @@ class _Protocol(web.RequestHandler):
             error = HttpProblem("header_too_large")
         elif status >= 500 and isinstance(exc, Exception):
             error = exc
-        request_id = self._handler.request_id(request)
-        response = self._handler.refuse(
-            request, error, request_id, Trail(request_id=request_id), perf_counter()
-        )
+        response = self._handler.refuse_unparsed(request, error)
         response.force_close()
         return response
 
 
 class RelayerServer(web.Server):
-    """Creates a `_Protocol` for each connection; run it with `aiohttp.web.ServerRunner` and a `Door`."""
+    """Creates a `_Protocol` for each connection; run it with `aiohttp.web.ServerRunner` and a `Listener`."""
 
     def __init__(self, handler: RequestHandler) -> None:
         super().__init__(handler)
@@ -492,7 +440,7 @@ class RelayerServer(web.Server):
         )
 
 
-class Door(web.SockSite):
+class Listener(web.SockSite):
     """Accepts connections, as far as capacity allows. A connection counts from before its TLS handshake.
 
     Args:

@@ -2,8 +2,8 @@
 
 `Deadline` bounds each step of a request. `SingleFlight` lets concurrent callers share one run of an action, `together` and
 `in_windows` run coroutines concurrently, and `Backoff` spaces out retries. `Buckets` limit how much an account may ask for.
-Three classes divide a limited resource fairly among accounts: `Shares` long-lived requests, `WorkPool` a background thread
-for CPU-bound work, and `EmbeddingShares` the embedding model.
+Three classes divide a limited resource fairly among accounts: `FairSemaphore` long-lived requests, `FairExecutor` a background
+thread for CPU-bound work, and `FairEmbedder` the embedding model.
 
 Everything here belongs to one event loop and must be called on its thread.
 """
@@ -68,7 +68,7 @@ class Deadline:
 
 
 class SingleFlight:
-    """Shares runs of an action among concurrent callers, one run at a time.
+    """FairSemaphore runs of an action among concurrent callers, one run at a time.
 
     A caller never joins a run that is already in progress: that run may have read too early to see what the caller must
     see. It waits for that run to end, and shares the next one with all callers that waited.
@@ -292,7 +292,7 @@ class Place:
     lost: bool = False
 
 
-class Shares:
+class FairSemaphore:
     """Limits how many long-lived requests are open, in total and for each account.
 
     If all permits are taken, the oldest permit of the account that holds the most is revoked in favour of an account that
@@ -361,8 +361,8 @@ _OTHER_SCRIPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """Limits of a `WorkPool`; weights are in characters, see `weight`, and include the work in progress.
+class ExecutorLimits:
+    """Limits of a `FairExecutor`; weights are in characters, see `weight`, and include the work in progress.
 
     Attributes:
         account_works: unfinished works of one account.
@@ -430,24 +430,24 @@ class _Work:
     abandoned: bool = False
 
 
-class WorkPool:
+class FairExecutor:
     """Computes pieces of work on one background thread, fairly among accounts.
 
     A work is an iterator whose items take CPU time. The thread computes items of one work for a time slice and then turns to
     the next account, round robin; the works of one account take turns in the same way.
 
     A query needs Python's global interpreter lock a dozen times, and would each time wait until the thread gives it up. So
-    the thread pauses while a block ``with pool.queries`` runs, within `PoolLimits.rest_seconds`.
+    the thread pauses while a block ``with pool.queries`` runs, within `ExecutorLimits.rest_seconds`.
 
     Args:
-        limits: see `PoolLimits`.
+        limits: see `ExecutorLimits`.
         on_used: called on the event loop with an account and the CPU seconds that a work of it took.
     """
 
     def __init__(
-        self, limits: PoolLimits | None = None, on_used: Callable[[str, float], None] = lambda _, __: None
+        self, limits: ExecutorLimits | None = None, on_used: Callable[[str, float], None] = lambda _, __: None
     ) -> None:
-        self._limits = limits or PoolLimits()
+        self._limits = limits or ExecutorLimits()
         self._on_used = on_used
         self._came = threading.Condition(threading.Lock())
         self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
@@ -581,24 +581,24 @@ _ASKED_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class OnBehalfOf:
+class Requester:
     """The requester on whose behalf the current task works.
 
     Attributes:
         account: the id of an account, empty for the relayer itself.
-        urgent: whether the task is interactive: a user waits for the result, as for a query but not for a capture.
+        interactive: whether the task is interactive: a user waits for the result, as for a query but not for a capture.
     """
 
     account: str = ""
-    urgent: bool = False
+    interactive: bool = False
 
 
-on_behalf_of: ContextVar[OnBehalfOf] = ContextVar("on_behalf_of", default=OnBehalfOf())  # noqa: B039 - frozen
+current_requester: ContextVar[Requester] = ContextVar("current_requester", default=Requester())  # noqa: B039 - frozen
 
 
 @dataclass(frozen=True, slots=True)
-class ShareLimits:
-    """Limits of `EmbeddingShares`.
+class EmbeddingLimits:
+    """Limits of `FairEmbedder`.
 
     Attributes:
         at_once: calls of the model in progress.
@@ -620,25 +620,25 @@ class ShareLimits:
 _Waiting = deque[tuple[int, asyncio.Future[None]]]
 
 
-class EmbeddingShares:
+class FairEmbedder:
     """An `Embedder` that schedules the calls of another one fairly among accounts.
 
     Interactive calls go before background calls. Among calls of one kind, the account that has used the model least goes
     first. Usage is counted in virtual time: an account that was idle starts at the current virtual time, so it neither saves
-    up for later nor pays for having been alone. The requester of a call is `on_behalf_of`.
+    up for later nor pays for having been alone. The requester of a call is `current_requester`.
 
     Args:
         embedder: the embedder that does the work; `close` closes it, too.
-        limits: see `ShareLimits`.
+        limits: see `EmbeddingLimits`.
     """
 
-    def __init__(self, embedder: Embedder, limits: ShareLimits | None = None) -> None:
+    def __init__(self, embedder: Embedder, limits: EmbeddingLimits | None = None) -> None:
         self._embedder = embedder
-        self._limits = limits or ShareLimits()
-        # The waiting calls by `OnBehalfOf.urgent` and account. Empty queues are removed.
+        self._limits = limits or EmbeddingLimits()
+        # The waiting calls by `Requester.interactive` and account. Empty queues are removed.
         self._queues: dict[bool, dict[str, _Waiting]] = {True: {}, False: {}}
         self._waiting: defaultdict[str, int] = defaultdict(int)
-        self._running: defaultdict[OnBehalfOf, int] = defaultdict(int)
+        self._running: defaultdict[Requester, int] = defaultdict(int)
         # The virtual time up to which each account has used the model, and the current virtual time.
         self._had: dict[str, float] = {}
         self._now = 0.0
@@ -689,9 +689,9 @@ class EmbeddingShares:
             texts: the texts to embed.
             admitted: whether the call has started with an earlier text; it is then not refused.
         """
-        who = on_behalf_of.get()
+        who = current_requester.get()
         cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
-        if who.urgent:
+        if who.interactive:
             self._asked = asyncio.get_running_loop().time()
         if self._may_run(who, cost) and not self.waiting:
             self._begin(who, cost)
@@ -704,15 +704,15 @@ class EmbeddingShares:
         finally:
             self._end(who)
 
-    def _admit(self, who: OnBehalfOf) -> None:
+    def _admit(self, who: Requester) -> None:
         if self._waiting.get(who.account, 0) >= self._limits.waiting_of_account:
             raise AccountBusy("too many texts of this account wait for the embedder", retry_after=1.0)
         if self.waiting >= self._limits.waiting:
             raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
 
-    async def _wait(self, who: OnBehalfOf, cost: int) -> None:
+    async def _wait(self, who: Requester, cost: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queues = self._queues[who.urgent]
+        queues = self._queues[who.interactive]
         queues.setdefault(who.account, deque()).append((cost, turn))
         self._waiting[who.account] += 1
         # This call can start immediately if the waiting calls are of accounts that already run as many as they may.
@@ -725,38 +725,38 @@ class EmbeddingShares:
                 self._end(who)
             elif (cost, turn) in queues.get(who.account, ()):
                 queues[who.account].remove((cost, turn))
-                self._left(who.urgent, who.account)
+                self._left(who.interactive, who.account)
             raise
 
-    def _may_run(self, who: OnBehalfOf, cost: int) -> bool:
+    def _may_run(self, who: Requester, cost: int) -> bool:
         limits, running = self._limits, self._running
         if sum(running.values()) >= limits.at_once:
             return False
         own = running.get(who, 0)
-        if not who.urgent or cost > _SHORT:
-            own += running.get(OnBehalfOf(who.account, not who.urgent), 0)
+        if not who.interactive or cost > _SHORT:
+            own += running.get(Requester(who.account, not who.interactive), 0)
         if own >= limits.of_account:
             return False
         # Background work must leave one slot free while queries are coming in, or the next query would wait for a whole text
         # to be embedded.
-        return who.urgent or self._bulk < max(1, limits.at_once - 1) or not self._is_asked()
+        return who.interactive or self._bulk < max(1, limits.at_once - 1) or not self._is_asked()
 
     def _is_asked(self) -> bool:
         return asyncio.get_running_loop().time() < self._asked + _ASKED_SECONDS
 
-    def _begin(self, who: OnBehalfOf, cost: int) -> None:
+    def _begin(self, who: Requester, cost: int) -> None:
         # Virtual time: an account neither saves up unused time, nor pays for having used an idle model.
         start = max(self._had.get(who.account, 0.0), self._now)
         self._now = start
         self._had[who.account] = start + cost
         self._running[who] += 1
-        self._bulk += not who.urgent
+        self._bulk += not who.interactive
         if len(self._had) > self._limits.waiting:
             self._had = {name: had for name, had in self._had.items() if had > start}
 
-    def _end(self, who: OnBehalfOf) -> None:
+    def _end(self, who: Requester) -> None:
         self._running[who] -= 1
-        self._bulk -= not who.urgent
+        self._bulk -= not who.interactive
         if not self._running[who]:
             del self._running[who]
         self._next()
@@ -764,29 +764,29 @@ class EmbeddingShares:
     def _next(self) -> None:
         """Start waiting calls as long as one can start."""
         while (chosen := self._chosen()) is not None:
-            urgent, account = chosen
-            self._in_a_row = self._in_a_row + 1 if urgent else 0
-            cost, turn = self._queues[urgent][account].popleft()
-            self._left(urgent, account)
+            interactive, account = chosen
+            self._in_a_row = self._in_a_row + 1 if interactive else 0
+            cost, turn = self._queues[interactive][account].popleft()
+            self._left(interactive, account)
             if not turn.cancelled():
-                self._begin(OnBehalfOf(account, urgent), cost)
+                self._begin(Requester(account, interactive), cost)
                 turn.set_result(None)
 
     def _chosen(self) -> tuple[bool, str] | None:
         first = self._in_a_row < _QUERIES_IN_A_ROW
-        for urgent in (first, not first):
+        for interactive in (first, not first):
             ready = [
                 account
-                for account, waiting in self._queues[urgent].items()
-                if self._may_run(OnBehalfOf(account, urgent), waiting[0][0])
+                for account, waiting in self._queues[interactive].items()
+                if self._may_run(Requester(account, interactive), waiting[0][0])
             ]
             if ready:
-                return urgent, min(ready, key=lambda account: self._had.get(account, 0.0))
+                return interactive, min(ready, key=lambda account: self._had.get(account, 0.0))
         return None
 
-    def _left(self, urgent: bool, account: str) -> None:  # noqa: FBT001 - a key of the queues
+    def _left(self, interactive: bool, account: str) -> None:  # noqa: FBT001 - a key of the queues
         self._waiting[account] -= 1
         if not self._waiting[account]:
             del self._waiting[account]
-        if not self._queues[urgent][account]:
-            del self._queues[urgent][account]
+        if not self._queues[interactive][account]:
+            del self._queues[interactive][account]

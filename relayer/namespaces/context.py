@@ -20,7 +20,7 @@ from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.statements import Extractor
 from relayer.lib.job_queue import JobQueue, ModelBudget
-from relayer.lib.work import Deadline, Shares, WorkPool
+from relayer.lib.work import Deadline, FairExecutor, FairSemaphore
 from relayer.log.collector import GRACE_MS
 from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
@@ -101,8 +101,8 @@ class Context:
     redacts: bool = True
     collect_after_ms: int = GRACE_MS
     former: Embedder | None = None
-    texts: WorkPool = field(default_factory=WorkPool)
-    polls: Shares = field(default_factory=lambda: Shares("polls", most=1024, per_account=128))
+    texts: FairExecutor = field(default_factory=FairExecutor)
+    polls: FairSemaphore = field(default_factory=lambda: FairSemaphore("polls", most=1024, per_account=128))
     recalls: Counter[str] = field(default_factory=lambda: Counter(answered=0, empty=0, degraded=0))
     verdicts: Counter[str] = field(default_factory=Counter)
     erasures: Erasures = field(init=False)

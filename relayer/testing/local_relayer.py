@@ -29,7 +29,7 @@ from aiohttp import web
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.bootstrap import Relayer, build
-from relayer.http.server import Door, RelayerServer
+from relayer.http.server import Listener, RelayerServer
 from relayer.ports import Clock, Embedder, ObjectStore
 from relayer.process import bind
 from relayer.settings.config import RelayerSettings
@@ -160,7 +160,7 @@ async def local_relayer(
         runner = web.ServerRunner(server, shutdown_timeout=2.0)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await Door(runner, listening, server).start()
+        await Listener(runner, listening, server).start()
         # Only plain HTTP is used; without certificates to load, creating a client takes no time.
         http = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30, verify=False))  # noqa: S501
         yield LocalRelayer(relayer, recording, f"http://127.0.0.1:{taken}", http)

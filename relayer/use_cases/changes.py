@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from relayer.access.accounts import Access
 from relayer.errors import Refused, RelayerError
-from relayer.lib.work import Deadline, Place, Shares
+from relayer.lib.work import Deadline, FairSemaphore, Place
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import Change
@@ -155,7 +155,7 @@ class ChangeStreams:
     def __init__(self, ctx: Context, limits: StreamLimits | None = None) -> None:
         self._ctx = ctx
         self._limits = limits or StreamLimits()
-        self._open = Shares(
+        self._open = FairSemaphore(
             "streams of changes", most=self._limits.most, per_account=self._limits.per_account
         )
 

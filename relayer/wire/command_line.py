@@ -16,11 +16,11 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, cast
+from typing import Annotated, Any, ClassVar, Final, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
@@ -124,6 +124,7 @@ class _Program(TyperGroup):
     """The commands of a program; see `application`."""
 
     program = "memrelay"
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def main(
         self,
@@ -137,6 +138,8 @@ class _Program(TyperGroup):
         """Run a command and return its exit code, or exit the process with it if in standalone mode."""
         del prog_name  # a program that is run as a module would show the module's name
         typed = list(sys.argv[1:] if args is None else args)
+        if typed:
+            typed[:1] = self.aliases.get(typed[0], typed[:1])
         own = typed[: typed.index("--")] if "--" in typed else typed
         token = _running.set(_Command(self.program, as_json="--json" in own))
         try:
@@ -214,12 +217,19 @@ def span(
     return read
 
 
-def application(program: str, version: Callable[[], str], **options: Any) -> typer.Typer:
+def application(
+    program: str,
+    version: Callable[[], str],
+    *,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+    **options: Any,
+) -> typer.Typer:
     """Return a program without commands, with ``-h``, ``--version``, shell completion and one-sentence errors.
 
     Args:
         program: name of the program, as it is typed.
         version: returns the version; called only when it is requested.
+        aliases: other names of commands, which no help lists, each with the words that it stands for.
         options: passed on to `typer.Typer`.
     """
 
@@ -227,6 +237,7 @@ def application(program: str, version: Callable[[], str], **options: Any) -> typ
         """The commands of one program."""
 
     Program.program = program
+    Program.aliases = aliases or {}
     app = typer.Typer(
         cls=Program,
         name=program,

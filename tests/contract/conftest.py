@@ -1,4 +1,4 @@
-"""The object stores that the contract runs over, and who calls the front for MemWal's clients.
+"""The object stores that the contract runs over.
 
 To add a store, write a factory that yields an empty one and enter it in `STORES`.
 """
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memwal_calls import MemWalCaller
 from s3_servers import BUCKET, CREDENTIALS, KeptClient, S3Server
 from store_processes import two_processes
 
@@ -22,7 +21,6 @@ from relayer.adapters.s3_store.client import Client
 from relayer.adapters.s3_store.store import THREADS
 from relayer.adapters.system import SystemClock
 from relayer.ports import ObjectStore
-from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 StoreFactory = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[ObjectStore]]
 
@@ -112,16 +110,3 @@ async def raced_store(request: pytest.FixtureRequest) -> AsyncIterator[ObjectSto
     """An empty object store of each kind that keeps its promises to many at once: moto checks and writes in two steps."""
     async with STORES[request.param](request) as opened:
         yield opened
-
-
-@pytest.fixture
-async def relayer() -> AsyncIterator[LocalRelayer]:
-    """A relayer of the test's own, with the settings that it has by itself."""
-    async with local_relayer() as relayer:
-        yield relayer
-
-
-@pytest.fixture
-def caller(relayer: LocalRelayer) -> MemWalCaller:
-    """One key of an account of its own."""
-    return MemWalCaller(relayer)

@@ -46,6 +46,8 @@ def test_what_is_built_installs_into_a_fresh_environment_and_its_programs_run(
     _run(str(programs / "pip"), "install", *offline, str(package), cwd=tmp_path)
     for program in ("memrelay", "memrelay-gateway"):
         assert _run(str(programs / program), "version", cwd=tmp_path).split()[-1] == product_version()
+    # What registers itself by an entry point is there, too.
+    assert "Usage: memrelay account" in _run(str(programs / "memrelay"), "account", "--help", cwd=tmp_path)
     where = "import memrelay, relayer, gateway_plugin as p; print(memrelay.__file__, relayer.__file__, p.__file__)"
     places = _run(str(programs / "python"), "-c", where, cwd=tmp_path).split()
     assert [place for place in places if not place.startswith(str(site))] == []

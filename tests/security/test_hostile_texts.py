@@ -27,7 +27,7 @@ from relayer.extraction.llm.evidence import Ground, find_passage, said_of
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.statements import StatementExtractor, Turn
 from relayer.extraction.words import mask_non_prose, split_sentences, words_of
-from relayer.lib.work import PoolLimits, WorkPool
+from relayer.lib.work import ExecutorLimits, FairExecutor
 from relayer.search.terms import names, terms
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.signing_gateway import SigningGateway
@@ -246,7 +246,7 @@ async def test_an_account_with_endless_work_keeps_nobody_from_a_capture_and_is_t
         texts = at.relayer.context.texts
         hostile = [
             asyncio.create_task(texts.make(busy.root.account, always("I "), ITEM))
-            for _ in range(PoolLimits().account_works)
+            for _ in range(ExecutorLimits().account_works)
         ]
         await asyncio.sleep(0)
         served = await at.call(
@@ -376,7 +376,7 @@ def test_no_text_takes_much_more_than_four_times_as_long_when_it_is_four_times_a
 
 async def test_works_of_several_accounts_take_turns_piece_by_piece() -> None:
     made: list[str] = []
-    pool = WorkPool(PoolLimits(slice_seconds=0.0))
+    pool = FairExecutor(ExecutorLimits(slice_seconds=0.0))
     together = threading.Event()
 
     def pieces(name: str, count: int) -> Iterator[None]:
@@ -398,7 +398,7 @@ async def test_works_of_several_accounts_take_turns_piece_by_piece() -> None:
 
 
 async def test_who_stops_waiting_has_no_more_done() -> None:
-    pool, made = WorkPool(PoolLimits(slice_seconds=0.0)), 0
+    pool, made = FairExecutor(ExecutorLimits(slice_seconds=0.0)), 0
     going = asyncio.Event()
     loop = asyncio.get_running_loop()
 

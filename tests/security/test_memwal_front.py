@@ -17,8 +17,8 @@ from signed_calls import encode
 
 from relayer.access.accounts import DelegateKey, Registration
 from relayer.adapters.system import SystemClock
+from relayer.fronts.memwal.names import address_of, inner_account
 from relayer.http import bodies
-from relayer.http.compat.names import address_of, inner_account
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 RECALL = "/api/recall"

@@ -15,10 +15,10 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import (
-    AgentOption,
     CliContext,
     Output,
-    UrlOption,
+    Run,
+    command,
     date_of,
     find_context,
     guarded,
@@ -32,7 +32,7 @@ from gateway_plugin.files.transcript import Said, read_dialogue
 from gateway_plugin.hosting import AgentFiles, host_adapters
 from gateway_plugin.keys.identity import DEFAULT_AGENT
 from gateway_plugin.tools.arguments import ToolError
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail
+from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail
 from relayer.wire.fields import render_time
 from relayer.wire.schemas import RecallHit, RecallResponse
 
@@ -42,7 +42,9 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Also files that did 
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="A line for each file.")]
 
 
+@command()
 def index(
+    run: Run,
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[PATH]...", help="More files or folders.")
     ] = None,
@@ -59,9 +61,6 @@ def index(
     watch: Annotated[bool, typer.Option("--watch", help="Go on looking, until interrupted.")] = False,
     force: ForceOption = False,
     verbose: VerboseOption = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Bring memory up to what an agent's files say, and remember where they are: the next `index` looks there again.
 
@@ -74,13 +73,13 @@ def index(
     places = [(RootKind.PATH, path) for path in paths or ()]
     places += [(RootKind.WORKSPACE, workspace)] if workspace else []
     places += [(RootKind.SESSIONS, sessions)] if sessions else []
-    opened, output = open_index(url, agent), Output(as_json=as_json)
+    opened = open_index(run.url, run.agent)
     _add_places(opened, places, forget_roots=forget_roots)
     if watch:
-        _watch(opened, output, force=force)
+        _watch(opened, run, force=force)
         return
-    row = scan_and_report(opened, output, force=force, verbose=verbose)
-    output.json(row)
+    row = scan_and_report(opened, run, force=force, verbose=verbose)
+    run.json(row)
     exit_if_unreadable([row])
 
 
@@ -112,14 +111,15 @@ def _add_places(
         )
 
 
+@command(agent=None, url=None)
 def transcript(
+    run: Run,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A session log of OpenClaw, Claude Code or Codex.")
     ],
     *,
     anchor: Annotated[str | None, typer.Option(help="The id of a message to read around.")] = None,
     turns: Annotated[int, typer.Option(min=1, max=10_000, help="How many messages at most.")] = 200,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the dialogue of a session log; needs no relayer.
 
@@ -130,7 +130,7 @@ def transcript(
     except ToolError as error:
         fail(FAILED, f"{file}: {str(error).partition(': ')[2]}", "")
     messages = {"messages": [_message(one) for one in said]}
-    Output(as_json=as_json).tell(messages, *(one.line for one in said))
+    run.tell(messages, *(one.line for one in said))
 
 
 def _message(one: Said) -> dict[str, object]:

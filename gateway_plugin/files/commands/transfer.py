@@ -19,16 +19,7 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import (
-    AgentOption,
-    Output,
-    UrlOption,
-    ask,
-    checked,
-    find_context,
-    guarded,
-    with_client,
-)
+from gateway_plugin.commands.run import Run, checked, command, guarded, with_client
 from gateway_plugin.files.bounded import named
 from gateway_plugin.files.commands.from_memwal import find_access, import_all
 from gateway_plugin.files.commands.index import index_of, watch_files
@@ -38,7 +29,7 @@ from gateway_plugin.files.markdown import render_daily, render_memsearch
 from gateway_plugin.files.sending import send_items, shown_name
 from gateway_plugin.keys.identity import KeyHolder
 from gateway_plugin.keys.private_files import replace_private
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, complain, fail, span
+from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, complain, fail, span
 from relayer.wire.schemas import Memory
 from relayer.wire.service import (
     ExportEnd,
@@ -59,7 +50,9 @@ class ExportFormat(StrEnum):
     MEMSEARCH = "memsearch"
 
 
+@command()
 def export(
+    run: Run,
     target: Annotated[
         str, typer.Argument(help="File, or - for standard output; a directory for Markdown.")
     ] = "-",
@@ -74,9 +67,6 @@ def export(
     transcripts: Annotated[
         bool, typer.Option("--transcripts", help="Also the turns that were kept word for word; with jsonl.")
     ] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write an agent's memories to a file, or as daily logs in Markdown to a directory.
 
@@ -99,7 +89,7 @@ def export(
         # The export consists of lines of JSON, so an error must be such a line, too.
         answer_in_lines()
     request = checked(lambda: ExportRequest.model_validate(wanted))
-    context = find_context(url, agent)
+    context = run.context
 
     async def fetched(client: RelayerClient) -> list[Memory | KeptTurn]:
         async with aclosing(client.export(context.identity, request)) as told:
@@ -124,7 +114,7 @@ def export(
         written = [_write(str(Path(target) / name), text) for name, text in files.items()]
     if target != "-":
         also = f" and {len(turns)} turns" if turns else ""
-        Output(as_json=as_json).tell(
+        run.tell(
             {"memories": len(memories), "turns": len(turns), "files": written},
             f"exported: {len(memories)} memories{also} to {target}",
         )
@@ -136,7 +126,9 @@ class ImportSource(StrEnum):
     MEMWAL = "memwal"
 
 
+@command()
 def import_files(
+    run: Run,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -166,9 +158,6 @@ def import_files(
     unsigned: Annotated[
         bool, typer.Option("--unsigned", help="With --as-backup: also what this account did not export.")
     ] = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json).
 
@@ -179,9 +168,9 @@ def import_files(
     source, paths = _named_place(source, paths)
     _check_together(source, paths or (), namespace or (), as_backup=as_backup, unsigned=unsigned)
     if source is not None:
-        _import_service(namespace or (), agent, url, dry_run=dry_run, as_json=as_json)
+        _import_service(run, namespace or (), dry_run=dry_run)
         return
-    holder = find_context(url, agent).holder if as_backup and not unsigned else None
+    holder = run.context.holder if as_backup and not unsigned else None
     if unsigned:
         complain("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
     roots = [named(path) for path in paths or ()]
@@ -190,7 +179,7 @@ def import_files(
     problems = [str(error) for listed in below for error in listed.left_out]
     if not found and not problems:
         fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
-    output, total = Output(as_json=as_json), Counter[str]()
+    total = Counter[str]()
     claims = 0
     for root, path in found:
         items = _read_or_say(root, path, holder, problems)
@@ -199,13 +188,13 @@ def import_files(
         claims += 0 if as_backup else sum(item.trust == "user" or item.pinned for item in items)
         counts = Counter({"found": len(items)})
         if not dry_run:
-            counts = ask(url, agent, partial(send_items, items=items, anew=True, as_backup=as_backup))
+            counts = run.ask(partial(send_items, items=items, anew=True, as_backup=as_backup))
         total += counts
-        output.say(f"{path}: {_sentence(counts)}")
+        run.say(f"{path}: {_sentence(counts)}")
     told = {} if dry_run else {"stored": 0, "duplicate": 0}
-    output.json({"files": len(found), **told, **total, "problems": problems})
+    run.json({"files": len(found), **told, **total, "problems": problems})
     if claims:
-        output.say(
+        run.say(
             f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
             "--as-backup restores an export of this account as it was."
         )
@@ -244,26 +233,22 @@ def _check_together(
         )
 
 
-def _import_service(
-    wanted: Sequence[str], agent: str | None, url: str | None, *, dry_run: bool, as_json: bool
-) -> None:
+def _import_service(run: Run, wanted: Sequence[str], *, dry_run: bool) -> None:
     access = find_access(os.environ, Path.home())
-    output = Output(as_json=as_json)
-    total, problems = import_all(access, wanted, agent, url, dry_run=dry_run, say=output.say)
-    output.json({**total, "problems": problems})
+    total, problems = import_all(access, wanted, run.agent, run.url, dry_run=dry_run, say=run.say)
+    run.json({**total, "problems": problems})
     _end(problems)
 
 
+@command()
 def watch(
+    run: Run,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="MEMORY.md, memory/*.md and such.")],
     *,
     every: Annotated[
         float,
         typer.Option(parser=span("--every", least=0.2), metavar="SECONDS|10m", help="Between two looks."),
     ] = 2.0,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Import the files of a folder, and again whenever one changes, until interrupted. What is deleted there is forgotten.
 
@@ -272,20 +257,19 @@ def watch(
     answer_in_lines()
     if not folder.is_dir():
         fail(USAGE, "FOLDER: there is no such directory", "")
-    context = find_context(url, agent)
-    output = Output(as_json=as_json)
+    context = run.context
     namespace = context.identity.namespace
-    output.tell(
+    run.tell(
         {"watching": [str(folder)], "namespace": namespace},
         f"watching {folder} for {namespace}; end with Ctrl-C",
     )
     watch_files(
         context,
         index_of(context),
-        output,
+        run,
         roots=(IndexRoot(RootKind.PATH, named(folder)),),
         every=every,
-        told=lambda file, counts: output.tell(
+        told=lambda file, counts: run.tell(
             {"file": str(file.path), **counts}, f"{file.path}: {_sentence(counts)}"
         ),
     )

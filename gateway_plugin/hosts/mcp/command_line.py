@@ -22,9 +22,11 @@ from gateway_plugin.commands.keys import revoke
 from gateway_plugin.commands.run import (
     PLACE,
     Output,
+    Run,
     YesOption,
     agent_identity,
     bridge_command,
+    command,
     find_context,
     guarded,
     root_holder,
@@ -69,7 +71,7 @@ from gateway_plugin.hosts.mcp.definitions import Offered
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import DEFAULT_URL, PluginSettings
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, answer_in_lines, fail, span
+from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail, span
 from relayer.wire.errors import InvalidName
 from relayer.wire.fields import render_time
 from relayer.wire.loopback import in_url, is_loopback
@@ -96,8 +98,7 @@ _EXTRA: Final = "python3 -m pip install '.[mcp]' in a clone of memrelay"
 _CHECK_SECONDS: Final = 15.0
 
 RelayerOption = Annotated[
-    str | None,
-    typer.Option("--relayer", "--url", metavar="URL", help="The relayer.", rich_help_panel=PLACE),
+    str | None, typer.Option("--relayer", "--url", metavar="URL", help="The relayer.", rich_help_panel=PLACE)
 ]
 AgentOption = Annotated[
     str | None, typer.Option("--agent", metavar="NAME", help="Whose memories.", rich_help_panel=PLACE)
@@ -328,8 +329,9 @@ def _bound(host: str, port: int) -> socket.socket:
         return fail(FAILED, f"--port: {port} cannot be had ({error.strerror})", "--port 0 takes a free one")
 
 
-@mcp.command()
+@command(mcp, agent=None, url=None)
 def config(
+    run: Run,
     *,
     client: Annotated[Client, typer.Option("--for", help="Whose configuration.")],
     http: Annotated[
@@ -340,13 +342,12 @@ def config(
     namespace: NamespaceOption = None,
     tools: Annotated[Offered, typer.Option(help="Under whose names tools are listed.")] = Offered.MEMRELAY,
     relayer: RelayerOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print what to paste into a client's configuration; it holds no secret.
 
     Example: memrelay-gateway mcp config --for claude-code --agent coder
     """
-    output, where = Output(as_json=as_json), place_of(client)
+    where = place_of(client)
     if http:
         if agent or namespace or relayer:
             fail(
@@ -355,8 +356,8 @@ def config(
                 "memrelay-gateway mcp token --agent NAME",
             )
         block = found_block(client, f"http://127.0.0.1:{port}/mcp")
-        output.json({"client": client.value, "where": where, "block": block})
-        output.raw(block)
+        run.json({"client": client.value, "where": where, "block": block})
+        run.raw(block)
         notify(
             f"where: {where}\ntoken: memrelay-gateway mcp token --agent NAME, in {TOKEN_VARIABLE} or where the block says"
             "\nserver: memrelay-gateway mcp --http"
@@ -369,8 +370,8 @@ def config(
     settings = guarded(lambda: settings_from(None, {}, url=None)) if url is None else _checked(url)
     arguments += ["--relayer", settings.url] if url is not None else []
     block = started_block(client, Start(bridge_command(), arguments, {}))
-    output.json({"client": client.value, "where": where, "block": block})
-    output.raw(block)
+    run.json({"client": client.value, "where": where, "block": block})
+    run.raw(block)
     notify(f"where: {where}")
 
 
@@ -378,8 +379,9 @@ def _checked(url: str) -> PluginSettings:
     return guarded(lambda: settings_from({"url": url}, {}, url=None))
 
 
-@mcp.command()
+@command(mcp, agent=None, url=None)
 def login(
+    run: Run,
     *,
     relayer: RelayerOption = None,
     agent: AgentOption = None,
@@ -391,7 +393,6 @@ def login(
             "--pair", help="The secret is on another machine: print a code for it, and take its reply."
         ),
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Save one agent's keys for MCP servers of this user, once the relayer has accepted them.
 
@@ -399,11 +400,10 @@ def login(
 
     Example: memrelay-gateway mcp login --pair
     """
-    output = Output(as_json=as_json)
     if pair:
-        _login_by_pairing(relayer, agent, output)
+        _login_by_pairing(relayer, agent, run)
     else:
-        _login(relayer, agent, label=label, days=days, output=output)
+        _login(relayer, agent, label=label, days=days, output=run)
 
 
 def _login(relayer: str | None, agent: str | None, *, label: str, days: float, output: Output) -> None:
@@ -462,28 +462,29 @@ def _keep(credentials: Credentials, settings: PluginSettings, output: Output) ->
     )
 
 
-@mcp.command()
+@command(mcp, agent=None, url=None)
 def approve(
+    run: Run,
     code: Annotated[str, typer.Argument(metavar="CODE", help="What `mcp login --pair` printed.")],
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Whose keys.")],
     relayer: RelayerOption = None,
     label: LabelOption = "",
     days: DaysOption = _DAYS,
-    as_json: JsonOption = False,
 ) -> None:
     """Answer a pairing code with one agent's keys, which only the machine that asked can read.
 
     Example: memrelay-gateway mcp approve CODE --agent coder
     """
     made, _ = _issued(relayer, agent, label, days)
-    output, reply = Output(as_json=as_json), guarded(lambda: reply_to(code, made, now=made.created_at))
-    output.json({"agent": typed(made.agent), "reply": reply})
-    output.raw(reply)
+    reply = guarded(lambda: reply_to(code, made, now=made.created_at))
+    run.json({"agent": typed(made.agent), "reply": reply})
+    run.raw(reply)
 
 
-@mcp.command()
+@command(mcp, agent=None, url=None)
 def logout(
+    run: Run,
     *,
     yes: YesOption = False,
     here: Annotated[
@@ -492,16 +493,14 @@ def logout(
             "--here", help="Only remove the file; the keys stay good until somebody takes them back."
         ),
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Take the saved keys back at the relayer, then remove them from this machine.
 
     Example: memrelay-gateway mcp logout --yes
     """
-    output = Output(as_json=as_json)
     found = guarded(lambda: saved(os.environ))
     if found is None:
-        output.tell({"removed": None, "taken_back": False}, "nothing to do: no keys are saved here")
+        run.tell({"removed": None, "taken_back": False}, "nothing to do: no keys are saved here")
         return
     path = credentials_path(os.environ)
     what = f"the keys of agent {typed(found.agent)} at {found.relayer}"
@@ -516,17 +515,17 @@ def logout(
     if not yes:
         done = "removed from this machine" if here else "taken back for good, and removed from this machine"
         would = {"dry_run": True, "agent": typed(found.agent), "relayer": found.relayer}
-        output.tell(would, f"would be {done}: {what}\ndo it: --yes")
+        run.tell(would, f"would be {done}: {what}\ndo it: --yes")
         return
     if root is not None:
         settings = _checked(found.relayer)
         number = guarded(lambda: serial(found))
         with_client(settings, lambda client: revoke(client, root, found.agent, serials=(number,)))
-        output.say(f"taken back at {found.relayer}: {what}")
+        run.say(f"taken back at {found.relayer}: {what}")
     path.unlink(missing_ok=True)
-    output.tell({"removed": str(path), "taken_back": root is not None}, f"removed: {path}")
+    run.tell({"removed": str(path), "taken_back": root is not None}, f"removed: {path}")
     if root is None:
-        output.say(f"they stay good until, where the gateway's secret is: {there}")
+        run.say(f"they stay good until, where the gateway's secret is: {there}")
 
 
 def _root_of(credentials: Credentials) -> RootHolder | None:
@@ -538,8 +537,9 @@ def _root_of(credentials: Credentials) -> RootHolder | None:
     return holder if isinstance(holder, RootHolder) and holder.account == credentials.account else None
 
 
-@mcp.command()
+@command(mcp, agent=None, url=None)
 def token(
+    run: Run,
     *,
     agent: AgentOption = None,
     label: LabelOption = "",
@@ -547,7 +547,6 @@ def token(
         str | None, typer.Option("--revoke", metavar="ID", help="Take one back; see --list.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Show whose there are, and no token.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a token with which a client connects to `mcp --http` as an agent; it is shown once.
 
@@ -556,7 +555,6 @@ def token(
     Example: memrelay-gateway mcp token --list
     """
     tokens = guarded(lambda: Tokens(os.environ))
-    output = Output(as_json=as_json)
     if listed:
         given = guarded(tokens.all)
         rows = [
@@ -568,18 +566,18 @@ def token(
             }
             for one in given
         ]
-        output.tell(rows, *(f"{one.id}  {one.agent}  {one.label}".rstrip() for one in given))
+        run.tell(rows, *(f"{one.id}  {one.agent}  {one.label}".rstrip() for one in given))
     elif revoke_id is not None:
         if not guarded(lambda: tokens.remove(revoke_id)):
             fail(FAILED, "--revoke: there is no token of this id", "memrelay-gateway mcp token --list")
         said = f"taken back: {revoke_id}; a server that runs refuses it from now on"
-        output.tell({"revoked": revoke_id}, said)
+        run.tell({"revoked": revoke_id}, said)
     else:
         whose = guarded(lambda: typed(agent_name(agent or "main", shown=True)))
         made = guarded(lambda: tokens.add(whose, label=label, now=int(SystemClock().now())))
-        output.json({"agent": whose, "token": made})
-        output.raw(made)
-        if not as_json:
+        run.json({"agent": whose, "token": made})
+        run.raw(made)
+        if not run.as_json:
             notify(f"of agent {whose}; a client sends it as: Authorization: Bearer TOKEN")
 
 

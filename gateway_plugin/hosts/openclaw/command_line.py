@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from gateway_plugin.commands.run import Output, UrlOption, bridge_command, find_context, guarded
+from gateway_plugin.commands.run import Output, Run, bridge_command, command, find_context, guarded
 from gateway_plugin.hosting import InitOptions, SystemClock, notify, parse_json
 from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
@@ -26,7 +26,7 @@ from gateway_plugin.hosts.openclaw.config import (
     write_block,
 )
 from gateway_plugin.hosts.openclaw.manifest import plugin_folder, write_package
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 
 openclaw = typer.Typer(
     help="The plugin for OpenClaw: where it lies, its package, and what to put into openclaw.json.",
@@ -53,23 +53,23 @@ def run(
     command.main(args=arguments or ["--help"], prog_name="openclaw memrelay", obj=switches)
 
 
-@openclaw.command()
-def path(*, as_json: JsonOption = False) -> None:
+@command(openclaw, agent=None, url=None)
+def path(run: Run) -> None:
     """Print the plugin's folder, for: openclaw plugins install --link "$(memrelay-gateway openclaw path)".
 
     Example: memrelay-gateway openclaw path
     """
-    output, folder = Output(as_json=as_json), str(plugin_folder())
-    output.json({"path": folder})
-    output.raw(folder)
+    folder = str(plugin_folder())
+    run.json({"path": folder})
+    run.raw(folder)
 
 
-@openclaw.command()
+@command(openclaw, agent=None, url=None)
 def pack(
+    run: Run,
     folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
     *,
     sidecar: SidecarOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Write the plugin as a package, for: openclaw plugins install FILE.
 
@@ -80,32 +80,30 @@ def pack(
     except OSError as error:
         fail(FAILED, f"{folder}: cannot be written ({error.strerror})", "name a folder that exists")
     # With a full path, the host cannot mistake it for the name of a package.
-    output, whole = Output(as_json=as_json), str(file.resolve())
-    output.json({"file": whole})
-    output.raw(whole)
+    whole = str(file.resolve())
+    run.json({"file": whole})
+    run.raw(whole)
 
 
-@openclaw.command()
+@command(openclaw, agent=None)
 def settings(
+    run: Run,
     *,
-    url: UrlOption = None,
     allow: Annotated[
         bool, typer.Option("--allow-conversation-access", help="Let recall and capture read conversations.")
     ] = False,
     sidecar: SidecarOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Print what to put into openclaw.json, and the steps around it.
 
     Example: memrelay-gateway openclaw settings --allow-conversation-access
     """
-    block = settings_block(url=url, command=bridge_command(), consent=allow, sidecar=sidecar)
-    output = Output(as_json=as_json)
-    output.json(block)
+    block = settings_block(url=run.url, command=bridge_command(), consent=allow, sidecar=sidecar)
+    run.json(block)
     source = "$(memrelay-gateway openclaw pack --sidecar)" if sidecar else f"--link {plugin_folder()}"
-    output.raw(settings_steps(block, source))
+    run.raw(settings_steps(block, source))
     if not allow:
-        output.raw(f"\nNote: {CONSENT}\nTo allow it, repeat this command with --allow-conversation-access.")
+        run.raw(f"\nNote: {CONSENT}\nTo allow it, repeat this command with --allow-conversation-access.")
 
 
 BLOCKS: Final = ("openclaw", "openclaw-active")
@@ -159,11 +157,7 @@ def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of a
     if allow is not None:
         return allow
     if not sys.stdin.isatty():
-        fail(
-            USAGE,
-            "--allow-conversation-access, --no-conversation-access: say one of them",
-            CONSENT,
-        )
+        fail(USAGE, "--allow-conversation-access, --no-conversation-access: say one of them", CONSENT)
     return typer.confirm(f"{CONSENT}\nAllow it?", err=True)
 
 

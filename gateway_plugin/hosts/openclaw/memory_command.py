@@ -10,15 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway_plugin.commands.doctor import examined, tell_checks
-from gateway_plugin.commands.run import (
-    AgentOption,
-    FloorOption,
-    LimitOption,
-    Output,
-    UrlOption,
-    open_outbox,
-    with_client,
-)
+from gateway_plugin.commands.run import FloorOption, LimitOption, Run, command, open_outbox, with_client
 from gateway_plugin.files.commands.index import (
     ForceOption,
     OpenIndex,
@@ -33,7 +25,7 @@ from gateway_plugin.files.commands.index import (
 )
 from gateway_plugin.hosting import SystemClock, ranking
 from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE
-from relayer.wire.command_line import USAGE, JsonOption, fail
+from relayer.wire.command_line import USAGE, fail
 from relayer.wire.schemas import RecallRequest
 
 memory = typer.Typer(
@@ -41,38 +33,35 @@ memory = typer.Typer(
 )
 
 
-@memory.command("status")
+@command(memory, "status")
 def memory_status(
+    run: Run,
     *,
     deep: Annotated[bool, typer.Option("--deep", help="Also write and recall a canary.")] = False,
     look: Annotated[bool, typer.Option("--index", help="Index first, where something changed.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Let refused turns wait again.")] = False,
     verbose: VerboseOption = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show how many memories there are, which files are indexed, and what waits; in a host, of each of its agents.
 
     Example: memrelay-gateway memory status --deep --agent main
     """
-    output = Output(as_json=as_json)
-    every = [open_index(url, one) for one in _agents(agent)]
+    every = [open_index(run.url, one) for one in _agents(run.agent)]
     rows = []
     for opened in every:
         if look and opened.all_roots:
-            scan(opened, output, force=False, verbose=verbose and not as_json)
+            scan(opened, run, force=False, verbose=verbose and not run.as_json)
         rows.append(_status(opened, fix=fix))
-    checks = examined("openclaw" if in_host() else None, agent, url) if deep else []
+    checks = examined("openclaw" if in_host() else None, run.agent, run.url) if deep else []
     also = {"checks": [asdict(check) for check in checks]} if deep else {}
     # The host's own command prints a list of its agents; outside a host there is only the requested one.
-    output.json([_as_host(row) | also for row in rows] if in_host() else rows[0] | also)
+    run.json([_as_host(row) | also for row in rows] if in_host() else rows[0] | also)
     for row in rows:
         sources = "; ".join(row["sources"]) or "none yet: memrelay-gateway index"
         shown = {**row, "sources": sources, "left_out": "; ".join(row["left_out"]) or "nothing"}
-        output.pairs((name.replace("_", " "), value) for name, value in shown.items())
+        run.pairs((name.replace("_", " "), value) for name, value in shown.items())
     if deep:
-        tell_checks(checks, output)
+        tell_checks(checks, run)
 
 
 def _status(opened: OpenIndex, *, fix: bool) -> dict[str, Any]:
@@ -110,41 +99,32 @@ def _as_host(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"agentId": row["agent"], "status": status, **row}
 
 
-@memory.command("index")
-def memory_index(
-    *,
-    force: ForceOption = False,
-    verbose: VerboseOption = False,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(memory, "index")
+def memory_index(run: Run, *, force: ForceOption = False, verbose: VerboseOption = False) -> None:
     """Look at the files now: in a host those of its agents, else the places that `memrelay-gateway index` was told of.
 
     Example: memrelay-gateway memory index --force
     """
     if not in_host():
-        index(force=force, verbose=verbose, agent=agent, url=url, as_json=as_json)
+        index(force=force, verbose=verbose, agent=run.agent, url=run.url, as_json=run.as_json)
         return
-    output, rows = Output(as_json=as_json), []
-    for one in _agents(agent):
-        opened = open_index(url, one)
-        output.say(f"agent {opened.name}:")
-        rows.append({"agent": opened.name, **scan_and_report(opened, output, force=force, verbose=verbose)})
-    output.json(rows)
+    rows = []
+    for one in _agents(run.agent):
+        opened = open_index(run.url, one)
+        run.say(f"agent {opened.name}:")
+        rows.append({"agent": opened.name, **scan_and_report(opened, run, force=force, verbose=verbose)})
+    run.json(rows)
     exit_if_unreadable(rows)
 
 
-@memory.command("search")
+@command(memory, "search")
 def memory_search(
+    run: Run,
     words: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="What to look for.")] = None,
     *,
     query: Annotated[str | None, typer.Option("--query", help="The same.")] = None,
     limit: LimitOption = 5,
     floor: FloorOption = 0.3,
-    agent: AgentOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Search an agent's memories; each with the file and line that it comes from.
 
@@ -153,7 +133,7 @@ def memory_search(
     asked = query or words
     if not asked:
         fail(USAGE, "QUERY: what to look for is missing", 'memrelay-gateway memory search "deploy window"')
-    opened = open_index(url, agent)
+    opened = open_index(run.url, run.agent)
     context = opened.context
     request = RecallRequest(
         query=asked, limit=limit, floor=floor, include_suspect=True, **ranking(context.settings.recall)
@@ -161,13 +141,12 @@ def memory_search(
     answer = with_client(
         context.settings, lambda client: client.recall(context.identity, request, deadline=15)
     )
-    output = Output(as_json=as_json)
     cited = opened.index.cited()
-    output.json({"results": [search_result(hit, cited) for hit in answer.memories]})
+    run.json({"results": [search_result(hit, cited) for hit in answer.memories]})
     if answer.memories:
-        output.memories(answer.memories, SystemClock().now(), cited=cited)
+        run.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
-        output.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
+        run.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
 
 
 def in_host() -> bool:

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from gateway_plugin.commands.run import Output, UrlOption, ask, bridge_command, guarded
+from gateway_plugin.commands.run import Output, Run, ask, bridge_command, command, guarded
 from gateway_plugin.files.commands.from_memwal import checked_access, read_namespace
 from gateway_plugin.files.commands.index import index_place
 from gateway_plugin.hosting import (
@@ -44,10 +44,12 @@ from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
 from gateway_plugin.settings import safe_load
 from relayer.wire import names
-from relayer.wire.command_line import FAILED, USAGE, JsonOption, fail
+from relayer.wire.command_line import FAILED, USAGE, fail
 
 
+@command(agent=None)
 def migrate(
+    run: Run,
     *,
     origin: Annotated[Origin, typer.Option("--from", help="The plugin that is left.")],
     config: Annotated[
@@ -67,8 +69,6 @@ def migrate(
     no_import: Annotated[
         bool, typer.Option("--no-import", help="Move the settings, and leave the memories where they are.")
     ] = False,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Move OpenClaw from an earlier memory plugin to memrelay: its settings, and what it remembers.
 
@@ -77,29 +77,30 @@ def migrate(
     if config is not None:
         os.environ["OPENCLAW_CONFIG_PATH"] = str(config.resolve())
     host = guarded(lambda: read_config(os.environ))
-    move = guarded(lambda: plan(host, origin, os.environ, command=bridge_command(), url=url, access=access))
-    output = Output(as_json=as_json)
-    _show(output, host, move, access=access)
+    move = guarded(
+        lambda: plan(host, origin, os.environ, command=bridge_command(), url=run.url, access=access)
+    )
+    _show(run, host, move, access=access)
     told = _row(host, move)
     if dry_run:
-        output.json({"dry_run": True, **told})
+        run.json({"dry_run": True, **told})
         return
     if not yes and not typer.confirm(f"Import the memories, and write {host.path}?", err=True):
         fail(FAILED, "nothing was changed", "")
     whole = True
     if not no_import:
         with _relayer_of(move):
-            whole = _import_files(output, move)
+            whole = _import_files(run, move)
             if origin is Origin.MEMWAL:
-                whole &= _import_memwal(output, host, move.former)
+                whole &= _import_memwal(run, host, move.former)
     written = guarded(lambda: write_whole(host, move.document, now=int(SystemClock().now())))
-    output.json({**told, **row_of(written), "whole": whole})
+    run.json({**told, **row_of(written), "whole": whole})
     if written.changed:
-        output.say(f"written: {written.path}\nas it was: {written.backup}")
+        run.say(f"written: {written.path}\nas it was: {written.backup}")
     else:
-        output.say(f"nothing to change: {written.path} has it all")
-    output.say("next: openclaw config validate && openclaw gateway restart")
-    output.say("then: memrelay-gateway doctor --host openclaw sees that it works")
+        run.say(f"nothing to change: {written.path} has it all")
+    run.say("next: openclaw config validate && openclaw gateway restart")
+    run.say("then: memrelay-gateway doctor --host openclaw sees that it works")
     if not whole:
         fail(
             FAILED,

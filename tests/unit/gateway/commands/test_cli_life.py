@@ -43,6 +43,24 @@ def test_a_correction_is_a_new_version_and_says_of_what(wire, known):
     assert wire.texts("ops") == ["The deploy window is Friday"]
 
 
+def test_one_edit_changes_text_mark_and_term_together(wire, known):
+    done = ops("edit", known, "The deploy window is Friday", "--pin", "--expire-in", "7d")
+    assert done.stdout.startswith("updated, pinned, expires in 7d: ")
+    body = wire.bodies(f"/v1/memories/{known}/supersede")[-1]
+    assert (body["text"], body["pinned"], body["ttl_seconds"]) == (
+        "The deploy window is Friday",
+        True,
+        7 * 86_400,
+    )
+
+
+def test_an_edit_of_nothing_is_a_wrong_use(wire, known):
+    refused = ops("edit", known)
+    assert refused.exit_code == 2
+    assert "TEXT or an option" in refused.stderr
+    assert not any("supersede" in path for path in wire.paths())
+
+
 @pytest.mark.parametrize(
     ("arguments", "sent"),
     [
@@ -61,11 +79,11 @@ def test_marks_and_terms_are_sent_as_what_changes_and_nothing_else(wire, known, 
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("--in", "7d", "--never"), ("--in", "soon"), ("--in", "0d"), ("--in", "9000w")]
+    "options", [("--in", "7d", "--never"), ("--in", "soon"), ("--in", "0d"), ("--in", "9000w")]
 )
 def test_a_term_that_is_none_is_a_wrong_use(wire, known, options):
     refused = ops("expire", known, *options)
-    assert (refused.exit_code, "--in" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "--expire-in" in refused.stderr) == (2, True)
     assert not any("supersede" in path for path in wire.paths())
 
 

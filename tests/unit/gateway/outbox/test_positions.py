@@ -85,7 +85,7 @@ def test_a_log_that_was_set_back_recalls_nothing_and_is_said_once(make, wire, ca
     for question in (ANOTHER, "What coffee shop do I like?"):
         turn = plugin.before_turn(question)
         assert (turn.status, turn.text) == ("refused:rollback_detected", "")
-    assert capsys.readouterr().err.count("acknowledge") == 1
+    assert capsys.readouterr().err.count("doctor --accept-rollback") == 1
 
 
 def test_a_namespace_that_is_gone_counts_as_set_back(make, wire):
