@@ -204,11 +204,6 @@ class HostModelStatus:
     trouble: str = ""
 
     @property
-    def prompt(self) -> str:
-        """All text for the prompt of this turn: the standing block, the instruction and the recalled memories; "" if none."""
-        return "\n".join(filter(None, (self.standing, self.instruction, self.text)))
-
-    @property
     def line(self) -> str:
         """A one-line summary for people."""
         spent = f"; {self.tokens} tokens" if self.calls else ""
