@@ -819,7 +819,6 @@ class _ForkableLoop(LoopThread):
 
     def __init__(self) -> None:
         super().__init__(_THREAD)
-        self._parents: list[object] = []
 
     @property
     def is_of_this_process(self) -> bool:
@@ -829,8 +828,6 @@ class _ForkableLoop(LoopThread):
     def call(self, work: Coroutine[Any, Any, _R]) -> _R:
         """Run a coroutine as `LoopThread.call` does, on a new loop if this process was forked since the last call."""
         if not self.is_of_this_process:
-            # The parent's loop must not be collected: that would close sockets that the parent still uses, with a warning.
-            self._parents.append((self._loop, self._thread))
             super().__init__(_THREAD)
         return super().call(work)
 

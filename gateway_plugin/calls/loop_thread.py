@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import ctypes
 import functools
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from weakref import WeakSet
 
 from gateway_plugin.errors import GatewayError
 
@@ -131,6 +133,7 @@ class OnThread(Generic[_T]):
     def __init__(self, inner: _T, loop: str | LoopThread) -> None:
         self._inner = inner
         self._loop = LoopThread(loop) if isinstance(loop, str) else loop
+        _ALIVE.add(self)
 
     def close(self) -> None:
         """Close the asynchronous object, then stop the loop and its thread."""
@@ -144,6 +147,23 @@ class OnThread(Generic[_T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_ALIVE: Final[WeakSet[OnThread[Any]]] = WeakSet()
+
+
+def _keep_what_the_parent_uses() -> None:
+    """Prevent a child process from ever finalizing the loops and connections of its parent.
+
+    The child shares their sockets and the loop's epoll object with the parent. Closing them, which a finalizer would do when the
+    child ends, would stop the parent's loop from receiving any events.
+    """
+    for each in list(_ALIVE):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object((each._inner, each._loop._loop)))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_what_the_parent_uses)
 
 
 def waited(

@@ -21,7 +21,7 @@ import asyncio, os, sys, threading
 from memrelay import AsyncMemory, Memory
 
 name = sys.argv[1]
-memory = Memory(agent="support", user="ana")
+memory = Memory(agent="support", user="ana", timeout=20)
 memory.add(f"Program {name} was here.")
 texts = lambda: sorted(one.text for one in memory.list())
 threads = [threading.Thread(target=memory.add, args=(f"Thread {number} of {name}.",)) for number in range(3)]
@@ -69,7 +69,7 @@ def test_two_programs_start_and_share_one_relayer_and_print_no_warning(tmp_path:
         )
         for name in ("one", "two")
     ]
-    ended = [program.communicate(timeout=110) for program in programs]
+    ended = [program.communicate(timeout=100) for program in programs]
     assert [(program.returncode, err) for program, (_, err) in zip(programs, ended, strict=True)] == [
         (0, "")
     ] * 2
