@@ -21,7 +21,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from gateway_plugin.errors import GatewayError
 
@@ -51,6 +51,11 @@ class LoopThread:
         self._open = True
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop."""
+        return self._loop
 
     def call(self, work: Coroutine[Any, Any, _R]) -> _R:
         """Run a coroutine on the loop, wait for it and return its result.
@@ -133,7 +138,7 @@ class OnThread(Generic[_T]):
     def __init__(self, inner: _T, loop: str | LoopThread) -> None:
         self._inner = inner
         self._loop = LoopThread(loop) if isinstance(loop, str) else loop
-        _ALIVE.add(self)
+        _ALIVE[self] = (inner, self._loop)
 
     def close(self) -> None:
         """Close the asynchronous object, then stop the loop and its thread."""
@@ -149,7 +154,7 @@ class OnThread(Generic[_T]):
         self.close()
 
 
-_ALIVE: Final[WeakSet[OnThread[Any]]] = WeakSet()
+_ALIVE: Final[WeakKeyDictionary[OnThread[Any], tuple[object, LoopThread]]] = WeakKeyDictionary()
 
 
 def _keep_what_the_parent_uses() -> None:
@@ -158,8 +163,8 @@ def _keep_what_the_parent_uses() -> None:
     The child shares their sockets and the loop's epoll object with the parent. Closing them, which a finalizer would do when the
     child ends, would stop the parent's loop from receiving any events.
     """
-    for each in list(_ALIVE):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object((each._inner, each._loop._loop)))
+    for inner, loop in list(_ALIVE.values()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object((inner, loop.event_loop)))
 
 
 if hasattr(os, "register_at_fork"):
