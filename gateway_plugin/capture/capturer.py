@@ -14,13 +14,14 @@ import hmac
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.capture.filters import Origin, judge, judge_cleaned, looked_at
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError
-from gateway_plugin.keys.identity import Identity, NamespaceRef, audience_name, parse_session_key
+from gateway_plugin.keys.identity import NamespaceRef, audience_name, parse_session_key
 from gateway_plugin.outbox.queue import (
     Outbox,
     OutboxFull,
@@ -75,19 +76,12 @@ class TurnCursor:
     def new(self, prints: Sequence[bytes]) -> int:
         """Return the index of the first new message in a history of these fingerprints."""
         for end in range(len(prints), 0, -1):
-            overlap = self._overlap(prints, end)
+            # How many messages before `end` are equal to the last ones of the cursor, counted backwards.
+            backwards = zip(reversed(prints[:end]), reversed(self.seen), strict=False)
+            overlap = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], backwards))
             if overlap >= min(end, len(self.seen), _ENOUGH) and overlap:
                 return end
         return 0
-
-    def _overlap(self, prints: Sequence[bytes], end: int) -> int:
-        """Return how many messages before ``end`` are equal to the last ones of the cursor, counted backwards."""
-        count = 0
-        for given, known in zip(reversed(prints[:end]), reversed(self.seen), strict=False):
-            if given != known:
-                break
-            count += 1
-        return count
 
     def advanced(self, prints: Sequence[bytes], turn: bytes | None = None) -> TurnCursor:
         """Return the cursor after a turn.
@@ -174,7 +168,8 @@ def capture_turn(
     """
     session = turn.session.key
     key = derive(turn.identity.namespace_secret, "capture")
-    named = _print_of_turn(key, turn.host.turn_id)
+    turn_id = turn.host.turn_id
+    named = hmac.new(key, lp("turn id", turn_id), hashlib.sha256).digest()[:_HANDED_SIZE] if turn_id else None
     if named in cursor.handed:
         return Captured(None, cursor, 0, {})
     prints = [fingerprint(key, message) for message in messages]
@@ -272,10 +267,6 @@ def _cleaned(
         dropped[_HELD_BACK] += 1
         return None
     return _KeptMessage(message, clean.text, bool(judgement.suspect), clean.kinds, judgement.priority)
-
-
-def _print_of_turn(key: bytes, turn_id: str) -> bytes | None:
-    return hmac.new(key, lp("turn id", turn_id), hashlib.sha256).digest()[:_HANDED_SIZE] if turn_id else None
 
 
 def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored: bool) -> TurnItem:
@@ -466,6 +457,7 @@ class Capturer:
             place = str(turns).encode()
             if not session or not turns or ended.value == place:
                 return False
+            key = derive(turn.identity.namespace_secret, "capture")
             request = AnalyzeRequest(
                 turns=(),
                 session=session[:MAX_SESSION],
@@ -473,7 +465,7 @@ class Capturer:
                 audience=audience_name(turn.said_to),
                 host=turn.host.host[:MAX_SESSION],
                 **({"place": turn.place} if turn.place else {}),
-                idempotency_key=_ending_key(turn.identity, session, turns),
+                idempotency_key=hmac.new(key, lp("session_end", session, turns), hashlib.sha256).hexdigest(),
             )
             item = OutboxItem(owner, request, int(self._clock.now() * 1000))
             try:
@@ -542,11 +534,6 @@ class Capturer:
             waiting=self._outbox.waiting(),
             redacted=captured.redacted,
         )
-
-
-def _ending_key(identity: Identity, session: str, turns: int) -> str:
-    key = derive(identity.namespace_secret, "capture")
-    return hmac.new(key, lp("session_end", session, turns), hashlib.sha256).hexdigest()
 
 
 def _decoded(value: bytes) -> TurnCursor:

@@ -2,8 +2,8 @@
 
 `Recaller` creates the turn, asks the gates, searches, through a cache, in the agent's own and its shared namespaces, asks
 active mode's model if the settings want that, and selects the memories that fit the token budget. Every failure becomes a
-status. `StandingBlocks` fetches the block that is in every prompt of a
-session. Every outcome is explained by a `gateway_plugin.turn.status.TurnTrace`.
+status. `StandingBlocks` fetches the block that is in every prompt of a session. Every outcome is explained by a
+`gateway_plugin.turn.status.TurnTrace`.
 """
 
 from __future__ import annotations
@@ -267,6 +267,7 @@ class Recaller:
         self._watchdog = watchdog
         self._notify_once = notify_once
         self._counts = counts
+        self._logged = settings.logs_recalls and not settings.disabled
 
     async def recall(
         self,
@@ -298,19 +299,19 @@ class Recaller:
                 # Some hosts include the latest message in the history.
                 if earlier and earlier[-1].role is Role.USER and earlier[-1].text == prompt:
                     earlier = earlier[:-1]
-                injection, trace = await self._allowed(turn, earlier, seconds)
+                injection, trace = await self._recall_for_turn(turn, earlier, seconds)
             else:
-                injection, trace = await self._stopped(turn, seconds)
+                injection, trace = await self._outcome_of_stopped_turn(turn, seconds)
         except GatewayError as error:
             injection, trace = self._silent(error.outcome, str(error))
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the user an answer
             injection, trace = self._silent("failed", defect(error))
         self._last.saw(turn.namespace if turn else "", key or "", trace)
-        if self._settings.logs_recalls and not self._settings.disabled:
+        if self._logged:
             notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
         return injection
 
-    async def _allowed(
+    async def _recall_for_turn(
         self, turn: Turn, earlier: Sequence[ChatMessage], seconds: float
     ) -> tuple[Injection, TurnTrace]:
         """Recall memories for a turn that the gates allow. A session that begins gets the newest memories, too (MS-01).
@@ -322,16 +323,16 @@ class Recaller:
         start = self._clock.monotonic()
         try:
             self.standing.begin(turn)
-            injection, trace = await self._recalled(turn, earlier, session, seconds)
+            injection, trace = await self._search_and_select(turn, earlier, session, seconds)
             if injection.status in _ANSWERED:
-                injection, trace = await self._begun(
+                injection, trace = await self._add_newest(
                     turn, session, (injection, trace), (start, start + seconds)
                 )
             else:
-                injection = self.with_standing(turn, session, injection)
+                injection = self._with_standing(turn, session, injection)
         except Exception as error:  # noqa: BLE001 - as in `recall`; whose turn it is stays known
             injection, trace = self._silent("failed", defect(error))
-            injection = self.with_standing(turn, session, injection)
+            injection = self._with_standing(turn, session, injection)
         if self._settings.recall.namespace_instruction:
             injection = replace(injection, instruction=namespace_instruction(identity.namespace))
         if injection.status == "refused:rollback_detected":
@@ -342,7 +343,7 @@ class Recaller:
             self._counts.saw(identity.ref, injection.hits, turn.query)
         return injection, trace
 
-    async def _stopped(self, turn: Turn, seconds: float) -> tuple[Injection, TurnTrace]:
+    async def _outcome_of_stopped_turn(self, turn: Turn, seconds: float) -> tuple[Injection, TurnTrace]:
         """Return the injection and the trace of a turn that a gate stopped.
 
         If the gate objects to the message only, the turn still gets the standing block, and a session that begins gets the
@@ -358,12 +359,12 @@ class Recaller:
             return injection, trace
         session = self._session(turn)
         if not (session.begins and gate in _GREETINGS and turn.query):
-            return self.with_standing(turn, session, injection), trace
+            return self._with_standing(turn, session, injection), trace
         start = self._clock.monotonic()
         self.standing.begin(turn)
         await self.standing.wait(turn, seconds - _SPARE_SECONDS)
-        injection = self.with_standing(turn, session, injection)
-        return await self._begun(turn, session, (injection, trace), (start, start + seconds))
+        injection = self._with_standing(turn, session, injection)
+        return await self._add_newest(turn, session, (injection, trace), (start, start + seconds))
 
     def _session(self, turn: Turn) -> Session:
         session = self._book.state(turn.identity.namespace, turn.session.key)
@@ -374,13 +375,13 @@ class Recaller:
         injection = Injection("", self._settings.recall.position, status, detail=detail)
         return injection, TurnTrace(status, detail)
 
-    def with_standing(self, turn: Turn, session: Session, injection: Injection) -> Injection:
+    def _with_standing(self, turn: Turn, session: Session, injection: Injection) -> Injection:
         """Return an injection with the session's standing block, which is in every prompt whatever the message says."""
         standing = self.standing.now(turn)
         session.echoes.injected(line.text for line in standing.lines)
         return replace(injection, standing=standing.text, always=standing.lines)
 
-    async def _begun(
+    async def _add_newest(
         self,
         turn: Turn,
         session: Session,
@@ -428,7 +429,7 @@ class Recaller:
         )
         return format_days(answer, recall, turn.hearing, shown)
 
-    async def _recalled(
+    async def _search_and_select(
         self, turn: Turn, earlier: Sequence[ChatMessage], session: Session, seconds: float
     ) -> tuple[Injection, TurnTrace]:
         start = self._clock.monotonic()
@@ -502,7 +503,7 @@ class Recaller:
             summary=reminder.said,
             active=self._settings.active.query_mode.value,
         )
-        return self.with_standing(turn, session, injection), replace(
+        return self._with_standing(turn, session, injection), replace(
             trace, status=injection.status, milliseconds=injection.milliseconds
         )
 

@@ -92,9 +92,9 @@ class Shares:
         First those for its previous namespaces, if ``legacy`` is set, then those for the namespaces shared with it.
         """
         former = before_set_apart(identity) if self._legacy else ()
-        return (*former, *self.of(identity))
+        return (*former, *self.shares_of(identity))
 
-    def of(self, identity: Identity) -> tuple[Identity, ...]:
+    def shares_of(self, identity: Identity) -> tuple[Identity, ...]:
         """Return the identities with which an agent reads the namespaces shared with it.
 
         The file is read again only if it has changed. If it cannot be read, nothing is shared, and a message is printed
@@ -121,7 +121,10 @@ class Shares:
             self._identities = {}
             self._seen = stamp
         mine = [share for share in self._known if share.agent == identity.agent]
-        return tuple(self._as(share) for share in mine if share.namespace != identity.namespace)
+        for share in mine:
+            if share not in self._identities:
+                self._identities[share] = self._root.reader(share.agent, share.namespace, writes=share.writes)
+        return tuple(self._identities[share] for share in mine if share.namespace != identity.namespace)
 
     def may_write(self, identity: Identity, namespace: str) -> bool:
         """Return whether a share lets the agent write to a namespace; raises like `all`."""
@@ -141,15 +144,6 @@ class Shares:
     def remove(self, share: Share) -> bool:
         """Remove a share, including its right to write. Return False if there was none. Raises like `add`."""
         return self._change(share, remove=True)
-
-    def _as(self, share: Share) -> Identity:
-        if self._root is None:
-            raise IdentityError("sharing takes the gateway's root secret")
-        made = self._identities.get(share)
-        if made is None:
-            made = self._root.reader(share.agent, share.namespace, writes=share.writes)
-            self._identities[share] = made
-        return made
 
     def _change(self, share: Share, *, remove: bool) -> bool:
         if self._root is None:
@@ -230,7 +224,11 @@ async def recall_shared(
     answer, others = await asyncio.gather(own, asyncio.gather(*map(ask, shared)))
     hits = list(answer.memories)
     for identity, other in zip(shared, others, strict=True):
-        hits += [_labelled(hit, identity) for hit in other.memories] if other is not None else []
+        shared_from = typed(identity.namespace)
+        hits += [
+            SharedHit.model_validate(hit.model_dump() | {"shared_from": shared_from})
+            for hit in (other.memories if other is not None else ())
+        ]
     ranked: dict[str, RecallHit] = {}
     for hit in sorted(hits, key=lambda one: -one.relevance):
         known = ranked.get(hit.text)
@@ -250,7 +248,3 @@ async def recall_shared(
             "degraded": answer.degraded or any(other is None or other.degraded for other in others),
         }
     )
-
-
-def _labelled(hit: RecallHit, identity: Identity) -> SharedHit:
-    return SharedHit.model_validate(hit.model_dump() | {"shared_from": typed(identity.namespace)})

@@ -252,7 +252,7 @@ class Toolbox:
             wanted = shared_namespace(namespace)
         except InvalidName:
             return None
-        known = self._shares.of(identity) if writes else self._shares.beside(identity)
+        known = self._shares.shares_of(identity) if writes else self._shares.beside(identity)
         found = next((one for one in known if one.namespace == wanted), None)
         if found is not None and writes and not self._shares.may_write(identity, wanted):
             raise ToolError("namespace: it is shared for reading; leave it out")

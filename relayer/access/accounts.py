@@ -387,7 +387,7 @@ class Accounts:
     async def _swap(self, account: str, known: _KnownAccount, updated: _Stored) -> bool:
         key = self._key(account)
         outcome = await self._ports.store.swap(
-            self._ports.layout.at(key), self._seal(key, updated), known.etag
+            self._ports.layout.store_key(key), self._seal(key, updated), known.etag
         )
         if isinstance(outcome, Swapped):
             self._take(known, updated, outcome.etag)
@@ -396,7 +396,7 @@ class Accounts:
     async def _put_beside(self, account: str, known: _KnownAccount) -> bool:
         """Write the newest list into the second object unless it is there; return False if that has to be retried."""
         key = self._key_beside(account)
-        place = self._ports.layout.at(key)
+        place = self._ports.layout.store_key(key)
         found = await self._read_beside(account, known)
         if known.second_counter >= known.counter:
             return True
@@ -459,7 +459,7 @@ class Accounts:
 
     async def _read_beside(self, account: str, known: _KnownAccount) -> GetOutcome:
         key = self._key_beside(account)
-        found = await self._ports.store.get(self._ports.layout.at(key))
+        found = await self._ports.store.get(self._ports.layout.store_key(key))
         if isinstance(found, Found):
             known.second_counter = self._learn(known, self._open(key, account, found.data).revocations)
         return found
@@ -535,7 +535,7 @@ class Accounts:
 
     async def _count(self) -> int:
         if self._total is None:
-            listing = self._ports.store.list(self._ports.layout.at("acct/"))
+            listing = self._ports.store.list(self._ports.layout.store_key("acct/"))
             self._total = len([info async for info in listing if info.key.endswith("/account")])
         return self._total
 
@@ -550,7 +550,7 @@ class Accounts:
         return Layout.revoked(self._ports.keys.tag("account", account))
 
     def _place(self, account: str) -> str:
-        return self._ports.layout.at(self._key(account))
+        return self._ports.layout.store_key(self._key(account))
 
     def _seal(self, key: str, stored: _Stored) -> bytes:
         return seal(

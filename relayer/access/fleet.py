@@ -31,7 +31,7 @@ async def create_or_read(ports: LogPorts, key: str, data: bytes) -> Found:
         StoreUnavailable: five attempts in a row got no clear response.
         StoreError: as the store.
     """
-    store, clock, place = ports.store, ports.clock, ports.layout.at(key)
+    store, clock, place = ports.store, ports.clock, ports.layout.store_key(key)
     for _ in range(_ATTEMPTS):
         found = await store.get(place)
         if isinstance(found, Found):
@@ -128,7 +128,7 @@ class FleetKeys:
             sealed = fresh.seal(metadata, salt=randomness.bytes(SALT_SIZE))
             found = await create_or_read(self._ports, Layout.fleet(day), sealed)
             return FleetPair.open(day, metadata, found.data)
-        read = await self._ports.store.get(self._ports.layout.at(Layout.fleet(day)))
+        read = await self._ports.store.get(self._ports.layout.store_key(Layout.fleet(day)))
         return FleetPair.open(day, metadata, read.data) if isinstance(read, Found) else None
 
     async def _try_sweep(self, today: str) -> None:
@@ -147,7 +147,7 @@ class FleetKeys:
         The store's clock decides which days are past, because this replica's clock may be far ahead. All versions are
         deleted, also those of days that a listing does not show any more because only their latest version was deleted.
         """
-        store, folder = self._ports.store, self._ports.layout.at(Layout.fleet(""))
+        store, folder = self._ports.store, self._ports.layout.store_key(Layout.fleet(""))
         read = await store.get(f"{folder}{day_of(self._clock.now_ms())}")
         oldest = min(read.store_time, self._clock.now_ms()) - (KEPT_DAYS - 1) * DAY_MS
         shown = [info.key async for info in store.list(folder)]

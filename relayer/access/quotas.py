@@ -125,7 +125,7 @@ class Quotas:
         """The periodic task that adds writes to the shared objects and compares these with the store."""
         return Periodic("quotas", self._round, _ADD_SECONDS, wake=self._wake)
 
-    def of(self, account: str) -> Quota:
+    def quota_of(self, account: str) -> Quota:
         """Return the quota of an account."""
         return self._own.get(account, self._usual)
 
@@ -208,7 +208,7 @@ class Quotas:
 
     async def _count(self, account: str, more: Usage, *, refuses: bool) -> Callable[[], None]:
         """Count a write before it is made, and return a function to call at its end; raises as `take`."""
-        tally, quota = self._tally(account), self.of(account)
+        tally, quota = self._tally(account), self.quota_of(account)
         if tally.runs_ahead(quota, more):
             self._run_ahead(account, tally, more)
         else:
@@ -248,7 +248,7 @@ class Quotas:
             if seen is None:
                 seen, is_current = await self._read(account, tally), True
             added = tally.added
-            refused = _beyond(self.of(account), seen.usage + added, more) if refuses else None
+            refused = _beyond(self.quota_of(account), seen.usage + added, more) if refuses else None
             if refused is not None and is_current:
                 self._compare_in(0.0, account)
                 raise refused

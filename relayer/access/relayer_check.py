@@ -41,7 +41,7 @@ async def check_relayer_key(ports: LogPorts) -> None:
         StoreMisconfigured: a backup is being restored into it.
         StoreError: the store does not respond.
     """
-    if not isinstance(await ports.store.get(ports.layout.at(Layout.relayer())), Found):
+    if not isinstance(await ports.store.get(ports.layout.store_key(Layout.relayer())), Found):
         await _check_accounts(ports)
     _open(ports.keys, await create_or_read(ports, Layout.relayer(), _fresh(ports)))
 
@@ -78,7 +78,7 @@ async def begun_restore(ports: LogPorts) -> str:
         WrongRelayerKey: the store belongs to another key.
         StoreError: the store does not respond.
     """
-    found = await ports.store.get(ports.layout.at(Layout.relayer()))
+    found = await ports.store.get(ports.layout.store_key(Layout.relayer()))
     constant = _constant(ports.keys, found) if isinstance(found, Found) else b""
     return constant.removeprefix(_RESTORING).decode() if constant.startswith(_RESTORING) else ""
 
@@ -114,7 +114,7 @@ async def end_restore(ports: LogPorts) -> None:
     Raises:
         StoreError: the store does not respond, or its response was not clear.
     """
-    at = ports.layout.at(Layout.relayer())
+    at = ports.layout.store_key(Layout.relayer())
     found = await ports.store.get(at)
     if isinstance(found, Found) and _constant(ports.keys, found).startswith(_RESTORING):
         outcome = await ports.store.swap(at, _fresh(ports), found.etag)
@@ -130,7 +130,7 @@ async def probe(ports: LogPorts) -> int:
         StoreMisconfigured: a backup is being restored into the store.
         StoreError: the store does not respond.
     """
-    found = await ports.store.get(ports.layout.at(Layout.relayer()))
+    found = await ports.store.get(ports.layout.store_key(Layout.relayer()))
     if not isinstance(found, Found):
         raise WrongRelayerKey(
             "the store does not hold the object that says whose it is: no relayer has used this place yet, or the object was "
@@ -149,8 +149,8 @@ async def check_rights(ports: LogPorts) -> None:
     Raises:
         StoreError: one of the two is denied, or the store does not respond.
     """
-    await ports.store.get(ports.layout.at(_NEVER_WRITTEN))
-    await ports.store.create(ports.layout.at(Layout.relayer()), _fresh(ports))
+    await ports.store.get(ports.layout.store_key(_NEVER_WRITTEN))
+    await ports.store.create(ports.layout.store_key(Layout.relayer()), _fresh(ports))
 
 
 def _fresh(ports: LogPorts) -> bytes:

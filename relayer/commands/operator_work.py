@@ -346,7 +346,7 @@ async def stats(
     traffic = parse_traffic(text_of(metrics)) if metrics is not None else None
     measured = await measure(site.ports, site.known)
     quotas = Quotas(site.ports, site.settings.quota, read_quotas(site.settings.quotas))
-    return reports.stats(measured, traffic, quotas.of)
+    return reports.stats(measured, traffic, quotas.quota_of)
 
 
 @store_command("compacting")

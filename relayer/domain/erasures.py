@@ -54,14 +54,14 @@ class Traces:
         Example:
             >>> traces = Traces()
             >>> traces.note(b"text", 7)
-            >>> list(traces.of(b"text", b"other"))
+            >>> list(traces.slots_of(b"text", b"other"))
             [7]
         """
         known = self.slots.get(what, ())
         if seq not in known[-1:]:
             self.slots[what] = (*known, seq)
 
-    def of(self, *whats: bytes) -> Iterable[int]:
+    def slots_of(self, *whats: bytes) -> Iterable[int]:
         """Yield the slots recorded for any of these texts, records or jobs."""
         for what in whats:
             yield from self.slots.get(what, ())

@@ -27,6 +27,6 @@ class Pinned:
         if id(held) not in self._before:
             self._before[id(held)] = copy(held)
 
-    def of(self, held: T) -> T:
+    def value_before(self, held: T) -> T:
         """Return the former value of an object, or the object itself if it has not changed."""
         return cast("T", self._before.get(id(held), held))

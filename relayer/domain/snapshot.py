@@ -211,7 +211,7 @@ def _paged(rows: Mapping[bytes, V], encode: Callable[[list[bytes], list[V]], P])
 
 
 def _record_page(pinned: Pinned, ids: list[bytes], now: list[RecordState]) -> _RecordPage:
-    records = [pinned.of(record) for record in now]
+    records = [pinned.value_before(record) for record in now]
     texts = column([record.content for record in records])
     return _RecordPage(ids, texts, column([record.likeness for record in records]), _ENCODER.encode(records))
 
@@ -221,7 +221,7 @@ def _records_of(page: _RecordPage) -> Iterable[tuple[bytes, RecordState]]:
 
 
 def _request_page(pinned: Pinned, keys: list[bytes], requests: list[RequestOutcomes]) -> _RequestPage:
-    rows = [(body, list(pinned.of(outcomes).items())) for body, outcomes in requests]
+    rows = [(body, list(pinned.value_before(outcomes).items())) for body, outcomes in requests]
     return _RequestPage(keys, _ENCODER.encode(rows))
 
 

@@ -110,7 +110,7 @@ class KnownOutcomes:
         blocks = ([(time, one, outcomes[one]) for time, one in order[at : at + size]] for at in starts)
         return len(order), blocks
 
-    def of(self, operation: OperationId) -> Outcome | None:
+    def outcome_of(self, operation: OperationId) -> Outcome | None:
         """Return the outcome of an operation, None if it is not kept."""
         return self._outcomes.get(operation)
 
@@ -244,7 +244,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         self.known.read()
         if isinstance(operation, JobFinished):
             return self._end_of(operation.job)
-        return self.known.of(operation.origin.id) or self._by_idempotency(operation.origin)
+        return self.known.outcome_of(operation.origin.id) or self._by_idempotency(operation.origin)
 
     def knows_any(self, operations: Iterable[Operation]) -> bool:
         """Return whether one of these operations may be in the state.
@@ -256,7 +256,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             if isinstance(operation, JobFinished):
                 if self._end_of(operation.job) is not None:
                     return True
-            elif operation.origin.idempotency or self.known.of(operation.origin.id) is not None:
+            elif operation.origin.idempotency or self.known.outcome_of(operation.origin.id) is not None:
                 return True
         return False
 
@@ -293,7 +293,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
             return self._apply_finish(operation)
         origin = operation.origin
         this = origin.id
-        known = self.known.of(this)
+        known = self.known.outcome_of(this)
         if known is not None:
             return Applied(operation, known, repeated=True)
         first = self._by_idempotency(origin)
@@ -318,7 +318,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         """Return the outcome of a job's end: kept with the job for ever, or like any other outcome if it was refused."""
         known = self.jobs.get(job)
         ended = None if known is None else known.outcome
-        return ended or self.known.of(_job_end(job))
+        return ended or self.known.outcome_of(_job_end(job))
 
     def _by_idempotency(self, origin: Origin) -> Outcome | None:
         if not origin.idempotency or origin.idempotency not in self.known.requests:
@@ -669,9 +669,9 @@ def _slots_of(state: NamespaceState, gone: Sequence[RecordState]) -> tuple[int, 
     following = [state.records[one] for one in state.following(ids)]
     slots: set[int] = set()
     for record in (*gone, *following):
-        slots.update((record.seq, *traces.of(record.record, record.content)))
+        slots.update((record.seq, *traces.slots_of(record.record, record.content)))
     for job in state.readers().jobs_of(ids):
-        slots.update((state.jobs[job].seq, *traces.of(job)))
+        slots.update((state.jobs[job].seq, *traces.slots_of(job)))
     return tuple(sorted(slots))
 
 

@@ -1,8 +1,8 @@
 """The interface between the server and its fronts: memrelay's own API, and other protocols over the same use cases.
 
-A path belongs to the first front that declares it, or to memrelay's own API. A front finds and authenticates the call, runs its handler and
-renders errors; connections, time limits, logs, metrics and responses are the server's. Fronts for other protocols register
-themselves as entry points, see `relayer.extensions`.
+A path belongs to the first front that declares it, or to memrelay's own API. A front finds and authenticates the call, runs
+its handler and renders errors; connections, time limits, logs, metrics and responses are the server's. Fronts for other
+protocols register themselves as entry points, see `relayer.extensions`.
 """
 
 from __future__ import annotations

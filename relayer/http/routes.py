@@ -511,7 +511,7 @@ class NamespacesQuery(_Query):
 
 async def _account(to: Services, call: AcceptedCall) -> Reply:
     account = call.principal.account
-    quota = to.quotas.of(account)
+    quota = to.quotas.quota_of(account)
     async with call.deadline.step("usage"):
         used = await to.quotas.used(account)
     return Reply.of(

@@ -1,8 +1,8 @@
 """The HTTP server on top of aiohttp: connections, requests and responses.
 
 `RequestHandler` gives a request to its front, sends the response and writes one line to the log; it also turns aiohttp's own
-errors into problem responses. `RelayerServer` creates a `_Protocol` for each connection. `Listener`
-accepts connections as far as capacity allows, and ends those that exceed a time limit.
+errors into problem responses. `RelayerServer` creates a `_Protocol` for each connection. `Listener` accepts connections as far
+as capacity allows, and ends those that exceed a time limit.
 """
 
 from __future__ import annotations

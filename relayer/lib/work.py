@@ -3,7 +3,7 @@
 `Deadline` bounds each step of a request. `SingleFlight` lets concurrent callers share one run of an action, `together` and
 `in_windows` run coroutines concurrently, and `Backoff` spaces out retries. `Buckets` limit how much an account may ask for.
 Three classes divide a limited resource fairly among accounts: `FairSemaphore` long-lived requests, `FairExecutor` a background
-thread for CPU-bound work, and `FairEmbedder` the embedding model.
+thread for CPU-bound work, and `FairEmbedder` the embedding model. Work waits for the last two in a `FairQueue`.
 
 Everything here belongs to one event loop and must be called on its thread.
 """
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 from cachetools import LRUCache
@@ -354,6 +354,96 @@ class FairSemaphore:
             self._taken.pop(account, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """The requester on whose behalf the current task works.
+
+    Attributes:
+        account: the id of an account, empty for the relayer itself.
+        interactive: whether the task is interactive: a user waits for the result, as for a query but not for a capture.
+    """
+
+    account: str = ""
+    interactive: bool = False
+
+
+current_requester: ContextVar[Requester] = ContextVar("current_requester", default=Requester())  # noqa: B039 - frozen
+
+
+# After this many interactive items in a row, a waiting background item goes first.
+_INTERACTIVE_IN_A_ROW = 8
+# Beyond this number of accounts, those that have used no more than the others are forgotten.
+_MOST_ACCOUNTS = 1024
+
+
+class FairQueue(Generic[T]):
+    """Items that wait for a limited resource, and are taken from the queue in fair order.
+
+    Interactive items go before background items. Among items of one kind, the account that has used the resource least goes
+    first, and the items of one requester keep their order. Usage is counted in virtual time: an account that was idle starts
+    at the current virtual time, so it neither saves up for later nor pays for having been alone.
+    """
+
+    def __init__(self) -> None:
+        # Requesters without items are removed.
+        self._items: dict[Requester, deque[T]] = {}
+        self._used: dict[str, float] = {}
+        self._now = 0.0
+        self._in_a_row = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._items.values()))
+
+    def waiting(self, account: str) -> int:
+        """Return the number of items of an account."""
+        return sum(len(self._items.get(Requester(account, kind), ())) for kind in (True, False))
+
+    def put(self, requester: Requester, item: T) -> None:
+        """Add an item behind the others of its requester."""
+        self._items.setdefault(requester, deque()).append(item)
+
+    def discard(self, requester: Requester, item: T) -> None:
+        """Remove an item, unless it has been taken."""
+        if item in self._items.get(requester, ()):
+            self._items[requester].remove(item)
+            self._drop_empty(requester)
+
+    def take(
+        self, may_run: Callable[[Requester, T], bool] = lambda _, __: True
+    ) -> tuple[Requester, T] | None:
+        """Remove and return the next item, with its requester; None if no item may be taken.
+
+        Args:
+            may_run: returns whether the first item of a requester may be taken now.
+        """
+        first = self._in_a_row < _INTERACTIVE_IN_A_ROW
+        for interactive in (first, not first):
+            ready = [
+                requester
+                for requester, items in self._items.items()
+                if requester.interactive is interactive and may_run(requester, items[0])
+            ]
+            if ready:
+                chosen = min(ready, key=lambda requester: self._used.get(requester.account, 0.0))
+                item = self._items[chosen].popleft()
+                self._drop_empty(chosen)
+                self._in_a_row = self._in_a_row + 1 if interactive else 0
+                return chosen, item
+        return None
+
+    def charge(self, account: str, cost: float) -> None:
+        """Record that an account starts to use the resource; the unit of ``cost`` is the caller's."""
+        start = max(self._used.get(account, 0.0), self._now)
+        self._now = start
+        self._used[account] = start + cost
+        if len(self._used) > _MOST_ACCOUNTS:
+            self._used = {name: used for name, used in self._used.items() if used > start}
+
+    def _drop_empty(self, requester: Requester) -> None:
+        if not self._items[requester]:
+            del self._items[requester]
+
+
 # Work of at most this weight is done on the event loop, where it takes well under a millisecond: ordinary requests.
 _INLINE = 1024
 # Text beyond ASCII takes several times as long to normalise and classify.
@@ -433,8 +523,8 @@ class _Work:
 class FairExecutor:
     """Computes pieces of work on one background thread, fairly among accounts.
 
-    A work is an iterator whose items take CPU time. The thread computes items of one work for a time slice and then turns to
-    the next account, round robin; the works of one account take turns in the same way.
+    A work is an iterator whose items take CPU time. The thread computes items of one work for a time slice and then takes the
+    next work from a `FairQueue`, which counts time slices; the works of one account take turns.
 
     A query needs Python's global interpreter lock a dozen times, and would each time wait until the thread gives it up. So
     the thread pauses while a block ``with pool.queries`` runs, within `ExecutorLimits.rest_seconds`.
@@ -450,7 +540,7 @@ class FairExecutor:
         self._limits = limits or ExecutorLimits()
         self._on_used = on_used
         self._came = threading.Condition(threading.Lock())
-        self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
+        self._waiting: FairQueue[_Work] = FairQueue()
         # Number and total weight of the unfinished works of each account.
         self._held: dict[str, tuple[int, int]] = {}
         self._running = False
@@ -488,7 +578,7 @@ class FairExecutor:
                     # with work takes its time to give up the interpreter.
                     self._running = True
                     threading.Thread(target=self._work, name="texts", daemon=True).start()
-                self._waiting.setdefault(account, deque()).append(work)
+                self._waiting.put(Requester(account), work)
                 self._came.notify()
             await work.done
         finally:
@@ -526,7 +616,7 @@ class FairExecutor:
                     work.loop.call_soon_threadsafe(_tell, work.done, failure)
             else:
                 with self._came:
-                    self._waiting.setdefault(work.account, deque()).append(work)
+                    self._waiting.put(Requester(work.account), work)
 
     def _advanced(self, work: _Work) -> bool:
         """Compute pieces for one time slice; return whether the work is finished or abandoned."""
@@ -546,16 +636,15 @@ class FairExecutor:
         return True
 
     def _next(self) -> _Work | None:
-        """Take a work of the account whose turn it is, and move that account to the end; None after an idle time."""
+        """Take a work of the account whose turn it is; None after an idle time."""
         with self._came:
-            if not self._came.wait_for(lambda: self._waiting, self._limits.idle_seconds):
+            self._came.wait_for(lambda: self._waiting, self._limits.idle_seconds)
+            taken = self._waiting.take()
+            if taken is None:
                 self._running = False
                 return None
-            account, works = self._waiting.popitem(last=False)
-            work = works.popleft()
-            if works:
-                self._waiting[account] = works
-            return work
+            self._waiting.charge(taken[0].account, 1)
+            return taken[1]
 
 
 def _tell(done: asyncio.Future[None], failure: BaseException | None) -> None:
@@ -571,29 +660,11 @@ def _tell(done: asyncio.Future[None], failure: BaseException | None) -> None:
 # tokens are about 1,024 characters).
 _CALL_COST = 128
 _READ_CHARACTERS = 1024
-# After this many interactive calls in a row, a waiting background call goes first.
-_QUERIES_IN_A_ROW = 8
 # A query of at most 128 characters may run alongside a capture of the same account. Even if the account then occupies both
 # slots, others wait for a few milliseconds only.
 _SHORT = _CALL_COST + 128
 # For this long after a query, one slot is kept free for the next one.
 _ASKED_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Requester:
-    """The requester on whose behalf the current task works.
-
-    Attributes:
-        account: the id of an account, empty for the relayer itself.
-        interactive: whether the task is interactive: a user waits for the result, as for a query but not for a capture.
-    """
-
-    account: str = ""
-    interactive: bool = False
-
-
-current_requester: ContextVar[Requester] = ContextVar("current_requester", default=Requester())  # noqa: B039 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,15 +688,11 @@ class EmbeddingLimits:
     one_by_one: bool = True
 
 
-_Waiting = deque[tuple[int, asyncio.Future[None]]]
-
-
 class FairEmbedder:
     """An `Embedder` that schedules the calls of another one fairly among accounts.
 
-    Interactive calls go before background calls. Among calls of one kind, the account that has used the model least goes
-    first. Usage is counted in virtual time: an account that was idle starts at the current virtual time, so it neither saves
-    up for later nor pays for having been alone. The requester of a call is `current_requester`.
+    Calls wait in a `FairQueue`, which counts the characters that the model reads. The requester of a call is
+    `current_requester`.
 
     Args:
         embedder: the embedder that does the work; `close` closes it, too.
@@ -635,14 +702,9 @@ class FairEmbedder:
     def __init__(self, embedder: Embedder, limits: EmbeddingLimits | None = None) -> None:
         self._embedder = embedder
         self._limits = limits or EmbeddingLimits()
-        # The waiting calls by `Requester.interactive` and account. Empty queues are removed.
-        self._queues: dict[bool, dict[str, _Waiting]] = {True: {}, False: {}}
-        self._waiting: defaultdict[str, int] = defaultdict(int)
+        # Each call by its cost and the future that is set when it may start.
+        self._queue: FairQueue[tuple[int, asyncio.Future[None]]] = FairQueue()
         self._running: defaultdict[Requester, int] = defaultdict(int)
-        # The virtual time up to which each account has used the model, and the current virtual time.
-        self._had: dict[str, float] = {}
-        self._now = 0.0
-        self._in_a_row = 0
         # The number of background calls in progress, and the time of the last query on the event loop's clock.
         self._bulk = 0
         self._asked = float("-inf")
@@ -655,7 +717,7 @@ class FairEmbedder:
     @property
     def waiting(self) -> int:
         """The number of calls that wait for the model."""
-        return sum(self._waiting.values())
+        return len(self._queue)
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         """Embed texts as `Embedder.embed` does, when it is the account's turn.
@@ -693,28 +755,22 @@ class FairEmbedder:
         cost = _CALL_COST + sum(min(len(text), _READ_CHARACTERS) for text in texts)
         if who.interactive:
             self._asked = asyncio.get_running_loop().time()
-        if self._may_run(who, cost) and not self.waiting:
+        if self._may_run(who, cost) and not self._queue:
             self._begin(who, cost)
         else:
-            if not admitted:
-                self._admit(who)
+            if not admitted and self._queue.waiting(who.account) >= self._limits.waiting_of_account:
+                raise AccountBusy("too many texts of this account wait for the embedder", retry_after=1.0)
+            if not admitted and len(self._queue) >= self._limits.waiting:
+                raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
             await self._wait(who, cost)
         try:
             yield
         finally:
             self._end(who)
 
-    def _admit(self, who: Requester) -> None:
-        if self._waiting.get(who.account, 0) >= self._limits.waiting_of_account:
-            raise AccountBusy("too many texts of this account wait for the embedder", retry_after=1.0)
-        if self.waiting >= self._limits.waiting:
-            raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
-
     async def _wait(self, who: Requester, cost: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queues = self._queues[who.interactive]
-        queues.setdefault(who.account, deque()).append((cost, turn))
-        self._waiting[who.account] += 1
+        self._queue.put(who, (cost, turn))
         # This call can start immediately if the waiting calls are of accounts that already run as many as they may.
         self._next()
         try:
@@ -723,9 +779,8 @@ class FairEmbedder:
             if not turn.cancelled():
                 # The slot was granted in the same step of the event loop in which the caller was cancelled.
                 self._end(who)
-            elif (cost, turn) in queues.get(who.account, ()):
-                queues[who.account].remove((cost, turn))
-                self._left(who.interactive, who.account)
+            else:
+                self._queue.discard(who, (cost, turn))
             raise
 
     def _may_run(self, who: Requester, cost: int) -> bool:
@@ -739,20 +794,13 @@ class FairEmbedder:
             return False
         # Background work must leave one slot free while queries are coming in, or the next query would wait for a whole text
         # to be embedded.
-        return who.interactive or self._bulk < max(1, limits.at_once - 1) or not self._is_asked()
-
-    def _is_asked(self) -> bool:
-        return asyncio.get_running_loop().time() < self._asked + _ASKED_SECONDS
+        asked = asyncio.get_running_loop().time() < self._asked + _ASKED_SECONDS
+        return who.interactive or not asked or self._bulk < max(1, limits.at_once - 1)
 
     def _begin(self, who: Requester, cost: int) -> None:
-        # Virtual time: an account neither saves up unused time, nor pays for having used an idle model.
-        start = max(self._had.get(who.account, 0.0), self._now)
-        self._now = start
-        self._had[who.account] = start + cost
+        self._queue.charge(who.account, cost)
         self._running[who] += 1
         self._bulk += not who.interactive
-        if len(self._had) > self._limits.waiting:
-            self._had = {name: had for name, had in self._had.items() if had > start}
 
     def _end(self, who: Requester) -> None:
         self._running[who] -= 1
@@ -763,30 +811,8 @@ class FairEmbedder:
 
     def _next(self) -> None:
         """Start waiting calls as long as one can start."""
-        while (chosen := self._chosen()) is not None:
-            interactive, account = chosen
-            self._in_a_row = self._in_a_row + 1 if interactive else 0
-            cost, turn = self._queues[interactive][account].popleft()
-            self._left(interactive, account)
+        while (taken := self._queue.take(lambda who, call: self._may_run(who, call[0]))) is not None:
+            who, (cost, turn) = taken
             if not turn.cancelled():
-                self._begin(Requester(account, interactive), cost)
+                self._begin(who, cost)
                 turn.set_result(None)
-
-    def _chosen(self) -> tuple[bool, str] | None:
-        first = self._in_a_row < _QUERIES_IN_A_ROW
-        for interactive in (first, not first):
-            ready = [
-                account
-                for account, waiting in self._queues[interactive].items()
-                if self._may_run(Requester(account, interactive), waiting[0][0])
-            ]
-            if ready:
-                return interactive, min(ready, key=lambda account: self._had.get(account, 0.0))
-        return None
-
-    def _left(self, interactive: bool, account: str) -> None:  # noqa: FBT001 - a key of the queues
-        self._waiting[account] -= 1
-        if not self._waiting[account]:
-            del self._waiting[account]
-        if not self._queues[interactive][account]:
-            del self._queues[interactive][account]

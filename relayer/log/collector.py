@@ -168,7 +168,7 @@ class Collector:
         return Collection(Stage.SWEEP, len(dead), len(loose))
 
     async def _discard(self, keys: list[str]) -> None:
-        await discard(self._store, keys, self._layout.at(self._layout.manifest(self._incarnation)))
+        await discard(self._store, keys, self._layout.store_key(self._layout.manifest(self._incarnation)))
 
     async def _slots(self) -> list[ObjectInfo]:
         return await self._list(self._layout.entries(self._incarnation))
@@ -178,11 +178,11 @@ class Collector:
         layout, incarnation = self._layout, self._incarnation
         rows = await self._list(layout.segments(incarnation)) + await self._list(layout.indexes(incarnation))
         # The manifest is read after the listings, so that an object they show and it names by then is not deleted.
-        named = {layout.at(key) for key in (await self._manifest.read()).named}
+        named = {layout.store_key(key) for key in (await self._manifest.read()).named}
         return [row.key for row in rows if row.key not in named and row.modified + _SKEW_MS < before_ms]
 
     async def _list(self, prefix: str) -> list[ObjectInfo]:
-        return [row async for row in self._store.list(self._layout.at(prefix))]
+        return [row async for row in self._store.list(self._layout.store_key(prefix))]
 
 
 def _seq_of(key: str) -> int:

@@ -358,7 +358,7 @@ class _Creation:
         """
         layout, incarnation = self._ports.layout, pointer.incarnation
         for start in (layout.entries(incarnation), layout.segments(incarnation)):
-            async for _ in self._ports.store.list(layout.at(start)):
+            async for _ in self._ports.store.list(layout.store_key(start)):
                 if await self.read_manifest(pointer) is not None:
                     return  # another process has just created it
                 if not await self.is_current(pointer):
@@ -386,13 +386,13 @@ class _Creation:
     async def _write(self, key: str, data: bytes, etag: str | None, backoff: Backoff) -> None:
         """Try once to write. The next read shows whether it succeeded, so only throttling is handled here, by a pause."""
         store = self._ports.store
-        at = self._ports.layout.at(key)
+        at = self._ports.layout.store_key(key)
         outcome = await (store.create(at, data) if etag is None else store.swap(at, data, etag))
         if isinstance(outcome, Throttled):
             await self._ports.clock.sleep(backoff.next_delay(outcome.retry_after))
 
     async def _get(self, key: str) -> Found | Absent:
-        outcome = await self._ports.store.get(self._ports.layout.at(key))
+        outcome = await self._ports.store.get(self._ports.layout.store_key(key))
         assert not isinstance(outcome, Unchanged), "no etag was given"
         return outcome
 

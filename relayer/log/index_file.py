@@ -376,7 +376,7 @@ class IndexObjects:
         """
         if not manifest.index_key or manifest.index_model != model_tag(model):
             return None
-        at = self._ports.layout.at(manifest.index_key)
+        at = self._ports.layout.store_key(manifest.index_key)
         reader = await IndexReader.open(self._ahead, at, self._place(manifest.index_key))
         if reader is None:
             return None
@@ -416,7 +416,7 @@ class IndexObjects:
             CorruptNamespace, UpgradeRequired, NamespaceClosed, StoreError: it is not known whether it is named; that is
                 harmless.
         """
-        at = self._ports.layout.at(builder.key)
+        at = self._ports.layout.store_key(builder.key)
         try:
             if not isinstance(await self._ports.store.create(at, data), Created):
                 return False

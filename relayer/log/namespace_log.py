@@ -528,7 +528,7 @@ def begin_reads(
     """
     known = 0
     if manifest.index_key and manifest.index_model in map(model_tag, models):
-        ahead.begin(layout.at(manifest.index_key), (0, FIRST_BYTES))
+        ahead.begin(layout.store_key(manifest.index_key), (0, FIRST_BYTES))
         known = manifest.index_seq
     missing = [row for row in manifest.segments if row.last_seq > known]
     first = next(windows(missing), [])
@@ -536,8 +536,8 @@ def begin_reads(
     # takes longer than the latency that this would save.
     if sum(row.size for row in first) <= FIRST_BYTES:
         for row in first:
-            ahead.begin(layout.at(row.key))
-    ahead.begin(layout.at(layout.entry(incarnation, max(known, manifest.snap_seq) + 1)))
+            ahead.begin(layout.store_key(row.key))
+    ahead.begin(layout.store_key(layout.entry(incarnation, max(known, manifest.snap_seq) + 1)))
 
 
 class NamespaceLog:

@@ -63,11 +63,11 @@ class Layout:
         if self.prefix:
             check_key(self.prefix)
 
-    def at(self, key: str) -> str:
+    def store_key(self, key: str) -> str:
         """Return the key in the store, with the prefix.
 
         Example:
-            >>> Layout("team").at("relayer")
+            >>> Layout("team").store_key("relayer")
             'team/relayer'
         """
         return f"{self.prefix}/{key}" if self.prefix else key
@@ -261,13 +261,13 @@ class LogPorts:
 
     async def get(self, key: str) -> Found | None:
         """Return the object at a key of the layout, None if it is absent; raises `StoreError`."""
-        found = await self.store.get(self.layout.at(key))
+        found = await self.store.get(self.layout.store_key(key))
         return found if isinstance(found, Found) else None
 
     async def rows_below(self, start: str) -> AsyncIterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``start``, with keys of the layout, unordered; raises `StoreError`."""
-        strip = len(self.layout.at("x")) - 1
-        async for row in self.store.list(self.layout.at(start)):
+        strip = len(self.layout.store_key("x")) - 1
+        async for row in self.store.list(self.layout.store_key(start)):
             yield replace(row, key=row.key[strip:])
 
     async def keys_below(self, start: str) -> list[str]:
@@ -416,7 +416,7 @@ class ManifestView:
         self._account = account
         self._incarnation = incarnation
         self._key = ports.layout.manifest(incarnation)
-        self._at = ports.layout.at(self._key)
+        self._at = ports.layout.store_key(self._key)
         self._manifest: Manifest | None = None
         self._etag: str | None = None
         self._validated_at: int | None = None
@@ -587,7 +587,7 @@ class Slots:
 
     def key(self, seq: int) -> str:
         """Return the slot's key in the store."""
-        return self._ports.layout.at(self._ports.layout.entry(self._incarnation, seq))
+        return self._ports.layout.store_key(self._ports.layout.entry(self._incarnation, seq))
 
     async def read(self, start: int, count: int) -> Tail:
         """Read ``count`` slots from ``start`` on concurrently; raises `StoreError`."""

@@ -338,7 +338,7 @@ class Segments:
             CorruptNamespace: the bytes in the store do not have the digest that the manifest names.
             StoreError: the store did not respond.
         """
-        key = self._ports.layout.at(row.key)
+        key = self._ports.layout.store_key(row.key)
         for _ in range(2):  # a response may have been truncated, so a failed read is retried once
             outcome = await self._ahead.get(key)
             assert not isinstance(outcome, Unchanged), "no etag was given"
@@ -368,7 +368,7 @@ class Segments:
         key = self._ports.layout.segment(self._incarnation, first_seq, name)
         data = builder.finish(self._place(key))
         digest = await _digest(data)
-        outcome = await self._ports.store.create(self._ports.layout.at(key), data)
+        outcome = await self._ports.store.create(self._ports.layout.store_key(key), data)
         if isinstance(outcome, Throttled):
             raise StoreThrottled("the store asks for patience", outcome.retry_after)
         if not isinstance(outcome, Created):
@@ -384,7 +384,7 @@ class Segments:
             UpgradeRequired: its format is unknown (I12).
             StoreError: the store did not respond.
         """
-        outcome = await self._ports.store.get(self._ports.layout.at(key))
+        outcome = await self._ports.store.get(self._ports.layout.store_key(key))
         assert not isinstance(outcome, Unchanged), "no etag was given"
         return None if isinstance(outcome, Absent) else list(open_pack(outcome.data, self._place(key)))
 

@@ -140,7 +140,7 @@ class IdleCollection:
 
     async def _look_into(self, key: str) -> _Steps:
         """Read an account, and return a step for each of its namespaces."""
-        found = await self._ports.store.get(self._ports.layout.at(key))
+        found = await self._ports.store.get(self._ports.layout.store_key(key))
         if not isinstance(found, Found):
             return ()
         account = account_at(self._ports.keys, key, found.data)
@@ -151,7 +151,7 @@ class IdleCollection:
         ]
 
     async def _look_at(self, account: str, key: str) -> _Steps:
-        found = await self._ports.store.get(self._ports.layout.at(key))
+        found = await self._ports.store.get(self._ports.layout.store_key(key))
         if not isinstance(found, Found):
             return ()
         pointer = self._sealer.unseal_pointer(account, key, found.data)
@@ -165,7 +165,9 @@ class IdleCollection:
         seen = await self._reports.read(key)
         if seen is not None and seen.report.is_claim:
             if seen.store_time - seen.report.asked_at > _CLAIM_MS:
-                self.counts["objects"] += await destroy(self._ports.store, [self._ports.layout.at(key)])
+                self.counts["objects"] += await destroy(
+                    self._ports.store, [self._ports.layout.store_key(key)]
+                )
         elif seen is not None and seen.report.what is What.NAMESPACE:
             self.counts["objects"] += await self._eraser.tidy(seen.report)
         return ()

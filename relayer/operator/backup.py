@@ -321,7 +321,7 @@ class _Worker:
         return backup
 
     async def _now(self) -> int:
-        return (await self._source.store.get(self._source.layout.at(Layout.relayer()))).store_time
+        return (await self._source.store.get(self._source.layout.store_key(Layout.relayer()))).store_time
 
     async def _write(self, began: int) -> None:
         backup, now = self._backup, await self._now()
@@ -396,7 +396,7 @@ class _Worker:
         kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup has nothing of it"
         fix = "memrelay verify names what is wrong, memrelay repair mends it"
         key = Layout.manifest(listed.incarnation)
-        self._backup.findings.append(Finding.of(error, key, fix, say=f"; {kept}"))
+        self._backup.findings.append(Finding.from_error(error, key, fix, say=f"; {kept}"))
 
     async def _keep_below(self, incarnation: bytes) -> bool:
         """Carry over from the run before what it has of an incarnation; return False if it has nothing."""
@@ -437,5 +437,5 @@ class _Worker:
             except UNREADABLE as error:
                 key, fix = f"runs/{newest:020d}", "the run that was made now replaces it"
                 say = "; what cannot be read of the store now is not taken from it"
-                self._backup.findings.append(Finding.of(error, key, fix, say=say))
+                self._backup.findings.append(Finding.from_error(error, key, fix, say=say))
         return self._before

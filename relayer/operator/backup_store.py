@@ -157,7 +157,7 @@ class BackupStore:
             # Of a file that is too large, read only enough to show that it is not the object. A row's size may be that of a
             # truncated copy which was replaced since it was listed, so small sizes are not trusted.
             end = max(row.size, _SPARE) + 1
-            found = await self.ports.store.get(self.ports.layout.at(name), byte_range=(0, end))
+            found = await self.ports.store.get(self.ports.layout.store_key(name), byte_range=(0, end))
             if not isinstance(found, Found):
                 return None
             if hashlib.sha256(found.data).digest() == row.digest:
@@ -167,7 +167,7 @@ class BackupStore:
     async def drop(self, names: Sequence[str]) -> None:
         """Delete objects of the backup permanently, including older versions of them."""
         for name in names:
-            await self.ports.store.purge(self.ports.layout.at(name))
+            await self.ports.store.purge(self.ports.layout.store_key(name))
 
     async def names(self, stream: str) -> list[str]:
         """Return the names of a stream in order; for runs and ledgers, only names that are numbers."""
@@ -246,7 +246,7 @@ async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found 
         StoreUnavailable: five attempts in a row failed.
     """
     for _ in range(_ATTEMPTS):
-        outcome = await ports.store.create(ports.layout.at(key), data)
+        outcome = await ports.store.create(ports.layout.store_key(key), data)
         if isinstance(outcome, Created):
             return None
         if isinstance(outcome, Exists) and (found := await ports.get(key)):

@@ -83,7 +83,7 @@ class Finding:
     last_seq: int = 0
 
     @staticmethod
-    def of(
+    def from_error(
         error: RelayerError, key: str, fix: str = "", *, say: str = "", first: int = 0, last: int = 0
     ) -> Finding:
         """Return the finding about an object that could not be read.
@@ -249,7 +249,7 @@ class _Reader:
             self._counters[key] = revoked_at(self._ports.keys, key, found.data)
         except UNREADABLE as error:
             fix = f"{RESTORE}, or name the account with --account to see what is below it"
-            self.findings.append(Finding.of(error, key, fix))
+            self.findings.append(Finding.from_error(error, key, fix))
 
     def is_lost(self, tag: str, keys: set[str]) -> bool:
         """Return whether an account's object is missing, or older than its list of revocations; if so, add a finding."""
@@ -282,7 +282,7 @@ class _Reader:
             if key != pointer_key(self._ports, account, pointer.name):
                 raise CorruptNamespace("a pointer names another namespace than its key")
         except UNREADABLE as error:
-            self.findings.append(Finding.of(error, key, RESTORE))
+            self.findings.append(Finding.from_error(error, key, RESTORE))
         else:
             self.listed.append(Listed(account, key, pointer))
 
@@ -314,7 +314,7 @@ async def read_reports(
             if found is not None:
                 read.append((key, found.data, reports.open(key, found.data)))
         except UNREADABLE as error:
-            findings.append(Finding.of(error, key, _UNREADABLE_REPORT, say=say))
+            findings.append(Finding.from_error(error, key, _UNREADABLE_REPORT, say=say))
 
     await in_windows(look, keys)
     return read, sorted(findings, key=lambda finding: finding.key)

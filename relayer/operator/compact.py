@@ -29,7 +29,7 @@ async def at_each(
             continue
         except UNREADABLE as error:
             key, say = Layout.manifest(listed.incarnation), f" (namespace {listed.pointer.name})"
-            found.append(Finding.of(error, key, say=say))
+            found.append(Finding.from_error(error, key, say=say))
     return found
 
 

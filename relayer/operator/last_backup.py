@@ -30,7 +30,7 @@ async def note_backup(ports: LogPorts) -> None:
     Raises:
         StoreError: the record could not be written.
     """
-    at = ports.layout.at(Layout.backed_up())
+    at = ports.layout.store_key(Layout.backed_up())
     found = await ports.store.get(at)
     note = msgspec.msgpack.encode(_Note(_FORMAT, found.store_time))
     data = ObjectSealer(ports).seal(_PLACE, note)
@@ -52,7 +52,7 @@ async def last_backup(ports: LogPorts) -> int:
     Raises:
         StoreError: the store does not respond.
     """
-    found = await ports.store.get(ports.layout.at(Layout.backed_up()))
+    found = await ports.store.get(ports.layout.store_key(Layout.backed_up()))
     if isinstance(found, Absent):
         return 0
     if not isinstance(found, Found):

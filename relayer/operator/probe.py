@@ -307,7 +307,7 @@ async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = Fa
     found = await ports.get(key)
     if not always and found is not None and _counts(ports, key, found):
         return None
-    report = await probe(ports.store, ports.randomness, prefix=ports.layout.at("probe"))
+    report = await probe(ports.store, ports.randomness, prefix=ports.layout.store_key("probe"))
     # The record only saves time. If it cannot be written, the next start probes again.
     with suppress(StoreError):
         await _keep(ports, key)
@@ -315,7 +315,7 @@ async def probe_unless_known(ports: LogPorts, version: str, *, always: bool = Fa
 
 
 async def _keep(ports: LogPorts, key: str) -> None:
-    at = ports.layout.at(key)
+    at = ports.layout.store_key(key)
     found = await ports.store.get(at)
     record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
     data = ObjectSealer(ports).seal(Place(ObjectType.CONSTANT, "", b"", key), record)

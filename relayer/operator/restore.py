@@ -90,7 +90,7 @@ async def _destroy_again(ports: LogPorts, listed: Listed, log: NamespaceLog) -> 
     slots = await ports.keys_below(Layout.entries(listed.incarnation))
     dead = [key for key in slots if seq_of(key) <= manifest.gc_watermark]
     loose = await unnamed(ports, listed.incarnation, manifest)
-    await destroy(ports.store, map(ports.layout.at, [*loose, *dead]))
+    await destroy(ports.store, map(ports.layout.store_key, [*loose, *dead]))
 
 
 async def _destroy(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
@@ -195,7 +195,7 @@ async def _with_newest_accounts(
     except UNREADABLE as error:
         fix = "have their owners send it again: memrelay-gateway keys revoke"
         say = "; what accounts took back since the restored run may be good again"
-        done.findings.append(Finding.of(error, f"runs/{newest:020d}", fix, say=say))
+        done.findings.append(Finding.from_error(error, f"runs/{newest:020d}", fix, say=say))
     return list(wanted.values())
 
 
@@ -291,7 +291,7 @@ class _Worker:
     async def _destroy(self, listed: Listed) -> None:
         """Delete what an earlier attempt wrote of a namespace that is known to be erased now, or cannot be restored."""
         below = await self._target.keys_below(Layout.incarnation(listed.incarnation))
-        await destroy(self._target.store, map(self._target.layout.at, [listed.key, *below]))
+        await destroy(self._target.store, map(self._target.layout.store_key, [listed.key, *below]))
 
     async def _log(self, listed: Listed, rows: list[Row]) -> bool:
         """Write the objects of a log, the manifest last; return False if the log cannot even be repaired."""
@@ -389,7 +389,7 @@ class _Worker:
                 code="not_empty",
                 fix="give an empty directory, bucket or prefix",
             )
-        outcome = await self._target.store.swap(self._target.layout.at(key), data, taken.etag)
+        outcome = await self._target.store.swap(self._target.layout.store_key(key), data, taken.etag)
         if not isinstance(outcome, Swapped):
             raise StoreUnavailable("an account could not be written; running the restore again goes on")
 

@@ -252,7 +252,7 @@ async def keys_of(
     try:
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, found.data)
     except UNREADABLE as error:
-        return None, Finding.of(error, key, _FROM_BACKUP)
+        return None, Finding.from_error(error, key, _FROM_BACKUP)
     name, generation = pointer.name, pointer.generation
     candidates = [AgentKeys("", secret).namespace_secret(name, generation) for secret in secrets]
     if pointer.custody is Custody.RELAYER:

@@ -119,7 +119,7 @@ class _Walker:
                 sentence = "a namespace whose creation was never finished; its next write finishes it"
                 found = Finding(Flaw.UNFINISHED, key, sentence)
         except UNREADABLE as error:
-            found = Finding.of(error, key)
+            found = Finding.from_error(error, key)
         else:
             return self.walk.seen.manifest
         self.walk.findings.append(found)
@@ -137,7 +137,7 @@ class _Walker:
                 self.walk.in_segments += 1
         except UNREADABLE as error:
             first = max(row.first_seq, self.walk.state.next_seq)
-            self._broken(Finding.of(error, row.key, first=first, last=row.last_seq))
+            self._broken(Finding.from_error(error, row.key, first=first, last=row.last_seq))
 
     async def _read_tail(self, after: int, head: int) -> None:
         for start in range(after + 1, head + 1, AT_ONCE):
@@ -154,7 +154,7 @@ class _Walker:
         try:
             stored = await self._slots.read_alone(seq)
         except UNREADABLE as error:
-            return Finding.of(error, key, first=seq, last=seq)
+            return Finding.from_error(error, key, first=seq, last=seq)
         if stored is None:
             return Finding(Flaw.ABSENT, key, "an entry is absent, and later ones are there", REPAIR, seq, seq)
         return stored[1]
@@ -167,7 +167,7 @@ class _Walker:
         try:
             self.walk.state.apply(linked.entry, linked.digest)
         except UpgradeRequired as error:
-            self._broken(Finding.of(error, Layout.entry(self._incarnation, seq), first=seq, last=seq))
+            self._broken(Finding.from_error(error, Layout.entry(self._incarnation, seq), first=seq, last=seq))
         self._link = linked.digest
         self._visit(linked)
 

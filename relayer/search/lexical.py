@@ -480,7 +480,7 @@ class PinnedTerms:
     def _found(self, posting: _Posting | int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         if isinstance(posting, int):
             return self._stored.posting(posting)
-        before = self._pinned.of(posting)
+        before = self._pinned.value_before(posting)
         return np.array(before.slots, np.int32), np.array(before.weights, np.float32)
 
 

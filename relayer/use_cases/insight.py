@@ -120,7 +120,7 @@ def doubt_about(text: str, memories: Sequence[Excerpt], *said: str) -> Doubt | N
     """
     parts = (part for memory in memories for part in (memory.shown, memory.speaker, memory.day))
     plain = _ADDRESS.sub(lambda match: match[0].lower(), _without_numbering(text))
-    return doubt_of(plain, Ground.of([*parts, *said]))
+    return doubt_of(plain, Ground.from_texts([*parts, *said]))
 
 
 def _without_numbering(text: str) -> str:

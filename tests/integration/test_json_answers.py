@@ -32,8 +32,8 @@ list --agent coder
 search "staging database" --agent coder
 ask "Where do we meet?" --agent coder
 show $ID --agent coder
-update $ID "Our staging database is called egret." --agent coder -> ID id
-pin $ID --agent coder -> ID id
+edit $ID "Our staging database is called egret." --agent coder -> ID id
+edit $ID --pin --agent coder -> ID id
 unpin $ID --agent coder -> ID id
 expire $ID --in 30d --agent coder -> ID id
 forget $ID --agent coder

@@ -332,7 +332,7 @@ def proved(text: str) -> object:
     """What the evidence check of a model's fact reads of a message, of which it reads 4,000 characters."""
     passage = text[: len(text) // 8]
     spoken = said_of("2026-05-03", passage, datetime(2026, 5, 4, tzinfo=UTC))
-    return find_passage(passage, "Ana lives in Porto"), Ground.of([passage]), spoken
+    return find_passage(passage, "Ana lives in Porto"), Ground.from_texts([passage]), spoken
 
 
 WORKS: dict[str, Callable[[str], object]] = {

@@ -9,7 +9,9 @@ from border import Border, border
 from signed_calls import Gateway
 
 from relayer.access.accounts import AccountCaps
+from relayer.adapters.memory_store import MemoryStore
 from relayer.http.limits import STRANGERS
+from relayer.testing.fake_clock import FakeClock
 from relayer.wire import codec as base64url
 from relayer.wire.signing import Revocations, Right
 
@@ -68,7 +70,10 @@ async def test_requests_that_store_nothing_make_no_account() -> None:
 
 
 async def test_strangers_of_one_peer_share_what_it_may_ask_and_accounts_are_not_held_up() -> None:
-    async with border(accounts="open") as at:
+    # The clock stands still: on a busy machine the requests take so long that the peer's bucket fills up again.
+    clock = FakeClock()
+    async with border(MemoryStore(clock), clock, accounts="open") as at:
+        at.gateway = Gateway(clock=clock)
         assert await _remember(at, at.gateway) == 200
         job = "01m8079zqgt6n9m13psfyd6ak5"
         kinds = (
@@ -80,11 +85,11 @@ async def test_strangers_of_one_peer_share_what_it_may_ask_and_accounts_are_not_
         codes: Counter[int] = Counter()
         for number in range(int(STRANGERS.capacity) + 100):
             method, target, body, right = kinds[number % len(kinds)]
-            stranger = Gateway(rights=(right,))
+            stranger = Gateway(rights=(right,), clock=clock)
             key = stranger.memory_key(at.fleet_key) if right is Right.READ else False
             answer = await at.call(method, target, body, gateway=stranger, key=key)
             codes[answer.status_code] += 1
-        assert codes[429] >= 20
+        assert codes[429] >= 100
         assert (await at.call("POST", "/v1/recall", {"query": "tide gauge"})).status_code == 200
 
 

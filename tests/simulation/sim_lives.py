@@ -127,7 +127,7 @@ class Relayer:
     async def walk(self) -> None:
         """Look below every life that is over, as a walk over what nobody has open does."""
         layout, reports = self.ports.layout, ErasureReports(self.ports)
-        async for row in self.ports.store.list(layout.at(layout.erased())):
+        async for row in self.ports.store.list(layout.store_key(layout.erased())):
             seen = await reports.read(row.key)
             if seen is not None:
                 await NamespaceEraser(self.ports, self.grace_ms).tidy(seen.report)

@@ -262,7 +262,7 @@ WRONG: dict[str, list[Patch]] = {
     "i7_repeated_operations_applied_again": [
         Patch(
             _STATE,
-            "        known = self.known.of(this)\n        if known is not None:\n            return Applied",
+            "        known = self.known.outcome_of(this)\n        if known is not None:\n            return Applied",
             "        known = None\n        if known is not None:\n            return Applied",
         ),
         Patch(_STATE, "        first = self._by_idempotency(origin)\n", "        first = None\n"),

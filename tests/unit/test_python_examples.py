@@ -9,11 +9,7 @@ import pytest
 from page_blocks import blocks_of
 
 PAGES = ("README.md", "docs/python-api.md", "docs/mem0.md")
-BLOCKS = [
-    pytest.param(block.text, id=block.name)
-    for page in PAGES
-    for block in blocks_of(page, "python")
-]
+BLOCKS = [pytest.param(block.text, id=block.name) for page in PAGES for block in blocks_of(page, "python")]
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ class Ground:
     pairs: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Ground:
+    def from_texts(cls, texts: Iterable[str]) -> Ground:
         """Return the contents of texts."""
         ground = cls()
         for text in texts:
@@ -300,7 +300,7 @@ class Said:
     polarity: Polarity
 
     @classmethod
-    def of(cls, text: str, speaker: str) -> Said:
+    def from_message(cls, text: str, speaker: str) -> Said:
         """Read a message."""
         words = words_of(text)
         language = guess_language(text, words)
@@ -315,7 +315,7 @@ class Said:
             frozenset(forms_in(text) | forms_in(speaker)),
             frozenset(lower),
             frozenset(filter(unspaced, text)),
-            Polarity.of(text, language, _WITHOUT_MEANING),
+            Polarity.from_text(text, language, _WITHOUT_MEANING),
         )
 
 
@@ -345,7 +345,7 @@ def doubt_of_fact(
         return Doubt.WORDS
     if not {char for char in text if unspaced(char)} - said.dense <= _DENSE_GRAMMAR:
         return Doubt.WORDS
-    fact = Polarity.of(text, said.language, _WITHOUT_MEANING)
+    fact = Polarity.from_text(text, said.language, _WITHOUT_MEANING)
     return None if fact.agrees(said.polarity, span) else Doubt.NEGATION
 
 

@@ -148,13 +148,13 @@ class LlmExtractor:
 
 def _proved(read: FactsRead, lines: Sequence[Line], known: int, tokens: int) -> Extraction:
     """Return the part of a response that the conversation proves."""
-    ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
+    ground = Ground.from_texts(part for line in lines for part in (line.shown, line.speaker))
     dropped: Counter[str] = Counter()
     if read.malformed:
         dropped["malformed"] = read.malformed
     facts: dict[str, Fact] = {}
     # Of the messages that facts cite alone: a long one takes a tenth of a second.
-    said = cache(lambda number: Said.of(lines[number].shown, lines[number].speaker))
+    said = cache(lambda number: Said.from_message(lines[number].shown, lines[number].speaker))
     for proposal in read.facts:
         checked = _check(proposal, lines, known, ground, said)
         if isinstance(checked, Doubt):

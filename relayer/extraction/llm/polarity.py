@@ -4,9 +4,9 @@ Both texts are cut into clauses. The words of each clause of the fact choose the
 sides must have as many negations there, as many words that restrict (`only`, `stopped`, `unless`), and each of them before
 words that follow it in the message:
 
-    message = Polarity.of("I never want you to pay without asking me.", "en")
-    Polarity.of("The user never wants you to pay without asking.", "en").agrees(message)    # True
-    Polarity.of("The user wants you to pay without asking.", "en").agrees(message)          # False: one of two negations
+    message = Polarity.from_text("I never want you to pay without asking me.", "en")
+    Polarity.from_text("The user never wants you to pay without asking.", "en").agrees(message)    # True
+    Polarity.from_text("The user wants you to pay without asking.", "en").agrees(message)          # False: one of two negations
 
 The lists of words are in ``data/negations.toml``. Exchanged roles ("Ana lent Kim money") are not detected.
 """
@@ -72,7 +72,7 @@ class Polarity:
     clauses: tuple[Clause, ...]
 
     @classmethod
-    def of(cls, text: str, language: str, grammar: Collection[str] = ()) -> Polarity:
+    def from_text(cls, text: str, language: str, grammar: Collection[str] = ()) -> Polarity:
         """Read a text.
 
         Args:

@@ -90,7 +90,7 @@ def _read(text: str, tokens: int) -> list[str]:
 
 def _proved(points: Sequence[str], lines: Sequence[Line], tokens: int) -> Summary:
     """Return what of the points the session proves."""
-    ground = Ground.of(part for line in lines for part in (line.shown, line.speaker))
+    ground = Ground.from_texts(part for line in lines for part in (line.shown, line.speaker))
     dropped: Counter[str] = Counter()
     kept: dict[str, str] = {}
     for point in points:

@@ -53,7 +53,7 @@ async def post(call: CompatCall) -> Reply:
     if name is None:
         if message.get("method") != "initialize" or "id" not in message:
             return _told(message, _INVALID, "Mcp-Session-Id is missing: begin with initialize", status=400)
-        _named(call)
+        _named(call)  # a wrong header is refused now, not at the first call
         return reply(_initialized(call, message), headers={SESSION_HEADER: _new_session(call)})
     _check_session(call, name)
     if "method" not in message or "id" not in message:

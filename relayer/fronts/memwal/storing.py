@@ -150,7 +150,7 @@ async def writing(call: CompatCall, access: Access) -> AsyncIterator[None]:
     except Refused as error:
         if error.code != "quota_exceeded":
             raise
-        used, quota = await call.to.quotas.used(access.account), call.to.quotas.of(access.account)
+        used, quota = await call.to.quotas.used(access.account), call.to.quotas.quota_of(access.account)
         message = str(error)
         if quota.bytes and "bytes" in message:
             used_mb, most_mb = used.bytes / _MEGABYTE, quota.bytes / _MEGABYTE

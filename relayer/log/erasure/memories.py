@@ -190,7 +190,7 @@ class MemoryEraser:
 
     def _unnamed(self, manifest: Manifest, keys: Sequence[str]) -> list[str]:
         named = manifest.named
-        return [self._ports.layout.at(key) for key in keys if key not in named]
+        return [self._ports.layout.store_key(key) for key in keys if key not in named]
 
     async def _confirm(self, seen: SeenReport) -> SeenReport:
         await self._collect()
@@ -250,7 +250,11 @@ class MemoryEraser:
     async def _dead_slots(self, seq: int) -> list[str]:
         """List the keys of slots up to the entry ``seq``; none of them is valid, because they were collected before."""
         prefix = self._ports.layout.entries(self._replica.incarnation)
-        return [self._ports.layout.at(prefix + name) for name in await self._list(prefix) if int(name) <= seq]
+        return [
+            self._ports.layout.store_key(prefix + name)
+            for name in await self._list(prefix)
+            if int(name) <= seq
+        ]
 
     async def _late_uploads(self, manifest: Manifest, report: ErasureReport) -> list[str]:
         """List the keys of segments that the manifest does not name and that may have a body of what was erased."""
@@ -274,7 +278,7 @@ class MemoryEraser:
 
     async def _list(self, prefix: str) -> list[str]:
         """List the parts of keys after a prefix of the layout."""
-        at = self._ports.layout.at(prefix)
+        at = self._ports.layout.store_key(prefix)
         return [row.key[len(at) :] async for row in self._ports.store.list(at)]
 
     async def _note(self, seen: SeenReport, keys: Iterable[str]) -> SeenReport:

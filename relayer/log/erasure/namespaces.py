@@ -94,7 +94,7 @@ class NamespaceEraser:
         name = layout.pointer(
             tag("account", report.account), tag("namespace", report.account, report.namespace)
         )
-        await discard(self._ports.store, map(layout.at, keys), layout.at(name))
+        await discard(self._ports.store, map(layout.store_key, keys), layout.store_key(name))
         return len(keys)
 
     async def _destroy(self, seen: SeenReport) -> SeenReport:
@@ -109,12 +109,14 @@ class NamespaceEraser:
         if objects != report.objects:
             # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions.
             seen = await self._advance(seen, msgspec.structs.replace(report, objects=objects))
-        count = await destroy(self._ports.store, map(layout.at, objects))
+        count = await destroy(self._ports.store, map(layout.store_key, objects))
         for prefix in (layout.indexes(report.incarnation), layout.segments(report.incarnation)):
-            count += await destroy(self._ports.store, map(layout.at, await self._ports.keys_below(prefix)))
+            count += await destroy(
+                self._ports.store, map(layout.store_key, await self._ports.keys_below(prefix))
+            )
         if ours is not None:
             await mark(self._ports, report.account, ours, PointerState.ERASED)
-        gone = await self._ports.store.get(layout.at(layout.manifest(report.incarnation)))
+        gone = await self._ports.store.get(layout.store_key(layout.manifest(report.incarnation)))
         done = msgspec.structs.replace(
             seen.report,
             stage=Stage.DESTROYED,
@@ -140,8 +142,8 @@ class NamespaceEraser:
         report, layout, store = seen.report, self._ports.layout, self._ports.store
         below = layout.incarnation(report.incarnation)
         keys = dict.fromkeys((*report.objects, *await self._ports.keys_below(below)))
-        count = await destroy(store, map(layout.at, keys))
-        if await self._ports.keys_below(below) or await left_of(store, map(layout.at, report.objects)):
+        count = await destroy(store, map(layout.store_key, keys))
+        if await self._ports.keys_below(below) or await left_of(store, map(layout.store_key, report.objects)):
             return seen
         done = msgspec.structs.replace(
             report,

@@ -165,7 +165,7 @@ class ErasureReports:
             stage=Stage.CONFIRMED,
         )
         key = self._key(report, confirmed=True)
-        place, data = self._ports.layout.at(key), self._seal(key, report)
+        place, data = self._ports.layout.store_key(key), self._seal(key, report)
         for _ in range(_ATTEMPTS):
             await self._ports.store.create(place, data)
             found = await self._ports.store.get(place)
@@ -186,7 +186,7 @@ class ErasureReports:
             UpgradeRequired: its format is unknown.
             StoreError: the store did not respond.
         """
-        found = await self._ports.store.get(self._ports.layout.at(key))
+        found = await self._ports.store.get(self._ports.layout.store_key(key))
         if not isinstance(found, Found):
             return None
         return SeenReport(self.open(key, found.data), found.etag, found.store_time)
@@ -208,7 +208,9 @@ class ErasureReports:
             The report as it was stored; None if another relayer has replaced it, or the outcome is unknown: read it again.
         """
         key = self._key(new, confirmed=False)
-        outcome = await self._ports.store.swap(self._ports.layout.at(key), self._seal(key, new), seen.etag)
+        outcome = await self._ports.store.swap(
+            self._ports.layout.store_key(key), self._seal(key, new), seen.etag
+        )
         if not isinstance(outcome, Swapped):
             return None
         return SeenReport(new, outcome.etag, outcome.store_time)
@@ -219,17 +221,17 @@ class ErasureReports:
         await self._create(key, report)
         kept = await self.read(key)
         if kept is not None and not _same(kept.report, report):
-            await destroy(self._ports.store, [self._ports.layout.at(key)])
+            await destroy(self._ports.store, [self._ports.layout.store_key(key)])
             await self._create(key, report)
             kept = await self.read(key)
         if kept is None:
             raise StoreUnavailable("the erasure's report could not be written")
-        await destroy(self._ports.store, [self._ports.layout.at(self._key(report, confirmed=False))])
+        await destroy(self._ports.store, [self._ports.layout.store_key(self._key(report, confirmed=False))])
         return kept.report
 
     async def _create(self, key: str, report: ErasureReport) -> None:
         """Try once to create a report; the next read shows whether it succeeded."""
-        await self._ports.store.create(self._ports.layout.at(key), self._seal(key, report))
+        await self._ports.store.create(self._ports.layout.store_key(key), self._seal(key, report))
 
     def _key(self, report: ErasureReport, *, confirmed: bool) -> str:
         tag = self._ports.keys.tag("account", report.account)

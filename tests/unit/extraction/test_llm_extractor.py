@@ -129,7 +129,7 @@ class TestProof:
         ],
     )
     def test_languages_and_numbers_are_compared_as_written(self, said, fact_text, passes):
-        assert (doubt_of(fact_text, Ground.of([said, "Kim"])) is None) is passes
+        assert (doubt_of(fact_text, Ground.from_texts([said, "Kim"])) is None) is passes
 
 
 class TestRelations:

@@ -46,7 +46,7 @@ def test_the_namespace_is_named_when_the_plugin_itself_fails(memwal, monkeypatch
     async def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Recaller, "_recalled", broken)
+    monkeypatch.setattr(Recaller, "_search_and_select", broken)
     turn = memwal.before_turn(QUESTION, session_key=KEY)
     assert (turn.status, turn.instruction) == ("failed", SENTENCE)
 

@@ -392,7 +392,7 @@ def test_a_defect_inside_becomes_a_status(plugin, monkeypatch):
     def defect(*_, **__):
         raise ZeroDivisionError("secret text")
 
-    monkeypatch.setattr(plugin._inner._recaller, "_allowed", defect)
+    monkeypatch.setattr(plugin._inner._recaller, "_recall_for_turn", defect)
     turn = plugin.before_turn(QUESTION)
     assert (turn.status, turn.text) == ("failed", "")
     assert "secret text" not in turn.detail

@@ -17,7 +17,7 @@ def test_every_key_is_one_that_every_store_keeps_apart() -> None:
         layout.manifest(INCARNATION),
         layout.entry(INCARNATION, 1),
     ):
-        assert check_key(layout.at(key)) == "prod/memrelay/" + key
+        assert check_key(layout.store_key(key)) == "prod/memrelay/" + key
 
 
 def test_the_order_of_slot_keys_is_the_order_of_the_log() -> None:
@@ -31,7 +31,7 @@ def test_a_pointer_lies_below_what_lists_its_account() -> None:
 
 
 def test_without_a_prefix_the_key_is_the_whole_key() -> None:
-    assert Layout().at("relayer") == "relayer"
+    assert Layout().store_key("relayer") == "relayer"
 
 
 @pytest.mark.parametrize("prefix", ["/", "a/", "/a", "A", "a//b", "a b"])
