@@ -222,8 +222,10 @@ def list_memories(
         run.memories(answer.memories, SystemClock().now())
     if answer.total:
         run.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
-    elif kind or state or wanted:
+    elif wanted:
         run.say(f"No memory of {namespace} passes these filters.")
+    elif kind or state:
+        run.say(f"No memory of {namespace} is of this kind and state.")
     else:
         run.nothing_found(namespace, 0)
     if answer.next_cursor:

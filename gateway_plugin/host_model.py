@@ -39,7 +39,7 @@ class HostQuestion:
         system: what it is told, "" for nothing.
         prompt: what it is asked; parts of a conversation and memories are in it.
         purpose: ``extract``, ``summarise`` or ``active-recall``.
-        seconds: how long somebody waits for the answer.
+        seconds: how long the caller waits for the response.
         max_tokens: of the answer.
         effort: how much a model that reasons should, "" leaves it to the host.
         agent: on whose behalf, as the host may know it.
@@ -238,7 +238,7 @@ _UNKNOWN: Final = 404
 _MOST_AT_A_TIME: Final = 64
 _FIRST_RETRY: Final = 2.0
 _LONGEST_RETRY: Final = 300.0
-# For one answer, beside the turns: a slow model on a small machine takes most of a minute for a long capture.
+# For one answer, in addition to the turns: a slow model on a small machine takes most of a minute for a long capture.
 _ANSWER_SECONDS: Final = 60.0
 
 

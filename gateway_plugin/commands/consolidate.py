@@ -22,7 +22,7 @@ from relayer.wire.service import ProposalView, TakenView
 _WHY: Final = {
     "duplicate": "says the same",
     "replaced": "takes its place",
-    "conflict": "cannot hold beside it; decide with: memrelay-gateway forget ID, or edit ID TEXT",
+    "conflict": "cannot be true together with it; decide with: memrelay-gateway forget ID, or edit ID TEXT",
 }
 
 
@@ -134,7 +134,7 @@ def _lines(found: Difference, taken: Sequence[TakenView], *, apply: bool) -> Ite
     count = len(found.takeable)
     yield f"{found.examined} memories examined; can go: {count}; conflicts: {len(found.proposals) - count}"
     if found.expired:
-        yield f"{found.expired} more are past their time: nobody is shown them"
+        yield f"{found.expired} more have expired and are not recalled"
     if apply:
         done = [one for one in taken if one.status == "taken"]
         yield f"taken: {len(done)} of {len(taken)}; each comes back with: memrelay-gateway restore ID"

@@ -30,7 +30,7 @@ def init(
     host: Annotated[str, _HOST] = "python",
     write: Annotated[
         bool,
-        typer.Option("--write", help="Merge it into openclaw.json, beside a copy of the file as it was."),
+        typer.Option("--write", help="Merge it into openclaw.json, and keep a copy of the file as it was."),
     ] = False,
     allow: Annotated[
         bool | None,

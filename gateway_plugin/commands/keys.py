@@ -141,7 +141,10 @@ def keys_recover(
     ] = None,
     *,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Also where another secret is, which is kept beside.")
+        bool,
+        typer.Option(
+            "--replace", help="Also if there is another secret, which is kept in a file next to it."
+        ),
     ] = False,
 ) -> None:
     """Bring this gateway's secret back from its sheet: the memories that it opens are there again.
@@ -223,7 +226,7 @@ async def fetch(client: RelayerClient, holder: RootHolder, agent: str) -> Revoca
     try:
         found = Revocations.verify(base64url.decode(answer.revocations))
     except (Malformed, NotAccepted) as error:
-        raise GatewayError("the relayer gave a list of revocations that nobody signed") from error
+        raise GatewayError("the relayer gave a list of revocations without a valid signature") from error
     if found.account_key != key:
         raise GatewayError("the relayer gave another account's list of revocations")
     return found
@@ -352,16 +355,14 @@ def keys_revoke(
         agent_keys = (_public_key(holder, name),)
         what = f"the keys of agent {name} ({agent_keys[0].hex()})"
         note = (
-            f"Whoever has them is shut out, and agent {name} of this gateway with them. To keep its memories under "
+            f"Everyone who has them is refused, and so is agent {name} of this gateway with them. To keep its memories under "
             f"other keys:\n  memrelay-gateway keys rotate --agent {typed(name)} --to {typed(name)}-2"
         )
     else:
         found = _certificate(holder, certificate or "")
         name, serials = found.agent, (found.serial,)
         what = f"one certificate of agent {name} (serial {found.serial.hex()})"
-        note = (
-            "Whoever has only this one is shut out. The agent's keys stay good with every other certificate."
-        )
+        note = "Requests with this certificate are refused. The agent's keys stay valid with every other certificate."
     if not yes:
         would = {
             "agent_keys": [key.hex() for key in agent_keys],

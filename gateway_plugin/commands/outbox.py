@@ -27,7 +27,7 @@ def outbox_status(
         typer.Option("--prometheus", help="Print the numbers as metrics, for node_exporter's textfiles."),
     ] = False,
 ) -> None:
-    """Show how much waits and for how long, how much was refused, and whether somebody delivers.
+    """Show how much waits and for how long, how much was refused, and whether a process delivers.
 
     Example: memrelay-gateway outbox status --prometheus
     """

@@ -40,7 +40,8 @@ def profile(
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, max=20_000, help="How long at most.")] = 1000,
     standing: Annotated[
-        bool, typer.Option("--standing", help="What stands in every prompt of a session instead.")
+        bool,
+        typer.Option("--standing", help="Show the standing block, which is in every prompt of a session."),
     ] = False,
 ) -> None:
     """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay.

@@ -433,8 +433,8 @@ def _end(error: GatewayError, whose: str = "") -> NoReturn:
 
 def bridge_command() -> str:
     """Return the bridge program: this program, by its full path."""
-    beside = Path(sys.executable).with_name("memrelay-gateway")
-    return str(beside) if beside.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
+    sibling = Path(sys.executable).with_name("memrelay-gateway")
+    return str(sibling) if sibling.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
 
 
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given again.")]

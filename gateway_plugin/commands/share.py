@@ -16,7 +16,7 @@ from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
     str | None,
-    typer.Argument(metavar="NAMESPACE", help="An agent, NAME/BELOW, or shared/NAME, which is nobody's own."),
+    typer.Argument(metavar="NAMESPACE", help="An agent, NAME/BELOW, or shared/NAME, which no agent owns."),
 ]
 _With = Annotated[str | None, typer.Option("--with", metavar="AGENT", help="Who may read it.")]
 

@@ -37,7 +37,7 @@ async def send_items(
     identity: Identity,
     items: Sequence[ImportItem],
     *,
-    anew: bool = False,
+    reprocess: bool = False,
     as_backup: bool = False,
 ) -> Counter[str]:
     """Store memories. Sending the same ones again stores nothing twice. Raises as the client does.
@@ -46,12 +46,12 @@ async def send_items(
         client: client of the relayer.
         identity: the agent, and the namespace of the memories.
         items: the memories.
-        anew: whether pages that were sent before are processed again; otherwise their first outcome is returned.
+        reprocess: whether pages that were sent before are processed again; otherwise their first outcome is returned.
         as_backup: whether to store them with the attributes that they claim; otherwise as imported ones.
     """
     counts: Counter[str] = Counter()
     for page in pages(items):
-        said: dict[str, object] = {"idempotency_key": secrets.token_hex(16)} if anew else {}
+        said: dict[str, object] = {"idempotency_key": secrets.token_hex(16)} if reprocess else {}
         if as_backup:
             said["as_backup"] = True
         request = ImportRequest.model_validate({"memories": page, **said})

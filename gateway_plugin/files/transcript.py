@@ -68,7 +68,7 @@ def read_dialogue(
         logs: the host's directory of session logs, outside of which nothing is read; or an object that reads the host's
             sessions.
         path: the path of the log, relative to the directory or absolute; or the host's name of the session.
-        anchor: the id of a message, or an ISO 8601 time, which stands for the last message up to that time.
+        anchor: the id of a message, or an ISO 8601 time, which selects the last message up to that time.
         turns: maximum number of entries.
 
     Raises:

@@ -97,7 +97,7 @@ def _take(environ: MutableMapping[str, str], name: str) -> str | None:
 def _one_agent(secret: str, certificate: str) -> KeyHolder:
     if not certificate:
         raise IdentityError(
-            f"MEMRELAY_AGENT_SECRET needs {_CERTIFICATE_VARIABLE} beside it; "
+            f"MEMRELAY_AGENT_SECRET needs {_CERTIFICATE_VARIABLE} as well; "
             "`memrelay-gateway keys export --agent NAME` prints both"
         )
     return AgentHolder.parse(parse_secret(secret, source="MEMRELAY_AGENT_SECRET"), certificate)
@@ -192,7 +192,7 @@ def _moved_away(path: Path, secret: bytes, *, replace: bool) -> Path | None:
     account = RootKeys(there).account
     if not replace:
         raise IdentityError(
-            f"{path} holds another secret, account {account}'s: --replace keeps it beside and puts this one in its place"
+            f"{path} holds another secret, account {account}'s: --replace keeps it in a file next to it and stores this one instead"
         )
     kept = path.with_name(f"{path.name}.{account[:18]}")
     try:

@@ -80,7 +80,7 @@ class SessionRef:
         key: the key as given.
         agent: the agent's name as spelled in the key, not normalised; None for the host's default agent, whether the
             key says ``main`` or names none.
-        is_main: the key names the default agent: nobody else may speak in its place.
+        is_main: the key names the default agent, and no other agent may speak for it.
         audience: who reads the answer: as the key says; a group where it names a platform and no type of chat; direct
             where it names neither. A host that knows the chat's type better overrides it.
         said_to: to whom what is said there was said: the same, but direct where the key leaves it open.
@@ -132,7 +132,7 @@ _AUDIENCE_WORDS: Final = {
 }
 # What comes after these is a person; after "explicit" and "openai-user" it is a conversation.
 _PEER_WORDS: Final = frozenset({"direct", "dm", "private"})
-# What stands in a platform's place and is none. A terminal has one reader, and so has the caller of an HTTP front; the
+# Words in the position of a platform that are none. A terminal has one reader, and so has the caller of an HTTP front; the
 # rest begin runs that no chat began.
 _NO_PLATFORM: Final = frozenset(
     {
@@ -187,7 +187,7 @@ def named(agent: str, *, shown: bool = False) -> str:
         if shown and names.is_normal(agent):
             return agent
         raise IdentityError(
-            "a name that begins with _h_ and ends with a digest stands for another agent's name"
+            "a name that begins with _h_ and ends with a digest represents another agent's name"
         )
     if _is_main(agent):
         return DEFAULT_NAME
@@ -269,7 +269,7 @@ def _check(key: object) -> None:
 
 
 def _spelled(name: str) -> str:
-    # Two names that look alike must not be told apart by what nobody sees.
+    # Two names that look alike must not be distinguished by invisible characters.
     if any(unicodedata.category(char) == "Cf" for char in name):
         raise IdentityError("the session key's agent name holds an invisible character")
     if not name:
@@ -460,7 +460,7 @@ def identify(
     Args:
         holder: the keys at hand.
         ref: the parsed session key.
-        default_agent: who speaks when the session key names nobody, as a host or a person calls it; None is the host's
+        default_agent: the speaker if the session key names no agent, as a host or a person calls it; None is the host's
             default agent: the one whose keys are held, where that is one alone.
         shown: ``default_agent`` may be a name as commands show it; see `named`.
         default_namespace: what sets the memories of the default agent apart from those of another gateway.

@@ -96,8 +96,8 @@ def create_private(path: Path, data: bytes) -> bool:
         IdentityError: the directory or the file cannot be created.
     """
     try:
-        with _written_beside(path, data) as beside:
-            os.link(beside, path)
+        with _written_temporarily(path, data) as temporary:
+            os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError as error:
@@ -113,8 +113,8 @@ def replace_private(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         IdentityError: the file cannot be written.
     """
     try:
-        with _written_beside(path, data, mode) as beside:
-            beside.replace(path)
+        with _written_temporarily(path, data, mode) as temporary:
+            temporary.replace(path)
     except OSError as error:
         raise IdentityError(f"{path} cannot be written: {error.strerror}") from error
     _sync_directory(path.parent)
@@ -167,19 +167,19 @@ def try_lock(descriptor: int) -> bool:
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Path]:
+def _written_temporarily(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Path]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
-        yield beside
+        yield temporary
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -195,7 +195,7 @@ class _RowSeal:
 
 
 def _sealing_key(secret: bytes) -> SealingKey:
-    # A key of a gateway has no object to keep a random id in; one drawn from the secret names nobody either.
+    # A key of a gateway has no object to keep a random id in; one drawn from the secret identifies no one either.
     return SealingKey(derive(secret, "key id", length=KEY_ID_SIZE), derive(secret, "seal"))
 
 
@@ -423,7 +423,7 @@ def _is_damage(error: Exception) -> bool:
 def _advice(error: Exception) -> str:
     """Return what a person does about it."""
     if isinstance(error, OSError) and error.errno in _IN_THE_WAY:
-        return "move away what stands in its place"
+        return "move away the file that is in its place"
     if isinstance(error, OSError) and error.errno in _FORBIDDEN:
         return "put its permissions right"
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
@@ -450,7 +450,7 @@ def outbox_path(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> P
 
 
 class Outbox:
-    """A bounded queue of captured turns, in order within each namespace, and the values beside it.
+    """A bounded queue of captured turns, in order within each namespace, and values that are stored with it.
 
     What a method reads or writes it raises `OutboxUnavailable` for, unless it says otherwise. Reads never wait long.
 
@@ -485,7 +485,7 @@ class Outbox:
 
     @classmethod
     def in_memory(cls, *, capacity: int = DEFAULT_CAPACITY) -> Self:
-        """Return the outbox of a process that does not outlive its turns, under keys that nobody else has."""
+        """Return the outbox of a process that does not outlive its turns, under keys that no other process has."""
         return cls(IN_MEMORY, RootHolder(RootKeys(secrets.token_bytes(SECRET_SIZE))), capacity=capacity)
 
     def put(self, item: OutboxItem, update: ValueUpdate | None = None) -> bool:
@@ -541,7 +541,7 @@ class Outbox:
     def pass_over(self, item: OutboxItem) -> None:
         """Count an item that the relayer has as waiting no more; it stays in the file until `tidy`, also of a process that is killed.
 
-        Whoever delivers it once more does so under the same key, and the relayer knows it.
+        If it is delivered again, then under the same key, by which the relayer recognizes it.
         """
         self._done.add(self._write(item))
 

@@ -119,7 +119,7 @@ _LASTING: Final = {
 # And these pass when a person acted: kept, told once, and asked for again after so many seconds, not every minute.
 _FULL: Final = "quota_exceeded"
 _FULL_PAUSE: Final = 900.0
-# A failure that nobody foresaw may pass; one that comes back this often is the item's own.
+# An unexpected failure may pass; one that comes back this often is the item's own.
 _STRANGE_FAILURES: Final = 5
 _LOOK_SECONDS: Final = 1.0
 _LOOK_SECONDS_WAITED_FOR: Final = 0.05
@@ -310,7 +310,7 @@ class Sender:
             await self._failed_strangely(item, error)
         async with self._progress:
             self._progress.notify_all()
-        # Whoever waits for the relayer to have it does not wait for this machine's disk.
+        # A caller that waits for the relayer does not wait for this machine's disk.
         await off_loop(self._outbox, self._outbox.tidy)
 
     async def _attempted(self, item: OutboxItem) -> bool:
@@ -405,7 +405,7 @@ class Positions:
     """The newest position of each namespace's log that this gateway has seen, so that a log set back is noticed.
 
     A relayer that is asked to be at least as far as the remembered position either is, or says ``rollback_detected``.
-    `persist` writes what changed, sealed, beside the outbox, from whatever thread: a store that was set back while no
+    `persist` writes what changed, sealed, next to the outbox, from any thread: a store that was set back while no
     gateway ran is noticed too.
 
     Args:
@@ -422,7 +422,7 @@ class Positions:
 
     @property
     def changed(self) -> bool:
-        """Whether something is to be written."""
+        """Return whether there are changes to write."""
         return bool(self._changed)
 
     def of(self, owner: NamespaceRef) -> Position | None:

@@ -512,7 +512,7 @@ class Recaller:
     ) -> tuple[RecallResponse, bool]:
         left = end - self._clock.monotonic()
         await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
-        shared = self._shares.beside(identity) if self._shares is not None else ()
+        shared = self._shares.also_read(identity) if self._shares is not None else ()
         # A recall from shared namespaces is not cached: the cache is not notified of other agents' writes, nor of the end
         # of a share.
         known = None if shared else self.cache.get(identity.namespace, request)

@@ -86,7 +86,7 @@ class Shares:
             for namespace, writes in sorted(shared.items())
         )
 
-    def beside(self, identity: Identity) -> tuple[Identity, ...]:
+    def also_read(self, identity: Identity) -> tuple[Identity, ...]:
         """Return the identities with which an agent reads other namespaces than its own.
 
         First those for its previous namespaces, if ``legacy`` is set, then those for the namespaces shared with it.
@@ -172,7 +172,7 @@ class Shares:
         except FileNotFoundError:
             return _File()
         except ValidationError as error:
-            raise IdentityError(f"{self._path} is damaged: remove it, then share anew") from error
+            raise IdentityError(f"{self._path} is damaged: remove it, then share again") from error
 
 
 def shared_namespace(name: str) -> str:
@@ -207,7 +207,7 @@ async def recall_shared(
     Args:
         client: the relayer's client.
         own: the recall from the agent's own namespace; its errors are raised.
-        shared: the identities for the other namespaces, see `Shares.beside`.
+        shared: the identities for the other namespaces, see `Shares.also_read`.
         request: the recall request.
         seconds: the deadline.
     """

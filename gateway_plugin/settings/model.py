@@ -356,9 +356,9 @@ class RecallSettings(_Settings):
     cold_start: ColdStartSettings = Field(
         ColdStartSettings(), description="what the first turn of a session is given"
     )
-    standing: StandingSettings = Field(StandingSettings(), description="what stands in every prompt")
+    standing: StandingSettings = Field(StandingSettings(), description="memories that are in every prompt")
     one_shots: bool = Field(
-        True, description="also where nobody waits in a session, e.g. a command that runs once; direct mode"
+        True, description="also in runs that are not interactive, e.g. a command that runs once; direct mode"
     )
 
 
@@ -419,7 +419,7 @@ class FilesSettings(_Settings):
         tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=100)
     ] = Field(
         (),
-        description="more files and folders, absolute or below the workspace, beside the host's own extraPaths",
+        description="more files and folders, absolute or below the workspace, in addition to the host's own extraPaths",
     )
 
 
@@ -437,7 +437,7 @@ class NamespaceSettings(_Settings):
     legacy: bool = Field(
         False,
         title="Read former namespaces",
-        description="recall beside it what the agent remembered before `default` or `scope` set its memories apart",
+        description="also recall what the agent remembered before `default` or `scope` set its memories apart",
     )
     renamed: Renamed = Field(
         default_factory=dict,
@@ -539,7 +539,7 @@ class OfferSettings(_Settings):
 
     tools: bool = Field(True, description="the memory tools")
     skill: bool = Field(True, description="the skill that says when to look further")
-    section: bool = Field(True, description="the lines of the system prompt; only beside the tools")
+    section: bool = Field(True, description="the lines of the system prompt; only with the tools")
 
 
 class HostModelSettings(_Settings):

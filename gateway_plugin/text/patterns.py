@@ -131,11 +131,11 @@ class _Scan:
 
 
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """Compile an operator's pattern, ignoring case; a literal of JavaScript such as ``/^x/i`` means what stands in it.
+    """Compile an operator's pattern, ignoring case; a literal of JavaScript such as ``/^x/i`` means its content.
 
     Raises:
-        PatternRefused: it is longer than 200 characters, does not compile, its work has no small bound, or it stands between
-            slashes of which nobody can tell whether they are meant.
+        PatternRefused: it is longer than 200 characters, does not compile, its work has no small bound, or it is between
+            slashes that may or may not be part of it.
 
     Example:
         >>> matches(compile_pattern("deploy.*prod"), "Deployed to PROD today")
@@ -156,7 +156,7 @@ def compile_pattern(source: str) -> re.Pattern[str]:
 
 
 def _without_slashes(source: str) -> tuple[str, re.RegexFlag]:
-    """Return what a literal of JavaScript stands for, and its flags; any other pattern as it is."""
+    """Return the pattern of a literal of JavaScript, and its flags; any other pattern as it is."""
     literal = _LITERAL.fullmatch(source)
     if literal is None:
         return source, re.NOFLAG

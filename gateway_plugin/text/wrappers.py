@@ -146,7 +146,7 @@ def _skip_fence(lines: list[str], at: int) -> int:
     for end in range(at, min(len(lines), at + _MAX_DATA_LINES)):
         if lines[end].strip() == "```":
             return end + 1
-    # The fence was never closed: what follows the next blank line is somebody's words again.
+    # The fence was never closed: what follows the next blank line is a person's text again.
     return _next_blank(lines, at)
 
 
@@ -244,7 +244,7 @@ class _Token:
 
 
 def strip(text: str) -> str:
-    """Remove every memory wrapper and every host envelope; what is left is what somebody said.
+    """Remove every memory wrapper and every host envelope; what is left is what a person or model said.
 
     Example:
         >>> strip("How do I take my coffee?")
@@ -322,7 +322,7 @@ def _spans(text: str, tokens: list[_Token]) -> list[tuple[int, int]]:
             start = paragraph if paragraph >= 0 else covered
         spans.append((start, token.end))
         covered = token.end
-    # At the start of a line it is a block that was cut off; inside a sentence somebody mentions the tag.
+    # At the start of a line it is a block that was cut off; inside a sentence it is a mention of the tag.
     spans.extend(
         (token.start, len(text) if _starts_line(text, token.start) else token.end) for token in open_tokens
     )

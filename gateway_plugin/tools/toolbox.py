@@ -252,7 +252,7 @@ class Toolbox:
             wanted = shared_namespace(namespace)
         except InvalidName:
             return None
-        known = self._shares.shares_of(identity) if writes else self._shares.beside(identity)
+        known = self._shares.shares_of(identity) if writes else self._shares.also_read(identity)
         found = next((one for one in known if one.namespace == wanted), None)
         if found is not None and writes and not self._shares.may_write(identity, wanted):
             raise ToolError("namespace: it is shared for reading; leave it out")
@@ -280,7 +280,7 @@ class Toolbox:
             **({} if asked.where is None else {"where": asked.where}),
         )
         # If the call names a namespace, only that one is searched.
-        shared = () if self._shares is None or asked.namespace else self._shares.beside(turn.identity)
+        shared = () if self._shares is None or asked.namespace else self._shares.also_read(turn.identity)
         own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
         answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
         hits = [hit for hit in answer.memories if may_be_shown(hit, hearing, asked.query)]

@@ -423,7 +423,7 @@ def _interactive(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str 
     if turn.host.interactive or purpose is Purpose.CAPTURE:
         return None
     left_alone = purpose is Purpose.ACTIVE or not settings.recall.one_shots
-    return "nobody waits in this run" if left_alone else None
+    return "this run is not interactive" if left_alone else None
 
 
 def _session_pattern(turn: Turn, settings: PluginSettings, _purpose: Purpose) -> str | None:

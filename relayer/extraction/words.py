@@ -261,7 +261,7 @@ _WORDS_READ = 400
 def guess_language(text: str, words: list[Word] | None = None) -> str:
     """Return an ISO 639-1 code, or `UNDETERMINED`; reads the first two thousand characters at most.
 
-    A script stands for its most spoken language: Cyrillic is ``ru``, Arabic ``ar``. ``words`` are the words of
+    A script is taken for its most spoken language: Cyrillic is ``ru``, Arabic ``ar``. ``words`` are the words of
     ``text`` when the caller has them already.
     """
     by_script = _script_language(text[:_LETTERS_READ])

@@ -359,7 +359,7 @@ class Reply:
     endless: bool = False
 
     @classmethod
-    def of(cls, answer: BaseModel, status: int = 200) -> Reply:
+    def encoded(cls, answer: BaseModel, status: int = 200) -> Reply:
         """Encode a response of the API."""
         # This calls the serializer itself, because `model_dump_json` would decode its bytes into a string first.
         return cls(answer.__pydantic_serializer__.to_json(answer), status)
@@ -406,7 +406,7 @@ def _given(use_case: Callable[..., Awaitable[BaseModel]]) -> Handler:
         who = call.access if call.route.namespaced else call.principal
         given = [one for one in (call.parameter, call.body) if one]
         asked = dict(call.query) if call.query is not None else {}
-        return Reply.of(await use_case(to.context, who, *given, **asked, deadline=call.deadline))
+        return Reply.encoded(await use_case(to.context, who, *given, **asked, deadline=call.deadline))
 
     return handle
 
@@ -481,8 +481,8 @@ class ForgetQuery(_Query):
 async def _forget(to: Services, call: AcceptedCall) -> Reply:
     if call.query_as(ForgetQuery).mode == "erase":
         _check_may_erase(call)
-        return Reply.of(await erase_memory(to.context, call.access, call.parameter, call.deadline))
-    return Reply.of(await forget_memory(to.context, call.access, call.parameter, call.deadline))
+        return Reply.encoded(await erase_memory(to.context, call.access, call.parameter, call.deadline))
+    return Reply.encoded(await forget_memory(to.context, call.access, call.parameter, call.deadline))
 
 
 def _check_may_erase(call: AcceptedCall) -> None:
@@ -493,7 +493,7 @@ def _check_may_erase(call: AcceptedCall) -> None:
 
 async def _analyze(to: Services, call: AcceptedCall) -> Reply:
     answer = await analyze(to.context, call.access, call.body_as(memories.AnalyzeRequest), call.deadline)
-    return Reply.of(answer, 200 if answer.state == "done" else 202)
+    return Reply.encoded(answer, 200 if answer.state == "done" else 202)
 
 
 class JobQuery(_Query):
@@ -514,7 +514,7 @@ async def _account(to: Services, call: AcceptedCall) -> Reply:
     quota = to.quotas.quota_of(account)
     async with call.deadline.step("usage"):
         used = await to.quotas.used(account)
-    return Reply.of(
+    return Reply.encoded(
         service.AccountResponse(
             account=account,
             bytes=service.QuotaView(used=used.bytes, limit=quota.bytes or None),
@@ -527,7 +527,7 @@ async def _account(to: Services, call: AcceptedCall) -> Reply:
 async def _revocations(to: Services, call: AcceptedCall) -> Reply:
     async with call.deadline.step("revocations"):
         encoded = await to.accounts.revocations(call.principal.account)
-    return Reply.of(RevocationsView(revocations=base64url.encode(encoded)))
+    return Reply.encoded(RevocationsView(revocations=base64url.encode(encoded)))
 
 
 async def _revoke(to: Services, call: AcceptedCall) -> Reply:
@@ -538,7 +538,7 @@ async def _revoke(to: Services, call: AcceptedCall) -> Reply:
     principal = call.principal
     async with call.deadline.step("revoke"):
         revocations = await to.accounts.revoke(encoded, account=principal.account, address=principal.peer)
-    return Reply.of(RevocationsResponse(counter=revocations.counter))
+    return Reply.encoded(RevocationsResponse(counter=revocations.counter))
 
 
 class ContextQuery(_Query):
@@ -597,16 +597,16 @@ async def _delete(to: Services, call: AcceptedCall) -> Reply:
 
 
 async def _health(to: Services, _: AcceptedCall) -> Reply:
-    return Reply.of(schemas.HealthResponse(status="ok", version=to.version.version))
+    return Reply.encoded(schemas.HealthResponse(status="ok", version=to.version.version))
 
 
 async def _ready(to: Services, _: AcceptedCall) -> Reply:
     answer = await to.readiness.check()
-    return Reply.of(answer, 200 if answer.ready else 503)
+    return Reply.encoded(answer, 200 if answer.ready else 503)
 
 
 async def _version(to: Services, _: AcceptedCall) -> Reply:
-    return Reply.of(to.version)
+    return Reply.encoded(to.version)
 
 
 async def _metrics(to: Services, call: AcceptedCall) -> Reply:
@@ -632,4 +632,4 @@ async def _keys(to: Services, _: AcceptedCall) -> Reply:
         keys=views,
         signature=base64url.encode(current.signature),
     )
-    return Reply.of(answer)
+    return Reply.encoded(answer)

@@ -85,8 +85,8 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
     def sender(self) -> str:
         """Return the sender if all messages have the same one; otherwise empty, and in a group `NOBODY_KNOWN`."""
         senders = {line.sender for line in self.lines}
-        nobody = NOBODY_KNOWN if self.audience is Audience.GROUP else ""
-        return senders.pop() or nobody if len(senders) == 1 else nobody
+        anonymous = NOBODY_KNOWN if self.audience is Audience.GROUP else ""
+        return senders.pop() or anonymous if len(senders) == 1 else anonymous
 
 
 _ENCODER = msgspec.msgpack.Encoder()

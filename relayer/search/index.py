@@ -673,8 +673,8 @@ class MemoryIndex:
         if not self._links:
             return found
         passable = self._lexical.keys() if allowed is None else allowed
-        beside = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
-        return found if beside <= proposed else Candidates.of(proposed | beside, asked)
+        nearby = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
+        return found if nearby <= proposed else Candidates.of(proposed | nearby, asked)
 
     def _judged(
         self,

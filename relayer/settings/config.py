@@ -229,7 +229,7 @@ class _Group(BaseSettings):
 
 
 class _Serving(_Group):
-    """Where it listens, and whom it serves."""
+    """Listening and access: addresses, TLS and the accounts that are served."""
 
     host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address to bind.")
     port: int = Field(8787, ge=0, le=65535, description="0 takes any free one.")
@@ -320,7 +320,7 @@ def _own_folder(variable: str, otherwise: str) -> Path:
 
 
 class _Storage(_Group):
-    """Where memories lie, and how long."""
+    """Storage: the place of the memories, and how long objects are kept."""
 
     data: Path = Field(
         default_factory=lambda: _own_folder("XDG_DATA_HOME", ".local/share"),
@@ -373,7 +373,7 @@ class _Storage(_Group):
 
 
 class _Memories(_Group):
-    """What is kept of an account's memories."""
+    """Limits and rules for the memories of accounts."""
 
     redaction: Switch = Field("on", description="Take secrets out of texts: on or off.")
     forget_inactive_days: int = Field(

@@ -127,7 +127,7 @@ class _Choice:
             self.outdone[other] = distance
 
     def best_first(self) -> list[_Candidate]:
-        """Return the candidates, best first, without those that a fact or a contradicting memory stands for."""
+        """Return the candidates, best first, without those that a fact or a contradicting memory already represents."""
         return sorted(one for one in self.candidates if not one.rank[0] or self._stands(one))
 
     def _passes(self, memory: Memory) -> bool:

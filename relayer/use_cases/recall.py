@@ -515,15 +515,17 @@ def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     told = [told_by(vector, opened.model.sha256) for vector in vectors]
     placed: dict[int, Hit] = {}
     for at, (hit, record) in enumerate(first):
-        for other, (beside, newer) in enumerate(first):
-            is_later = (newer.said_at, beside.key) > (record.said_at, hit.key) and same_voice(record, newer)
+        for other, (later_hit, newer) in enumerate(first):
+            is_later = (newer.said_at, later_hit.key) > (record.said_at, hit.key) and same_voice(
+                record, newer
+            )
             # Only the user's own words may update a stored memory.
-            if beside.key in placed or not is_later or newer.trust is not Trust.USER:
+            if later_hit.key in placed or not is_later or newer.trust is not Trust.USER:
                 continue
             # A turn is embedded together with the turn before it, so their vectors are similar whatever it says.
             near = None if newer.context_of == record.id else told[other]
             if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), near):
-                placed[beside.key] = beside._replace(relevance=max(beside.relevance, hit.relevance))
+                placed[later_hit.key] = later_hit._replace(relevance=max(later_hit.relevance, hit.relevance))
         placed.setdefault(hit.key, hit)
     return [*placed.values(), *hits[_COMPARED:]]
 

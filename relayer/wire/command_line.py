@@ -229,7 +229,7 @@ def application(
     Args:
         program: name of the program, as it is typed.
         version: returns the version; called only when it is requested.
-        aliases: other names of commands, which no help lists, each with the words that it stands for.
+        aliases: other names of commands, which no help lists, each with the words that it abbreviates.
         options: passed on to `typer.Typer`.
     """
 

@@ -351,7 +351,7 @@ StandingName = Literal["live", "superseded", "forgotten"]
 
 
 class Consistency(StrEnum):
-    """What a read must have seen: every acknowledged write, the caller's own, or whatever is at hand."""
+    """The writes that a read must include: all acknowledged ones, the caller's own, or those already loaded."""
 
     STRONG = "strong"
     MINE = "mine"

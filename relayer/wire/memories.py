@@ -77,7 +77,7 @@ class EraseNamespaceRequest(Request):
 
 
 class EraseNamespaceResponse(Answer):
-    """What would go, or goes. Counts are null where the log cannot be read; it can be erased all the same."""
+    """The amounts that are erased, or would be. Counts are null if the log cannot be read; it can be erased anyway."""
 
     namespace: str
     dry_run: bool
@@ -122,7 +122,7 @@ class RememberRequest(Request):
 
 
 class Remembered(Answer):
-    """What became of one item; for a duplicate, ``id`` is the memory that was there before."""
+    """The outcome for one item; for a duplicate, ``id`` is the existing memory."""
 
     id: MemoryId
     status: Literal["stored", "duplicate", "refused"]
@@ -267,7 +267,7 @@ class AnalyzeRequest(Request):
 
 
 class Verdict(Answer):
-    """What became of a turn, or of a part of a long one: ``turn`` is its place in the request.
+    """The outcome for a turn, or for a part of a long one; ``turn`` is its index in the request.
 
     Of what is kept, ``start`` and ``end`` are those characters of the memory that made it worth keeping, and ``reason`` is
     ``kept``, ``duplicate`` or ``refused``; of what is not, it says why: ``code``, ``echo``, ``question``, ``courtesy``, ``hedge``,
@@ -282,7 +282,7 @@ class Verdict(Answer):
 
 
 class AnalyzeResponse(Answer):
-    """What was kept. ``state`` is ``done`` when nothing is left to do, ``pending`` while ``job_id`` runs.
+    """The memories that were stored. ``state`` is ``done`` if the work is complete, ``pending`` while ``job_id`` runs.
 
     ``extraction`` says what becomes of facts: ``local`` (none are extracted by a model), ``pending``, ``done`` (then
     ``facts`` has them), ``failed`` (the same request again tries again), or ``over_budget`` (turns are kept, no model is
@@ -326,7 +326,7 @@ PastName = Literal["superseded", "forgotten"]
 
 
 class SourcePenalty(Request):
-    """How much less a source counts. ``match`` is a pattern with ``*`` and ``?`` over what a memory comes from.
+    """A penalty for a source. ``match`` is a pattern with ``*`` and ``?`` over what a memory comes from.
 
     That is its ``source.reference``, ``transcript:`` and its transcript, ``kind:`` and its kind, or ``trust:`` and its
     trust. The largest penalty that matches counts; it moves a memory down and leaves none out.
@@ -539,7 +539,7 @@ class DeleteRequest(Selection):
 
 
 class DeleteResponse(Answer):
-    """How many memories passed, and were forgotten or erased; ``remaining`` are left for the next, same request.
+    """The number of memories that matched and were forgotten or erased; ``remaining`` are left for the next, equal request.
 
     ``ids`` are the first hundred of them, newest first.
     """
@@ -571,7 +571,7 @@ class ContextResponse(Answer):
 
 
 class ChangeView(Answer):
-    """What became of a memory last; ``memory`` is how it is now, and absent for an erased one."""
+    """The last change of a memory; ``memory`` is its current state, absent for an erased one."""
 
     change: Literal["remembered", "superseded", "forgotten", "restored", "erased"]
     id: MemoryId

@@ -24,7 +24,7 @@ class QuestionMessage(Answer):
 
 
 class ModelQuestion(Answer):
-    """What to ask. ``shape`` is a JSON schema that the answer should follow, null for plain text; ``effort`` may be empty."""
+    """A question to ask the model. ``shape`` is a JSON schema that the answer should follow, null for plain text; ``effort`` may be empty."""
 
     ticket: Ticket
     messages: tuple[QuestionMessage, ...]
@@ -34,7 +34,7 @@ class ModelQuestion(Answer):
 
 
 class GivenAnswer(Request):
-    """What the model answered to the question of a ticket; ``tokens`` are those of question and answer together."""
+    """The model's answer to the question of a ticket; ``tokens`` counts question and answer together."""
 
     ticket: Ticket
     text: Annotated[str, Field(max_length=MAX_ANSWER_CHARS)]

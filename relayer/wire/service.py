@@ -57,7 +57,7 @@ class NamespacesResponse(Answer):
 
 
 class QuotaView(Answer):
-    """How much of something an account has, and the most that it may have; no limit is null."""
+    """The usage of an account and its limit; null means no limit."""
 
     used: int
     limit: int | None = None
@@ -271,7 +271,7 @@ class TakeRequest(Request):
 
 
 class TakenView(Answer):
-    """What became of a proposal.
+    """The outcome of a proposal.
 
     ``taken``: the memory that goes ended with ``version``; also when an earlier request did that. ``stale``: one of the two changed
     meanwhile, or is not there. ``refused``: both are as they were, and the rules do not propose this.
@@ -283,7 +283,7 @@ class TakenView(Answer):
 
 
 class TakeResponse(Answer):
-    """What became of each proposal, in the order asked."""
+    """The outcome of each proposal, in the order of the request."""
 
     proposals: tuple[TakenView, ...]
     position: Position | None = None
@@ -415,7 +415,7 @@ class ImportRequest(Request):
 
 
 class Imported(Answer):
-    """What became of one memory; ``skipped`` ones were not live any more."""
+    """The outcome for one memory; ``skipped`` ones were no longer live."""
 
     id: MemoryId | None = None
     status: Literal["stored", "duplicate", "refused", "skipped"]

@@ -172,7 +172,7 @@ def test_active_mode_leaves_groups_one_shot_commands_and_other_agents_alone(
     assert one_shot.returncode == 0, one_shot.stderr
     for where in ("In a group.", "As another agent.", "Only once."):
         assert without_memory(given(model, where)), where
-    assert "STOP  interactive  nobody waits in this run" in gateway.command("/memory why")
+    assert "STOP  interactive  this run is not interactive" in gateway.command("/memory why")
 
 
 @pytest.mark.row("AM-03", level="e2e")

@@ -76,6 +76,6 @@ def test_two_programs_start_and_share_one_relayer_and_print_no_warning(tmp_path:
     told = max((out.splitlines() for out, _ in ended), key=len)
     assert "Program one was here." in told
     assert "Program two was here." in told
-    pid = int(json.loads((folder / "keeper").read_text()))
+    pid = int((folder / "keeper.lock").read_text())
     os.kill(pid, 15)
     wait_until(lambda: not (folder / "ready.json").exists())

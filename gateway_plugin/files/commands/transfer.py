@@ -188,7 +188,7 @@ def import_files(
         claims += 0 if as_backup else sum(item.trust == "user" or item.pinned for item in items)
         counts = Counter({"found": len(items)})
         if not dry_run:
-            counts = run.ask(partial(send_items, items=items, anew=True, as_backup=as_backup))
+            counts = run.ask(partial(send_items, items=items, reprocess=True, as_backup=as_backup))
         total += counts
         run.say(f"{path}: {_sentence(counts)}")
     told = {} if dry_run else {"stored": 0, "duplicate": 0}

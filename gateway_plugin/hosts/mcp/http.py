@@ -86,9 +86,7 @@ class Guard:
         kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         agent = self._agent_of(token.strip()) if kind.lower() == "bearer" else None
         if agent is None:
-            said = (
-                "no token, or one that nobody was given: memrelay-gateway mcp token --agent NAME prints one"
-            )
+            said = "no token, or an unknown one: memrelay-gateway mcp token --agent NAME prints one"
             challenge = (b"www-authenticate", b'Bearer realm="memrelay", error="invalid_token"')
             await _refuse(send, 401, _UNAUTHORISED, said, challenge)
             return

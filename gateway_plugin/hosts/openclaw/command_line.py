@@ -33,7 +33,7 @@ openclaw = typer.Typer(
     no_args_is_help=True,
 )
 SidecarOption = Annotated[
-    bool, typer.Option("--sidecar", help="Beside another memory plugin: hooks alone, no slot, no tools.")
+    bool, typer.Option("--sidecar", help="Run next to another memory plugin: hooks only, no slot, no tools.")
 ]
 
 

@@ -14,9 +14,9 @@ from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.wire.fields import one_line
 
 _HELP: Final = (
-    "/memory status          how memory stands in this session\n"
+    "/memory status          the state of memory in this session\n"
     "/memory off | on        for this session; outlives a restart\n"
-    "/memory status --global how it stands for every session of this gateway\n"
+    "/memory status --global its state for all sessions of this gateway\n"
     "/memory off --global    for every session of this gateway (owner)\n"
     "/memory why             why the last turn was given what it was given"
 )

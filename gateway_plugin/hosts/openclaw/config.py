@@ -167,7 +167,7 @@ class HostConfig:
 
     @property
     def senders(self) -> dict[str, tuple[str, ...]]:
-        """Return the senders that may write to the agents in direct chats, by channel; ``*`` stands for everybody."""
+        """Return the senders that may write to the agents in direct chats, by channel; ``*`` means everyone."""
         channels = _object(self.whole.get("channels"))
         listed = {name: _array(_object(channel).get("allowFrom")) for name, channel in channels.items()}
         return {str(name): tuple(map(str, allowed)) for name, allowed in listed.items() if allowed}

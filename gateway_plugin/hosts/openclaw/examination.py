@@ -342,7 +342,7 @@ def _recorder(config: HostConfig, environ: Mapping[str, str]) -> Check:
         if off
         else f"whole prompts, recalled memories with them, are kept in the clear: {where}"
     )
-    fix = f"if nobody exports them: openclaw config set env.vars.{_RECORDER} off; {_RESTART}"
+    fix = f"if you do not export them: openclaw config set env.vars.{_RECORDER} off; {_RESTART}"
     return Check("openclaw flight recorder", True, found, fix, warning=not off)
 
 

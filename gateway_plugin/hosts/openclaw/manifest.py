@@ -101,7 +101,7 @@ def sidecar_manifest() -> dict[str, Any]:
         "id": SIDECAR_ID,
         "name": "memrelay side-car",
         "version": __version__,
-        "description": "memrelay's recall and capture beside whichever plugin holds the memory slot.",
+        "description": "memrelay's recall and capture, next to the plugin that holds the memory slot.",
         "activation": {"onStartup": True},
         **_common("memrelay", ("memory", "active-memory")),
     }

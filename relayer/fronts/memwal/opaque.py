@@ -52,7 +52,7 @@ _DAY_MS = 86_400_000
 _HELD_MS = 60_000
 _OCTETS = "application/octet-stream"
 _TINY = 1e-12
-_NOBODY, _NO_NONCE = bytes(32), bytes(16)
+_NO_KEY, _NO_NONCE = bytes(32), bytes(16)
 
 
 async def remember(call: CompatCall) -> Reply:
@@ -188,8 +188,8 @@ async def _bytes_at(call: CompatCall, place: Place) -> bytes | None:
     if pointer is None or pointer.custody is not Custody.RELAYER or not names.is_ours(pointer.name):
         return None
     now = context.clock.now_ms()
-    nobody = names.principal_of(place.account_key, _NOBODY, _NO_NONCE, now // 1000, "")
-    access = names.way_into(context.keys, nobody, pointer.name, now + _HELD_MS)
+    anonymous = names.principal_of(place.account_key, _NO_KEY, _NO_NONCE, now // 1000, "")
+    access = names.way_into(context.keys, anonymous, pointer.name, now + _HELD_MS)
     async with context.namespaces.use_if_exists(access, call.deadline) as opened:
         if opened is None:
             return None

@@ -39,7 +39,7 @@ class Asked:
     arguments: Mapping[str, Any]
     namespace: str
 
-    async def of(self, handler: Handler, parameter: str = "", **body: Any) -> Json:
+    async def run(self, handler: Handler, parameter: str = "", **body: Any) -> Json:
         """Return the response body of a handler of a signed route; raises as that handler does."""
         raw = json.dumps(body).encode()
         answer = await handler(replace(self.call, raw=raw, parameter=parameter))
@@ -166,12 +166,12 @@ async def _bounded(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], n
 
 async def _remember(asked: Asked) -> str:
     text = asked.arguments.get("text")
-    job = await asked.of(
+    job = await asked.run(
         storing.remember, text=text, namespace=asked.namespace, idempotency_key=asked.key(text)
     )
     patience = Deadline.after(asked.call.to.context.clock, _DONE_SECONDS)
     while True:
-        state = await asked.of(storing.job_status, job["job_id"])
+        state = await asked.run(storing.job_status, job["job_id"])
         if state["status"] == "done" or not patience.remaining():
             break
     saved = f"Saved to MemWal. blob_id={state['blob_id']} namespace={escape(asked.namespace)}"
@@ -192,8 +192,8 @@ async def _remember_bulk(asked: Asked) -> str:
             for one in items
         ]
     key = asked.key("bulk", json.dumps(items, sort_keys=True))
-    jobs = (await asked.of(storing.bulk, items=items, idempotency_key=key))["job_ids"]
-    states = (await asked.of(storing.bulk_status, job_ids=jobs))["results"]
+    jobs = (await asked.run(storing.bulk, items=items, idempotency_key=key))["job_ids"]
+    states = (await asked.run(storing.bulk_status, job_ids=jobs))["results"]
     blobs = ",".join(one.get("blob_id", "") for one in states)
     return f"Saved {len(jobs)} to MemWal. blob_ids={blobs} job_ids={','.join(jobs)}"
 
@@ -202,7 +202,7 @@ async def _status(asked: Asked) -> str:
     job = asked.arguments.get("job_id")
     if not isinstance(job, str):
         raise bad("job_id must be a string")
-    state = await asked.of(storing.job_status, job)
+    state = await asked.run(storing.job_status, job)
     told = {
         name: state[name] for name in ("job_id", "status", "blob_id", "namespace", "error") if name in state
     }
@@ -211,7 +211,7 @@ async def _status(asked: Asked) -> str:
 
 async def _recall(asked: Asked) -> str:
     query, limit = asked.arguments.get("query"), asked.limit(contract.MAX_RESULTS)
-    found = await asked.of(finding.recall, query=query, limit=limit, namespace=asked.namespace)
+    found = await asked.run(finding.recall, query=query, limit=limit, namespace=asked.namespace)
     if not found["results"]:
         return "No relevant memories found."
     lines = [
@@ -226,9 +226,9 @@ def _shown(text: str) -> str:
 
 
 async def _analyze(asked: Asked) -> str:
-    found = await asked.of(storing.analyze, text=asked.arguments.get("text"), namespace=asked.namespace)
+    found = await asked.run(storing.analyze, text=asked.arguments.get("text"), namespace=asked.namespace)
     jobs = found["job_ids"]
-    states = (await asked.of(storing.bulk_status, job_ids=jobs))["results"] if jobs else []
+    states = (await asked.run(storing.bulk_status, job_ids=jobs))["results"] if jobs else []
     stored = sum(one["status"] in {"done", "uploaded"} for one in states)
     return f"Extracted {len(jobs)} fact(s) \u2014 succeeded={stored} failed={len(jobs) - stored}"
 
@@ -237,13 +237,13 @@ async def _restore(asked: Asked) -> str:
     if not asked.arguments.get("namespace"):
         raise bad("namespace must be given: name the one to look at")
     limit = asked.limit(contract.MAX_PAGE)
-    found = await asked.of(listings.restore, namespace=asked.namespace, limit=limit)
+    found = await asked.run(listings.restore, namespace=asked.namespace, limit=limit)
     counts = " ".join(f"{name}={found[name]}" for name in ("restored", "skipped", "total", "failed"))
     return f"Restored namespace={escape(asked.namespace)}: {counts}"
 
 
 async def _health(asked: Asked) -> str:
-    found = await asked.of(public.health)
+    found = await asked.run(public.health)
     writes = "ready" if found["write_ready"] else "degraded"
     return f"status={found['status']} version={found['version']} writes={writes}"
 

@@ -132,7 +132,7 @@ def test_a_key_that_names_the_default_agent_is_nobody_elses(agent, other):
 
 @pytest.mark.parametrize("name", [HASHED_DEFAULT, HASHED_DEFAULT.upper(), names.normalise("foo bar")])
 def test_a_host_s_agent_cannot_be_called_as_another_is_kept(name):
-    with pytest.raises(IdentityError, match="stands for another agent"):
+    with pytest.raises(IdentityError, match="represents another agent"):
         named(name)
 
 

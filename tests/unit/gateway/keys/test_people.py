@@ -73,7 +73,9 @@ def test_words_are_told_in_their_place_and_are_the_users_only_if_the_user_said_t
         [one], settings=PluginSettings().recall, hearing=hearing, session=Session(), now=NOW, query="pay?"
     )
     told = "Pay at once." in selected.text
-    the_readers = {*owned, heard.person} if hearing.private else hearing.own
+    # Where the owner writes in a chat whose key names another person, the host knows the owner under two ids.
+    peer = platform_id(heard.session.platform or "peer", heard.session.peer) if heard.session.peer else ""
+    the_readers = {*owned, heard.person, peer} if hearing.private else hearing.own
     if one.audience == "group":
         by_reader = bool(said.person) and said.person in the_readers
         same_place = heard.host.among_several(heard.session) and heard.place in {said.place, ""}

@@ -61,7 +61,7 @@ def test_neither_recall_nor_capture_blames_a_switch_that_nobody_set(plugin, bloc
     for detail in (turn.detail, report.detail):
         assert str(blocked) in detail
         assert "Is a directory" in detail
-        assert "move away what stands in its place" in detail
+        assert "move away the file that is in its place" in detail
         assert "off for this session" not in detail
     assert wire.seen == []
 
