@@ -126,18 +126,15 @@ class Added:
     """The result of adding a memory.
 
     Attributes:
+        id: the id of the first memory; "" if there is none.
         ids: the ids of the memories; of a text there is exactly one, of messages any number.
         status: ``stored``; ``duplicate`` (the same memories were stored before, and have these ids); ``empty`` (nothing in the
             messages is worth keeping); or ``pending`` (the messages are stored, and a language model still extracts facts).
     """
 
+    id: str
     ids: tuple[str, ...]
     status: Literal["stored", "duplicate", "empty", "pending"]
-
-    @property
-    def id(self) -> str:
-        """The id of the first memory; "" if there is none."""
-        return self.ids[0] if self.ids else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +204,7 @@ class AskAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MemoryProfile:
-    """What is known of a user, as one Markdown document.
+    """A document in Markdown about what is known of a user.
 
     Attributes:
         text: the document, which cites the ids of its memories; "" if there are none.
@@ -422,13 +419,13 @@ class AsyncMemory:
         answer = await (await self._client()).analyze(self._whose(user), request, deadline=self._timeout)
         stored = [one for one in answer.memories if one.status != "refused"]
         ids = tuple(dict.fromkeys((*(one.id for one in stored), *answer.facts)))
+        first = next(iter(ids), "")
         if answer.state == "pending":
-            return Added(ids, "pending")
+            return Added(first, ids, "pending")
         if not ids:
-            return Added((), "empty")
-        return Added(
-            ids, "stored" if any(one.status == "stored" for one in stored) or answer.facts else "duplicate"
-        )
+            return Added("", (), "empty")
+        is_new = bool(answer.facts) or any(one.status == "stored" for one in stored)
+        return Added(first, ids, "stored" if is_new else "duplicate")
 
     async def add_many(
         self,
@@ -953,7 +950,7 @@ def _moment(at: int | None) -> datetime | None:
 def _added(one: schemas.Remembered) -> Added:
     if one.status == "refused":
         raise RelayerRefused(one.code or "refused", "the memory was not stored", status=409)
-    return Added((one.id,), one.status)
+    return Added(one.id, (one.id,), one.status)
 
 
 def _fields(memory: schemas.Memory) -> dict[str, Any]:
