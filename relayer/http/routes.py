@@ -469,7 +469,7 @@ class ListQuery(_Query):
 async def _list(to: Services, call: AcceptedCall) -> Reply:
     asked = dict(call.body_as(memories.ListRequest))
     del asked["namespace"]
-    return Reply.of(await list_memories(to.context, call.access, **asked, deadline=call.deadline))
+    return Reply.encoded(await list_memories(to.context, call.access, **asked, deadline=call.deadline))
 
 
 class ForgetQuery(_Query):
