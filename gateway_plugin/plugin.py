@@ -563,7 +563,7 @@ class AsyncMemoryPlugin:
         """
         if session_key is None:
             return self._last.trace
-        return self._last.of(self._book.namespace_of(session_key, host), session_key)
+        return self._last.trace_of(self._book.namespace_of(session_key, host), session_key)
 
     def captured(self, session_key: str, *, host: HostTurn = NO_HOST) -> CaptureReport | None:
         """Return the report of the last turn of a session that this process captured; None if there was none."""

@@ -425,7 +425,7 @@ class Positions:
         """Return whether there are changes to write."""
         return bool(self._changed)
 
-    def of(self, owner: NamespaceRef) -> Position | None:
+    def newest(self, owner: NamespaceRef) -> Position | None:
         """Return the newest position seen, or None."""
         if owner.namespace not in self._known:
             self._known[owner.namespace] = self._read(owner)
@@ -433,7 +433,7 @@ class Positions:
 
     def saw(self, owner: NamespaceRef, position: Position) -> None:
         """Note a position, unless a newer one is known."""
-        known = self.of(owner)
+        known = self.newest(owner)
         if known is None or position.seq > known.seq:
             self.replace(owner, position)
 

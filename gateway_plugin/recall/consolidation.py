@@ -236,7 +236,7 @@ class RecallCounts:
             with self._lock:
                 self._unwritten = [*noted, *self._unwritten]
 
-    def of(self, owner: NamespaceRef) -> dict[str, Counted]:
+    def counts(self, owner: NamespaceRef) -> dict[str, Counted]:
         """Return the stored counts of a namespace, by memory id. Raises `OutboxUnavailable`."""
         return self._read(owner)[1]
 
@@ -400,7 +400,7 @@ class Consolidator:
         )
 
     async def _phases(self, identity: Identity, owner: NamespaceRef, now: float) -> Report:
-        counted = await asyncio.to_thread(self._counts.of, owner)
+        counted = await asyncio.to_thread(self._counts.counts, owner)
         found = await difference(self._client, identity)
         wanted = [proposal.id for proposal in found.takeable]
         taken = await take(self._client, identity, wanted) if self._settings.apply else ()

@@ -534,7 +534,7 @@ class Recaller:
         answer from a log that was set back.
         """
         owner = identity.ref
-        seen = self._positions.of(owner)
+        seen = self._positions.newest(owner)
         asked = request if seen is None else request.model_copy(update={"min_position": seen})
         try:
             answer = await self._client.recall(identity, asked, deadline=end - self._clock.monotonic())

@@ -366,7 +366,7 @@ class LastTurn:
         self._owed: tuple[NamespaceRef, TurnTrace] | None = None
         self._captured: dict[NamespaceRef, dict[str, object]] = {}
 
-    def of(self, namespace: str, session: str) -> TurnTrace:
+    def trace_of(self, namespace: str, session: str) -> TurnTrace:
         """Return the trace of the last turn of a session; an empty trace if there is none."""
         return self._known.get((namespace, session), TurnTrace(""))
 

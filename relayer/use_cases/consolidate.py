@@ -141,7 +141,7 @@ def _repeats(gone: Comparable, kept: Comparable) -> bool:
     left, stays = gone.record, kept.record
     if left.pinned or not gone.captured or left.kind is Kind.EVENT:
         return False
-    if left.kind not in {Kind.STATEMENT, stays.kind}:
+    if left.kind not in {Kind.STATEMENT, Kind.FACT, stays.kind}:
         return False
     # A fact that a model extracted and the words that it came from are both kept (docs/adr/0012).
     if kept.captured and left.extractor.name != stays.extractor.name:

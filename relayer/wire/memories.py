@@ -271,7 +271,7 @@ class Verdict(Answer):
 
     Of what is kept, ``start`` and ``end`` are those characters of the memory that made it worth keeping, and ``reason`` is
     ``kept``, ``duplicate`` or ``refused``; of what is not, it says why: ``code``, ``echo``, ``question``, ``courtesy``, ``hedge``,
-    ``one_off``, ``reply``, ``empty`` or ``role``; there may be others.
+    ``unreal``, ``one_off``, ``reply``, ``empty`` or ``role``; there may be others.
     """
 
     turn: int

@@ -177,7 +177,7 @@ class FileWatch:
             ]
         return places_of(config, self._environ, more=more)
 
-    def of(self, context: Json) -> AgentPlaces | None:
+    def places_of(self, context: Json) -> AgentPlaces | None:
         """Return the places of the agent of a context; None if they are not known, or files are not indexed."""
         if not self._plugin.settings.files.enabled:
             return None

@@ -459,7 +459,7 @@ class OpenClawHost:
         return await read_file(self._plugin, call.params, context, files=await self._files_of(context))
 
     async def _files_of(self, context: Json) -> AgentPlaces | None:
-        return None if self._files is None else await asyncio.to_thread(self._files.of, context)
+        return None if self._files is None else await asyncio.to_thread(self._files.places_of, context)
 
     async def _command(self, call: Call) -> Json:
         if self._plugin is None:

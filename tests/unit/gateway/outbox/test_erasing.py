@@ -75,4 +75,4 @@ def test_an_erased_namespace_takes_all_that_waits_for_it_and_its_position(outbox
     positions.persist()
     assert forget_namespace(outbox, OWNER) == 4
     assert said(outbox) == [["The key hangs behind the door."]]
-    assert Positions(outbox).of(OWNER) is None
+    assert Positions(outbox).newest(OWNER) is None

@@ -44,7 +44,7 @@ def test_the_newest_position_wins_and_is_found_again():
     positions.saw(OWNER, at(7))
     positions.saw(OWNER, at(3))
     positions.persist()
-    assert Positions(outbox).of(OWNER) == at(7)
+    assert Positions(outbox).newest(OWNER) == at(7)
     assert not positions.changed
 
 
@@ -64,7 +64,7 @@ def test_what_could_not_be_written_is_written_the_next_time():
         positions.persist()
     outbox.full = False
     positions.persist()
-    assert Positions(outbox).of(OWNER) == at(7)
+    assert Positions(outbox).newest(OWNER) == at(7)
 
 
 def test_a_recall_demands_what_was_seen_also_by_the_process_before(make, wire):

@@ -48,7 +48,7 @@ def test_who_persists_while_another_does_reads_all_of_it_afterwards(outbox: Held
 
     def consolidates() -> None:
         counts.persist()
-        read.extend(one.recalls for one in counts.of(OWNER).values())
+        read.extend(one.recalls for one in counts.counts(OWNER).values())
 
     threads = [threading.Thread(target=counts.persist), threading.Thread(target=consolidates)]
     threads[0].start()
