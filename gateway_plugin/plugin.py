@@ -90,7 +90,7 @@ class AsyncMemoryPlugin:
     Example:
         async with AsyncMemoryPlugin(agent="assistant") as memory:
             injection = await memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
-            reply = await answer(injection.text)
+            reply = await answer(injection.prompt)
             messages = [{"role": "user", "content": "..."}, {"role": "assistant", "content": reply}]
             await memory.after_turn(messages, session_key="chat-1")
 
@@ -648,7 +648,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     Example:
         with MemoryPlugin(agent="assistant") as memory:
             injection = memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
-            reply = answer(injection.text)
+            reply = answer(injection.prompt)
             messages = [{"role": "user", "content": "..."}, {"role": "assistant", "content": reply}]
             memory.after_turn(messages, session_key="chat-1")
 

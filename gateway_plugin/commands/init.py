@@ -19,7 +19,7 @@ _PYTHON: Final = """from gateway_plugin import MemoryPlugin
 
 with MemoryPlugin("URL", agent="researcher") as memory:
     turn = memory.before_turn(prompt, session_key=session)
-    ...  # put turn.text into the prompt, and ask the model
+    ...  # put turn.prompt into the prompt, and ask the model
     memory.after_turn(messages, session_key=session)"""
 
 

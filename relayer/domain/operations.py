@@ -138,6 +138,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     author: bytes = b""
     contradicts: tuple[bytes, ...] = ()
     lines: tuple[Line, ...] = ()
+    tags: tuple[str, ...] = ()
+    # A JSON object as text; "" if there is none.
+    metadata: str = ""
 
     @property
     def is_dialogue(self) -> bool:

@@ -73,6 +73,8 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
     session: str
     author: bytes
     place: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: str = ""
 
     @property
     def heard_by(self) -> str:
@@ -210,6 +212,8 @@ class JobTask:
             ),
             extractor=made_by,
             author=given.author,
+            tags=given.tags,
+            metadata=given.metadata,
         )
 
     def summary(self, text: str, made_by: Model) -> Draft:

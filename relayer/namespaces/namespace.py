@@ -19,6 +19,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
@@ -57,7 +58,7 @@ from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, Start
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
-from relayer.namespaces.records import Memory, Shown, ids_of
+from relayer.namespaces.records import Memory, Shown, ids_of, passes_filter
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
@@ -82,6 +83,8 @@ _EMPTY_BYTES = 24 * 1024
 # The size of the cache of vectors of texts that were embedded alone, and the overhead of one entry in addition to its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
+# The number of records that are decrypted and filtered before other tasks run: about two milliseconds.
+_FILTERED = 64
 # The number of cached results of `essential_of`, and the size of one entry in bytes.
 _ESSENTIALS = 100_000
 _ESSENTIAL_BYTES = 200
@@ -496,6 +499,29 @@ class OpenNamespace:
             return allowed
         numbers = self.view.table.numbers.values() if allowed is None else allowed.keys().tolist()
         return KeyMask.of(number for number in numbers if self._held_at(number, request.as_of))
+
+    async def passing(self, where: Mapping[str, Any] | None) -> KeyMask | None:
+        """Return the keys of the records that pass a filter; None if there is no filter.
+
+        Every record is decrypted, and other tasks run meanwhile. The result covers all records at the time of the return.
+        """
+        if where is None:
+            return None
+        view, known = self.view, dict[int, bool]()
+        while missing := set(view.table.numbers.values()) - known.keys():
+            for count, number in enumerate(sorted(missing), 1):
+                record = view.records.get(number)
+                known[number] = record is not None and passes_filter(record, where)
+                if count % _FILTERED == 0:
+                    await asyncio.sleep(0)
+            if view is not self.view:
+                # The view was read again meanwhile, and its records may have other numbers.
+                view, known = self.view, {}
+        return KeyMask.of((number for number, passed in known.items() if passed), len(view.table))
+
+    def key_of(self, record: bytes) -> int | None:
+        """Return the key of a record, which `allowed` and `passing` return; None if there is no such record."""
+        return self.view.table.numbers.get(record)
 
     def newer_beside(self, number: int) -> list[int]:
         """Return the keys of the memories that contradict a memory and were said after it: at most two, newest first."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
+from relayer.wire.labels import decode_metadata, passes
 from relayer.wire.memories import Selection
 
 # The number of records in a block. Decrypting a block for one of them takes about as long as decrypting two single records.
@@ -731,6 +732,8 @@ class Memory:
             return False
         if wanted.audiences and not is_heard(record, wanted.audiences):
             return False
+        if wanted.where is not None and not passes_filter(record, wanted.where):
+            return False
         flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
         if any(flag is not None and flag != value for flag, value in flags):
             return False
@@ -744,6 +747,12 @@ class Memory:
 def is_heard(record: Record, audiences: Collection[str]) -> bool:
     """Return whether a record passes one of the audience filters."""
     return any(audience in audiences for audience in record.audiences)
+
+
+def passes_filter(record: Record, where: Mapping[str, Any]) -> bool:
+    """Return whether a record passes a filter, see `relayer.wire.labels`."""
+    metadata = decode_metadata(record.metadata)
+    return passes(where, tags=record.tags, session=record.source.session, metadata=metadata)
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

@@ -37,6 +37,7 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES
+from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import TurnItem
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
 from relayer.writing.present import position, remembered
@@ -344,6 +345,8 @@ class _Promise:
             request.session,
             principal.author,
             request.place,
+            request.tags,
+            encode_metadata(request.metadata),
         )
 
 
@@ -474,6 +477,8 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                     extractor=extractor,
                     idempotency_key=request.idempotency_key or "",
                     author=access.principal.author,
+                    tags=request.tags,
+                    metadata=encode_metadata(request.metadata),
                 ),
                 context_draft=before,
                 captured=True,

@@ -39,6 +39,7 @@ from relayer.namespaces.records import Memory
 from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
+from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import ErasureView
 from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector, without_secrets_in
 from relayer.writing.present import position
@@ -111,6 +112,8 @@ def _next_version(ctx: Context, access: Access, memory: Memory, request: life.Su
         source = msgspec.structs.replace(source, agent=agent, span=None)
         changed["extractor"] = Model()
     changed["source"] = source
+    if request.metadata is not None:
+        changed["metadata"] = encode_metadata(request.metadata)
     kinds = {
         "kind": Kind(request.kind or old.kind),
         "audience": Audience(request.audience or old.audience),

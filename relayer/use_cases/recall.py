@@ -32,6 +32,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Origin, Shown
 from relayer.ports import EmbeddingModel
 from relayer.search.index import QueryWords
+from relayer.search.key_mask import KeyMask
 from relayer.search.passages import passage_at
 from relayer.search.ranking import (
     ABOUT,
@@ -223,9 +224,13 @@ async def recall_encoded(
                 vector = await _embed_query(ctx, opened, model, question.text, deadline)
                 topic = await _topic(ctx, opened, question, vector, deadline)
                 await opened.wait_indexed()
+            passing = await opened.passing(request.where)
+            if passing is not None:
+                await opened.wait_indexed()
             if model != opened.model:
                 vector = topic = None
-            return _counted(ctx, _search(ctx, opened, request, question, vector=vector, topic=topic))
+            found = _search(ctx, opened, request, question, vector=vector, topic=topic, passing=passing)
+            return _counted(ctx, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -314,7 +319,8 @@ async def _recall_part(
         vector = await _embed_query(ctx, opened, model, query, deadline)
     question = None if query is None else _Question.of(opened, query)
     request = request.model_copy(update={"include": (), "standing": ()})
-    found = _search(ctx, opened, request, question, vector=vector, topic=None)
+    passing = await opened.passing(request.where)
+    found = _search(ctx, opened, request, question, vector=vector, topic=None, passing=passing)
     return msgspec.structs.replace(found, degraded=True)
 
 
@@ -379,9 +385,10 @@ def _search(
     *,
     vector: NDArray[np.float32] | None,
     topic: NDArray[np.float32] | None,
+    passing: KeyMask | None,
 ) -> _Answer:
     now = ctx.clock.now_ms()
-    allowed = opened.allowed(request, now)
+    allowed = _both(opened.allowed(request, now), passing)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
     words = reading = None
     if question is not None:
@@ -402,7 +409,10 @@ def _search(
     hits = _newest_first(opened, hits, allowed)
     if reading is not None and reading.asks > 0:
         hits = _later_before(opened, hits)
-    hits = [*hits[: request.limit], *_named(opened, request, question, search, hits=hits, now=now)]
+    hits = [
+        *hits[: request.limit],
+        *_named(opened, request, question, search, hits=hits, now=now, passing=passing),
+    ]
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = _within(memories, request.max_tokens)
@@ -418,6 +428,13 @@ def _search(
     )
 
 
+def _both(allowed: KeyMask | None, passing: KeyMask | None) -> KeyMask | None:
+    """Return the keys in both sets, of which None contains all keys."""
+    if allowed is None or passing is None:
+        return allowed if passing is None else passing
+    return allowed.within(passing.flags)
+
+
 def _named(
     opened: OpenNamespace,
     request: schemas.RecallRequest,
@@ -426,6 +443,7 @@ def _named(
     *,
     hits: Sequence[Hit],
     now: int,
+    passing: KeyMask | None,
 ) -> list[Hit]:
     """Return hits of the audiences in ``request.named``, whose memories matter mainly if the query names a speaker or a place.
 
@@ -433,7 +451,7 @@ def _named(
     """
     if not request.named or question is None:
         return []
-    allowed = opened.allowed(request.model_copy(update={"audiences": request.named}), now)
+    allowed = _both(opened.allowed(request.model_copy(update={"audiences": request.named}), now), passing)
     places = {f"group:{place}" for place in opened.places_in(question.text)}
     named: list[Hit] = []
     rest: list[Hit] = []
@@ -461,9 +479,11 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     """Keep the best hit of each text, because the same text may be stored for several audiences."""
     if not opened.repeats_texts:
         return list(hits)
-    best: dict[bytes, Hit] = {}
+    best: dict[tuple[bytes, str, tuple[str, ...]], Hit] = {}
     for hit in hits:
-        best.setdefault(opened.state_of_hit(hit.key).content, hit)
+        # The same text with other tags or metadata is another memory.
+        record = opened.hit(hit.key).record
+        best.setdefault((opened.state_of_hit(hit.key).content, record.metadata, record.tags), hit)
     return list(best.values())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,7 @@ from relayer.wire.fields import (
     Vector,
     at_most,
 )
+from relayer.wire.labels import Filter, Metadata, Tags
 from relayer.wire.questions import GivenAnswer, ModelQuestion
 
 
@@ -108,6 +109,8 @@ class MemoryItem(Request):
     ttl_seconds: Annotated[int, Field(gt=0, le=MAX_TTL_SECONDS)] | None = None
     context_of: MemoryId | None = None
     source: SourceInfo = SourceInfo()
+    tags: Tags = ()
+    metadata: Metadata = Field(default_factory=dict)
 
 
 class RememberRequest(Request):
@@ -162,6 +165,19 @@ class Memory(Answer):
     source: SourceInfo = SourceInfo()
     extractor: str = ""
     embedding: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class ListRequest(Request):
+    """``POST /v1/memories/list``: as ``GET /v1/memories``, for a filter, which must not be in a URL."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
+    cursor: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    states: Annotated[tuple[StandingName, ...], Field(max_length=3), at_most(3)] = ()
+    where: Filter | None = None
+    namespace: NamespaceName | None = None
 
 
 class ListResponse(Answer):
@@ -221,7 +237,8 @@ class AnalyzeRequest(Request):
     ``session_end`` says that ``session`` ends with these turns, of which there may be none left to send.
     ``store_transcript`` keeps the turns word for word next to the memories that are made of them, if any is, for
     `relayer.wire.service.TranscriptRequest`. ``host_model`` says that the gateway can have a model asked: what this relayer has
-    no model for is promised all the same, and waits for `relayer.wire.questions.ModelWorkRequest`.
+    no model for is promised all the same, and waits for `relayer.wire.questions.ModelWorkRequest`. Each memory that is made of the
+    turns has the ``tags`` and the ``metadata``.
     """
 
     turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
@@ -235,6 +252,8 @@ class AnalyzeRequest(Request):
     host_model: bool = False
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
     place: PlaceName = ""
+    tags: Tags = ()
+    metadata: Metadata = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _needs_something(self) -> AnalyzeRequest:
@@ -348,6 +367,7 @@ class RecallRequest(Request):
     as_of: Time | None = None
     standing: Annotated[tuple[MemoryId, ...], Field(max_length=100), at_most(100)] = ()
     named: Audiences = ()
+    where: Filter | None = None
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:
@@ -440,6 +460,8 @@ class SupersedeRequest(Request):
     idempotency_key: IdempotencyKey | None = None
     place: PlaceName | None = None
     sender: PlaceName | None = None
+    tags: Tags | None = None
+    metadata: Metadata | None = None
 
     @model_validator(mode="after")
     def _needs_something(self) -> SupersedeRequest:
@@ -489,6 +511,7 @@ class Selection(Request):
     occurred_after: Time | None = None
     occurred_before: Time | None = None
     inactive_since: Time | None = None
+    where: Filter | None = None
 
     @property
     def filters(self) -> set[str]:
@@ -591,6 +614,7 @@ class _Search(Request):
     occurred_before: Time | None = None
     consistency: Consistency = Consistency.STRONG
     min_position: Position | None = None
+    where: Filter | None = None
 
 
 class ActiveRecallRequest(_Search):

@@ -32,6 +32,7 @@ from relayer.wire.fields import (
     at_most,
     one_line,
 )
+from relayer.wire.labels import Metadata, Tags
 from relayer.wire.memories import MAX_ITEMS, Memory, Selection
 
 
@@ -397,6 +398,8 @@ class ImportItem(Request):
     state: StandingName = "live"
     context_of: MemoryId | None = None
     source: SourceInfo = SourceInfo()
+    tags: Tags = ()
+    metadata: Metadata = Field(default_factory=dict)
 
 
 class ImportRequest(Request):

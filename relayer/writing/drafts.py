@@ -52,6 +52,7 @@ from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.rows import Vector
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 from relayer.wire import codec as ulid
+from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import MemoryItem, TurnItem
 from relayer.wire.redaction import redact
 from relayer.wire.sealing import SALT_SIZE
@@ -138,6 +139,8 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
         ),
         idempotency_key=idempotency_key or "",
         author=access.principal.author,
+        tags=item.tags,
+        metadata=encode_metadata(item.metadata),
     )
 
 
@@ -238,9 +241,10 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
 
 
 def voice_of(record: Record) -> tuple[str, ...]:
-    """Return the place and the sender of a memory, for its MAC; empty if neither is known."""
+    """Return what its MAC covers of a memory besides its text: place, sender, metadata and tags; empty if it has none of them."""
     source = record.source
-    return (source.place, source.sender) if source.place or source.sender else ()
+    labels = (record.metadata, *record.tags) if record.metadata or record.tags else ()
+    return (source.place, source.sender, *labels) if source.place or source.sender or labels else ()
 
 
 def same_voice(one: Record, other: Record) -> bool:

@@ -15,6 +15,7 @@ from relayer.namespaces.records import Memory, Origin, Shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import render_time
+from relayer.wire.labels import decode_metadata
 
 # The maximum size of a page of memories, in bytes of JSON. A hundred of the longest memories would be six times as large, and
 # larger with many quotes.
@@ -86,6 +87,8 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
         },
         "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
         "embedding": record.embedding.name,
+        "tags": record.tags,
+        "metadata": decode_metadata(record.metadata),
     }
 
 
