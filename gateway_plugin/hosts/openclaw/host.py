@@ -29,7 +29,7 @@ from gateway_plugin.hosting import (
     is_wanted,
     notify,
 )
-from gateway_plugin.hosts.openclaw.commands import run_command
+from gateway_plugin.hosts.openclaw.commands import list_replaced, run_command
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
@@ -464,7 +464,10 @@ class OpenClawHost:
     async def _command(self, call: Call) -> Json:
         if self._plugin is None:
             return {"text": f"Memory is not available: {self._problem}"}
-        return {"text": run_command(self._plugin, str(call.params.get("args", "")), _context(call))}
+        arguments, context = str(call.params.get("args", "")), _context(call)
+        if arguments.split()[:1] == ["replaced"]:
+            return {"text": await list_replaced(self._plugin, context)}
+        return {"text": run_command(self._plugin, arguments, context)}
 
     async def _status(self, call: Call) -> Json:
         del call
