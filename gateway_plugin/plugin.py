@@ -65,6 +65,7 @@ from gateway_plugin.turn.status import (
     without_effect,
 )
 from relayer.wire.sealing import derive
+from relayer.wire.service import ConsolidationRequest, ReplacedView
 
 CLOSING_SECONDS: Final = 5.0
 # A language model extracts facts some time after their turn was delivered, so daily notes are also updated when this
@@ -400,6 +401,22 @@ class AsyncMemoryPlugin:
             )
         return answer
 
+    async def replaced_lately(
+        self, session_key: str | None = None, *, host: HostTurn = NO_HOST
+    ) -> tuple[ReplacedView, ...]:
+        """Return the statements that captures replaced lately in the namespace of a session, newest first.
+
+        Args:
+            session_key: as in `before_turn`.
+            host: as in `before_turn`.
+
+        Raises:
+            GatewayError: the relayer could not be asked.
+        """
+        turn = self._book.ungated_turn(parse_session_key(session_key or ""), host)
+        request = ConsolidationRequest(limit=1)
+        return (await self._client.proposals(turn.identity, request)).replaced
+
     async def look_at_files(
         self,
         roots: Sequence[IndexRoot],
@@ -684,6 +701,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     flush = waited(AsyncMemoryPlugin.flush)
     flush_session = waited(AsyncMemoryPlugin.flush_session)
     tool = waited(AsyncMemoryPlugin.tool)
+    replaced_lately = waited(AsyncMemoryPlugin.replaced_lately)
     set_session = on_loop(AsyncMemoryPlugin.set_session)
     set_everywhere = on_loop(AsyncMemoryPlugin.set_everywhere)
     session_enabled = on_loop(AsyncMemoryPlugin.session_enabled)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from relayer.domain.operations import (
     EMBED,
     SUMMARISE,
+    WHOLE,
     Audience,
     JobAccepted,
     JobFinished,
@@ -352,9 +353,13 @@ def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact
         span=fact.span,
         reference=ulid.render(records[0]) if records else "",
     )
-    contradicts = (contradicted,) if contradicted else ()
     record = replace(
-        record, kind=fact.kind, importance=fact.importance, contradicts=contradicts, source=source
+        record,
+        kind=fact.kind,
+        importance=fact.importance,
+        contradicts=(contradicted,) if contradicted else (),
+        replaces=((replaced, *WHOLE),) if replaced else (),
+        source=source,
     )
     # A message that is no memory itself was read together with the others, so its fact depends on all of them.
     return Draft(record, captured=True, sources=records or task.sources), replaced

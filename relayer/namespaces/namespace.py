@@ -46,7 +46,6 @@ from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
-from relayer.extraction.changes import Statement
 from relayer.lib.n_grams import PromptReading
 from relayer.lib.turns import Turns
 from relayer.lib.work import Deadline
@@ -58,7 +57,7 @@ from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, Start
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
-from relayer.namespaces.records import Memory, Shown, ids_of, passes_filter
+from relayer.namespaces.records import Memory, ReplacedStatement, Shown, ids_of, passes_filter
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
@@ -315,7 +314,10 @@ class OpenNamespace:
     def hit(self, number: int) -> Memory:
         """Decrypt a search hit, given its key in the index; raises `CorruptNamespace` if it can no longer be decrypted."""
         record = self.view.by_number(number)
-        return Memory(record, self.log.state.records[record.id], self._is_searchable(record.id))
+        memory = self._memory(record)
+        if memory is None:
+            raise CorruptNamespace("a hit of a search is not in the log")
+        return memory
 
     def shown(self, number: int, show: Callable[[Memory, int | None], Shown]) -> Shown:
         """Return a hit as rendered for a response. Live memories are cached until their state changes.
@@ -329,7 +331,14 @@ class OpenNamespace:
         """
         record = self.view.table.id_of(number)
         state = self.log.state.records[record]
-        made_of = (state.supersedes, state.reinforced, state.conflicts_with, self._is_searchable(record))
+        replaced = [(by, self._stands(by)) for by, *_ in self.view.table.replaced(record)]
+        made_of = (
+            state.supersedes,
+            state.reinforced,
+            state.conflicts_with,
+            self._is_searchable(record),
+            replaced,
+        )
         is_live = state.status is Status.LIVE
         known = self.view.records.shown(number, made_of) if is_live else None
         if known is None:
@@ -364,7 +373,18 @@ class OpenNamespace:
         state = None if record is None else self.state(record.id)
         if record is None or state is None:
             return None
-        return Memory(record, state, self._is_searchable(record.id))
+        replaced = [ReplacedStatement(*given) for given in record.left_out]
+        replaced += [
+            ReplacedStatement(start, end, by)
+            for by, start, end in self.view.table.replaced(record.id)
+            if self._stands(by)
+        ]
+        return Memory(record, state, self._is_searchable(record.id), tuple(sorted(set(replaced))))
+
+    def _stands(self, record: bytes) -> bool:
+        """Return whether what a record replaced is over: it was not forgotten or erased, though it may have been replaced itself."""
+        state = self.log.state.records.get(record)
+        return state is not None and state.status is not Status.FORGOTTEN
 
     def _is_searchable(self, record: bytes) -> bool:
         """Return whether a record has a vector; passages of a long one may still lack theirs."""
@@ -467,14 +487,6 @@ class OpenNamespace:
         """Return the state of a hit in the log, without decrypting the record."""
         return self.log.state.records[self.view.table.id_of(number)]
 
-    def statement(self, number: int, longest: int) -> Statement:
-        """Return the statement that a memory makes about a state that may change.
-
-        It is empty if the text has more than ``longest`` characters.
-        """
-        text = self.hit(number).record.text
-        return self.view.records.statement(number, text if len(text) <= longest else "")
-
     def vector_of_hit(self, number: int) -> Vector | None:
         """Return the vector by which a live memory is found; None if it has none."""
         return self.view.index.row(number)
@@ -524,14 +536,12 @@ class OpenNamespace:
         return self.view.table.numbers.get(record)
 
     def newer_beside(self, number: int) -> list[int]:
-        """Return the keys of the memories that contradict a memory and were said after it: at most two, newest first."""
-        contradicting = {
-            one for one in self.view.table.contradicting(number) if self.is_live(self.view.table.id_of(one))
-        }
-        if not contradicting:
+        """Return the keys of the memories that contradict or follow a memory: at most two that were said after it, newest first."""
+        related = {one for one in self.view.table.newer(number) if self.is_live(self.view.table.id_of(one))}
+        if not related:
             return []
-        said = {each: (self.hit(each).record.said_at, each) for each in (*contradicting, number)}
-        newer = sorted((each for each in contradicting if said[each] > said[number]), key=said.__getitem__)
+        said = {each: (self.hit(each).record.said_at, each) for each in (*related, number)}
+        newer = sorted((each for each in related if said[each] > said[number]), key=said.__getitem__)
         return newer[: -_MOST_BESIDE - 1 : -1]
 
     def _held_at(self, number: int, at: int) -> bool:

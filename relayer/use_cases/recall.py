@@ -2,9 +2,9 @@
 
 `recall_encoded` brings the namespace up to date while the query is being embedded, and searches it by vector and by terms.
 `relayer.search.ranking` decides whether anything is relevant; an empty result is a valid response. `ordered` then applies source
-penalties, time decay and diversity, `_newest_first` and `_later_before` put a later statement before the one that it contradicts
-or updates, and `_within` cuts the result to the token budget. Memories are stored in encoded form, so the response is put
-together as bytes and is not validated again.
+penalties, time decay and diversity, `_newest_first` puts a later statement before the one that it contradicts or may replace, and
+`_within` cuts the result to the token budget. Memories are stored in encoded form, so the response is put together as bytes and
+is not validated again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Trust
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.extraction.changes import may_follow, told_by
 from relayer.lib.n_grams import PromptForm, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
@@ -45,10 +43,9 @@ from relayer.search.ranking import (
     in_order,
     without_name,
 )
-from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.writing.drafts import parse_vector, same_voice
+from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, encoded
 
 # Drafts do not say yet what their author means. Tool output and transcripts are raw material: what matters in them was
@@ -159,11 +156,6 @@ _OPENING_SHARE = 0.4
 # A model's thread needs the interpreter for this many seconds to pick up a text, and then not again until it has finished.
 _TAKEN_UP_SECONDS = 0.001
 _NO_BUDGET = PAGE_BYTES
-# If the prompt asks for a memory, this many of the best hits are compared with each other to find updates.
-_COMPARED = 8
-# Maximum characters of a text that is compared for updates. A longer one makes more than one statement, and reading it would
-# block the event loop.
-_ONE_STATEMENT = 240
 # Maximum names of speakers that are removed from a query; each one has to be embedded when it is first asked about.
 _MOST_NAMED = 3
 # Maximum hits of further audiences that the query does not name: enough to show that there are some.
@@ -407,8 +399,6 @@ def _search(
     shows = Shows(opened)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now)
     hits = _newest_first(opened, hits, allowed)
-    if reading is not None and reading.asks > 0:
-        hits = _later_before(opened, hits)
     hits = [
         *hits[: request.limit],
         *_named(opened, request, question, search, hits=hits, now=now, passing=passing),
@@ -488,7 +478,7 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[int] | None) -> list[Hit]:
-    """Return the hits, each preceded by the newer memories that contradict it, so that none appears without its contradiction.
+    """Return the hits, each preceded by the newer memories that contradict or follow it, so that none appears without those.
 
     A newer memory that the search did not return is inserted; ``allowed`` are the keys that may be, None for all.
     """
@@ -502,36 +492,6 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
                 placed[key] = found.get(key, unfound)._replace(relevance=hit.relevance)
         placed.setdefault(hit.key, hit)
     return list(placed.values())
-
-
-def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with possible updates moved before the statements that they update, among the best `_COMPARED`.
-
-    Nothing is added or removed; a hit that is moved up gets at least the relevance of the hit that it passes.
-    """
-    first = [(hit, opened.hit(hit.key).record) for hit in hits[:_COMPARED]]
-    read = [opened.statement(hit.key, _ONE_STATEMENT) for hit, _ in first]
-    vectors = [opened.vector_of_hit(hit.key) for hit, _ in first]
-    told = [told_by(vector, opened.model.sha256) for vector in vectors]
-    placed: dict[int, Hit] = {}
-    for at, (hit, record) in enumerate(first):
-        for other, (later_hit, newer) in enumerate(first):
-            is_later = (newer.said_at, later_hit.key) > (record.said_at, hit.key) and same_voice(
-                record, newer
-            )
-            # Only the user's own words may update a stored memory.
-            if later_hit.key in placed or not is_later or newer.trust is not Trust.USER:
-                continue
-            # A turn is embedded together with the turn before it, so their vectors are similar whatever it says.
-            near = None if newer.context_of == record.id else told[other]
-            if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), near):
-                placed[later_hit.key] = later_hit._replace(relevance=max(later_hit.relevance, hit.relevance))
-        placed.setdefault(hit.key, hit)
-    return [*placed.values(), *hits[_COMPARED:]]
-
-
-def _cosine(one: Vector | None, other: Vector | None) -> float:
-    return 0.0 if one is None or other is None else float(one @ other)
 
 
 class _Evidence(msgspec.Struct, frozen=True):
@@ -562,7 +522,9 @@ def _hit(
         penalty = penalties.get(hit.key, 0.0)
         evidence = _Evidence(hit.cosine, hit.bm25, hit.covered, hit.spoken, hit.evidence, penalty)
     if hit.passage is not None:
-        passage = passage_at(opened.hit(hit.key).record.text, hit.passage)
+        memory = opened.hit(hit.key)
+        # Passages are those of the whole text.
+        passage = "" if memory.replaced else passage_at(memory.record.text, hit.passage)
     found = msgspec.json.encode(_Found(relevance, round(1 - relevance, 4), evidence, passage))
     # The two JSON objects are joined into one.
     return shown, shown.encoded[:-1] + b"," + found[1:]

@@ -138,8 +138,19 @@ class RememberResponse(Answer):
     job_id: MemoryId | None = None
 
 
+class ReplacedStatement(Answer):
+    """A statement of a memory that another memory replaced."""
+
+    text: str
+    by: MemoryId
+
+
 class Memory(Answer):
-    """A memory as the API shows it."""
+    """A memory as the API shows it.
+
+    ``text`` is without the statements in ``replaced``, which the memory ``by`` replaced; restoring the memory brings them back.
+    ``follows`` names memories that it may replace, before which it is shown.
+    """
 
     id: MemoryId
     text: str
@@ -161,6 +172,8 @@ class Memory(Answer):
     reinforced: int = 0
     context_of: MemoryId | None = None
     contradicts: tuple[MemoryId, ...] = ()
+    follows: tuple[MemoryId, ...] = ()
+    replaced: tuple[ReplacedStatement, ...] = ()
     searchable: bool = True
     source: SourceInfo = SourceInfo()
     extractor: str = ""
@@ -440,7 +453,8 @@ _IDS_SHOWN = 100
 class SupersedeRequest(Request):
     """``POST /v1/memories/{id}/supersede``: a new version; what is left out stays as it was.
 
-    ``ttl_seconds`` counts from now, and 0 means for ever. Of the three times, null takes the time away.
+    ``ttl_seconds`` counts from now, and 0 means for ever. Of the three times, null takes the time away. An empty ``contradicts`` takes
+    away the mark that this memory contradicts others; nothing else can be given there.
     """
 
     text: Text | None = None
@@ -456,6 +470,7 @@ class SupersedeRequest(Request):
     valid_from: Time | None = None
     valid_to: Time | None = None
     ttl_seconds: Annotated[int, Field(ge=0, le=MAX_TTL_SECONDS)] | None = None
+    contradicts: Annotated[tuple[MemoryId, ...], Field(max_length=0)] | None = None
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
     place: PlaceName | None = None
@@ -483,7 +498,11 @@ class SupersedeResponse(Answer):
 
 
 class RestoreResponse(Answer):
-    """``POST /v1/memories/{id}/restore``: live again; ``replaced`` is the version that it took the place of."""
+    """``POST /v1/memories/{id}/restore``: live again; ``replaced`` is the version that it took the place of.
+
+    A memory that another one replaced comes back beside that one. Of a live memory that lost a statement to another one, ``id`` is a new
+    version with the whole text.
+    """
 
     id: MemoryId
     state: Literal["live"]

@@ -54,7 +54,7 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
     ended = state.changed_at if until is None else until
     return {
         "id": ulid.render(record.id),
-        "text": record.text,
+        "text": memory.text,
         "kind": record.kind.value,
         "audience": record.audience.value,
         "trust": record.trust.value,
@@ -73,6 +73,10 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
         "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.conflicts_with,))))),
+        "follows": tuple(map(ulid.render, record.follows)),
+        "replaced": tuple(
+            {"text": record.text[start:end], "by": ulid.render(by)} for start, end, by in memory.replaced
+        ),
         "searchable": memory.searchable,
         "source": {
             "host": source.host,
@@ -102,7 +106,7 @@ def encoded(memory: Memory, until: int | None) -> Shown:
         at = fields[name]
         fields[name] = render_time(at) if isinstance(at, int) else None
     origin = Origin(record.kind.value, record.trust.value, record.source.transcript, record.source.reference)
-    return Shown(msgspec.json.encode(fields), len(record.text.encode()), origin)
+    return Shown(msgspec.json.encode(fields), len(memory.text.encode()), origin)
 
 
 def show(memory: Memory, until: int | None = None) -> schemas.Memory:

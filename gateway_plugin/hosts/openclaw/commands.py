@@ -1,4 +1,7 @@
-"""The chat commands ``/memory status|on|off|why``, for the current session or, with ``--global``, for all; `chat` has the others."""
+"""The chat commands ``/memory status|on|off|why|replaced``, for the current session or, with ``--global``, for all.
+
+`gateway_plugin.hosts.openclaw.chat` has the commands that list and change memories.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ _HELP: Final = (
     "/memory status --global its state for all sessions of this gateway\n"
     "/memory off --global    for every session of this gateway (owner)\n"
     "/memory why             why the last turn was given what it was given\n"
+    "/memory replaced        what was replaced lately, and by what (owner)\n"
     "/memory list            the newest memories (these: owner, direct chats)\n"
     "/memory search WORDS    memories about something\n"
     "/memory show ID         one, with what was said around it\n"
@@ -47,6 +51,23 @@ def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str,
     if action == "status":
         return _status_everywhere(plugin) if everywhere else _status(plugin, context)
     return _why(_trace(plugin, context)) if action == "why" else _HELP
+
+
+async def list_replaced(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
+    """Return what was replaced lately in the namespace of the current session; only for the owner, whose words it quotes."""
+    if not is_owner(context):
+        return f"/memory replaced needs the gateway's owner or {_ADMIN}."
+    try:
+        found = await plugin.replaced_lately(session_key_of(context), host=host_turn(context))
+    except GatewayError as error:
+        return f"Memory is unavailable here: {error}"
+    if not found:
+        return "Nothing was replaced lately."
+    rows = [
+        f"- {one_line(gone.statement)}\n+ {one_line(gone.text)}\n  memrelay-gateway restore {gone.memory}"
+        for gone in found
+    ]
+    return "\n".join(rows)
 
 
 def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: bool, everywhere: bool) -> str:

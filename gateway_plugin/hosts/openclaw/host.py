@@ -30,7 +30,7 @@ from gateway_plugin.hosting import (
     notify,
 )
 from gateway_plugin.hosts.openclaw.chat import memory_command
-from gateway_plugin.hosts.openclaw.commands import run_command
+from gateway_plugin.hosts.openclaw.commands import list_replaced, run_command
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
@@ -476,6 +476,8 @@ class OpenClawHost:
         if self._plugin is None:
             return {"text": f"Memory is not available: {self._problem}"}
         arguments, context = str(call.params.get("args", "")), _context(call)
+        if arguments.split()[:1] == ["replaced"]:
+            return {"text": await list_replaced(self._plugin, context)}
         told = await memory_command(self._plugin, arguments, context)
         return {"text": run_command(self._plugin, arguments, context) if told is None else told}
 
