@@ -23,7 +23,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
+.PHONY: test-integrations help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attac
 	$(PYTEST) -n $(PROVE_WORKERS) --tier prove --seeds $(SEEDS) --first-seed $(FIRST) --rounds $(ROUNDS) $(PYTEST_ARGS) tests
 	$(MAKE) attacks
 	$(MAKE) --jobs=2 chaos chaos-cluster
+
+test-integrations: setup ## Run the tests of the framework integrations with the frameworks' packages (200 MB the first time)
+	$(BIN)/python -m pip install --quiet "mem0ai>=2,<3"
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit/integrations
 
 test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py

@@ -34,7 +34,6 @@ from bench.report import Section, show
 from gateway_plugin.client import TrustStore, identify, load_keys, parse_session_key
 from memrelay import AsyncMemoryPlugin, Injection, RelayerClient
 from relayer.adapters.local_embedder import Kind, LocalEmbedder
-from relayer.ports import Embedder, EmbeddingModel
 from relayer.testing.local_relayer import local_relayer
 from relayer.wire import schemas
 
@@ -104,23 +103,18 @@ class Tally:
         return 100 * self.hits[measure] / self.cases[measure] if self.cases[measure] else float("nan")
 
 
-class CachedEmbedder:
+class CachedEmbedder(LocalEmbedder):
     """The real embedder, asked once for each text: the same notes fill every namespace."""
 
-    def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind)
         self._known: dict[tuple[str, bool], NDArray[np.float32]] = {}
 
-    @property
-    def model(self) -> EmbeddingModel:
-        """The inner one's."""
-        return self._inner.model
-
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """As the inner one."""
+        """As the real one."""
         new = [text for text in dict.fromkeys(texts) if (text, query) not in self._known]
         if new:
-            for text, row in zip(new, await self._inner.embed(new, query=query), strict=True):
+            for text, row in zip(new, await super().embed(new, query=query), strict=True):
                 self._known[text, query] = row
         return np.stack([self._known[text, query] for text in texts])
 
@@ -325,10 +319,10 @@ async def day(
     task = progress.add_task(f"{half} half, {fill} other memories", total=len(chosen)) if progress else None
     filler = list(notes(fill, half, data))
     with tempfile.TemporaryDirectory(prefix="memrelay-day-") as folder:
-        inner = LocalEmbedder(embedder)
-        await inner.load()
+        cached = CachedEmbedder(embedder)
+        await cached.load()
         async with (
-            local_relayer(embedder=CachedEmbedder(inner), rate_limits="off") as relayer,
+            local_relayer(embedder=cached, rate_limits="off") as relayer,
             AsyncMemoryPlugin(relayer.url, secret=SECRET, environ={"HOME": folder}) as plugin,
             aclosing(RelayerClient(relayer.url, trust=TrustStore(Path(folder) / "trust.json"))) as client,
         ):
@@ -336,7 +330,7 @@ async def day(
                 tallies[persona.language].join(await live(plugin, client, persona, filler))
                 if progress and task is not None:
                     progress.advance(task)
-        await inner.close()
+        await cached.close()
     return tallies
 
 

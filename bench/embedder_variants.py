@@ -54,7 +54,9 @@ def four_bits(
 
 
 def loaded(file: WeightsFile, product: Product) -> Any:
-    return runtime.session(e5.encoder(file, product), 1, e5.INSTALL, as_written=True)
+    return runtime.session(
+        e5.encoder(file, product, layers=range(file.layers)), 1, e5.INSTALL, as_written=True
+    )
 
 
 def milliseconds(work: Sequence[Callable[[], object]], rounds: int) -> list[float]:

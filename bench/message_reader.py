@@ -8,25 +8,33 @@ Needs scikit-learn, of the extra ``bench``. The same messages give the same file
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from bisect import bisect
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from zlib import crc32
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import prompt_reader, standing
 from bench.day import personas
 from bench.prompt_reader import hash_of, learn, scores
-from relayer.lib.n_grams import MESSAGE_CLASSES
+from relayer.lib.n_grams import ABOUT, KINDS, MESSAGE_CLASSES
 
-MESSAGES = Path(__file__).parent / "sets" / "messages"
+SETS = Path(__file__).parent / "sets"
+MESSAGES = SETS / "messages"
+LABELLED_KINDS = SETS / "kinds"
+STATEMENTS = SETS / "statements"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "lib" / "data" / "message_reader.npz"
 # Inverse strength of regularisation, chosen on the seen half.
-_STRENGTH = 20.0
+_STRENGTH = 8.0
 _FOLDS = 5
 # A fact that is dropped is gone; what is kept for nothing is ranked low.
 _KEPT = 0.98
@@ -34,14 +42,165 @@ Case = tuple[str, str, str]
 """Language, class, text."""
 
 
+# Of each language, so many prompts of each purpose are learnt from: there are many more of them than of messages.
+_PROMPTS = {"ask": ("question", 300), "none": ("one_off", 120), "plan": ("one_off", 60)}
+_SIDE = {"wish": "hedge", "supposed": "unreal", "quoted": "unreal", "invented": "unreal"}
+_SIDE |= {label: label for label in ("question", "one_off", "courtesy", "reply", "result")}
+# Texts up to so many characters are joined with another one.
+_SHORT = 100
+_FRAMED = re.compile(
+    r"[\"\u201c\u00ab\u300c]\s*([^\"\u201d\u00bb\u300d]{6,})|(?<!\w)'([^']{6,})'|[:\uff1a]\s*([^\"\u201c\u00ab\u300c']{6,})$"
+)
+# What people put behind a statement to have it confirmed.
+_TAGS = {
+    "ar": ("\u060c صح\u061f", "\u060c تمام\u061f"), "de": (", oder?", ", ok?"), "en": (", right?", ", ok?"), "es": (", vale?", "\u00bfno?"),
+    "fr": (", d'accord ?", ", hein ?"), "hi": (", ठीक है?", ", है ना?"), "it": (", va bene?", ", no?"), "ja": ("、いいですか\uff1f", "、よね\uff1f"),
+    "ko": (", 알겠지?", ", 맞지?"), "nl": (", oké?", ", toch?"), "pl": (", dobrze?", ", prawda?"), "pt": (", tá?", ", certo?"),
+    "ru": (", хорошо?", ", да?"), "tr": (", tamam m\u0131?", ", değil mi?"), "zh": ("\uff0c好吗\uff1f", "\uff0c对吧\uff1f"),
+}  # fmt: skip
+
+
+def _lines(folder: Path) -> list[Case]:
+    return [
+        (path.stem, label, text.replace("\\n", "\n"))
+        for path in sorted(folder.glob("*.tsv"))
+        for label, text in (line.split("\t", 1) for line in path.read_text("utf-8").splitlines())
+    ]
+
+
 def labelled() -> list[Case]:
     """The messages that were written to learn from."""
-    lines = (
-        (path.stem, *line.split("\t", 1))
-        for path in sorted(MESSAGES.glob("*.tsv"))
-        for line in path.read_text("utf-8").splitlines()
-    )
-    return [(language, label, text.replace("\\n", "\n")) for language, label, text in lines]
+    return _lines(MESSAGES)
+
+
+def kinds() -> list[Case]:
+    """Statements by their kind: about the speaker, a person, a thing, or no statement in earnest."""
+    return _lines(LABELLED_KINDS)
+
+
+def learnt_from() -> list[Case]:
+    """All that the classifiers of messages learn from: messages, statements, prompts, and variants in which both are typed."""
+    cases = labelled()
+    cases += [(lang, _SIDE.get(kind, "keep"), text) for lang, kind, text in kinds()]
+    cases += [(lang, "keep", text) for lang, label, text in standing.labelled() if label != "none"]
+    cases += _of_sessions()
+    cases += [
+        (path.stem, "keep", text)
+        for path in sorted(STATEMENTS.glob("*.txt"))
+        for text in path.read_text("utf-8").splitlines()
+    ]
+    cases += _of_people()
+    taken: dict[tuple[str, str], int] = defaultdict(int)
+    for lang, purpose, text in sorted(prompt_reader.labelled(), key=lambda case: _place(case[2])):
+        label, most = _PROMPTS[purpose]
+        taken[lang, purpose] += 1
+        if taken[lang, purpose] <= most * (3 if lang == "en" else 1):
+            cases.append((lang, label, text))
+    cases += _unframed(cases)
+    return [*cases, *_compounds(cases), *(variant for case in cases for variant in _variants(case))]
+
+
+def _compounds(cases: Sequence[Case]) -> list[Case]:
+    """Facts inside of requests and in front of questions, which are to be kept."""
+    by_language: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for lang, label, text in cases:
+        if label in {"keep", "one_off", "question"} and len(text) < _SHORT:
+            by_language[lang, label == "keep"].append(text)
+    found = []
+    for (lang, keep), facts in by_language.items():
+        others = sorted(by_language[lang, False], key=_place)
+        places = [_place(other) for other in others]
+        for text in facts if keep and others else ():
+            number = _place(text)
+            # One more text changes few pairs, so that little of what is learnt changes.
+            other = others[bisect(places, number) % len(others)]
+            pair = (text, other) if number % 2 else (other, text)
+            between = (", ", " ", ". ", "\n")[number // 2 % 4]
+            found.append((lang, "keep", between.join((pair[0].rstrip(".! 。"), pair[1]))))
+    return found
+
+
+def _place(text: str) -> int:
+    return crc32(text.encode())
+
+
+def _of_sessions() -> list[Case]:
+    """Labelled messages of sessions at work, of the halves that may be looked at."""
+    cases = json.loads((SETS / "extraction.json").read_text("utf-8"))["tuning"]
+    for row in map(json.loads, (SETS / "transcripts.jsonl").read_text("utf-8").splitlines()):
+        cases += [] if row["unseen"] else row["turns"]
+    labels = {
+        ("user", True): "keep",
+        ("user", False): "one_off",
+        ("assistant", True): "result",
+        ("assistant", False): "reply",
+    }
+    return [
+        ("en", labels[case["role"], case["keep"]], case["text"])
+        for case in cases
+        if (case["role"], case["keep"]) in labels
+    ]
+
+
+def _of_people() -> list[Case]:
+    """What the people of the sets for precise memory say, of the half to learn from."""
+    cases = []
+    for path in sorted((SETS / "precise" / "train" / "people").glob("*.json")):
+        one = json.loads(path.read_text("utf-8"))
+        texts = [("keep", text) for text in one["memories"]]
+        texts += [("unreal", item["said"]) for item in one["fictions"]]
+        texts += [("question", item["ask"]) for item in one["questions"]]
+        texts += [("one_off", text) for text in (*one["untouched"], *(plan["ask"] for plan in one["plans"]))]
+        cases += [(one["language"], label, text) for label, text in texts]
+    return cases
+
+
+# Kinds of `KINDS` that are another kind of memory, and what those are about that are about the speaker.
+_KIND_OF = {"person": "fact", "thing": "fact", "wish": "statement", "hush": "preference"}
+_ABOUT_OF = {"person": "person", "thing": "thing"}
+
+
+def statement_heads() -> dict[str, tuple[Any, Any]]:
+    """Weights and biases for the kind of a statement and for what it is about."""
+    cases = [case for case in kinds() if _SIDE.get(case[1], "hedge") == "hedge"]
+    cases += [("", "preference", text) for _, label, text in standing.labelled()[::4] if label == "style"]
+    cases += [(lang, kind, text.lower().rstrip(".!。 ")) for lang, kind, text in cases]
+    return {
+        "kind": learn(
+            [text for *_, text in cases],
+            [_KIND_OF.get(kind, kind) for _, kind, _ in cases],
+            KINDS,
+            _STRENGTH,
+            balanced=True,
+        ),
+        "about": learn(
+            [text for lang, _, text in cases if lang],
+            [_ABOUT_OF.get(kind, "user") for lang, kind, _ in cases if lang],
+            ABOUT,
+            _STRENGTH,
+            balanced=True,
+        ),
+    }
+
+
+def _unframed(cases: Sequence[Case]) -> Iterator[Case]:
+    """Yield what is said in earnest if the words around it are left out: "translate: I am a nurse" without "translate:"."""
+    for lang, label, text in cases:
+        inner = _FRAMED.search(text) if label == "unreal" else None
+        if inner is not None:
+            yield lang, "keep", next(filter(None, inner.groups()))
+
+
+def _variants(case: Case) -> list[Case]:
+    """The same text as it is typed in a hurry, and a statement with a question behind it."""
+    lang, label, text = case
+    number = hash_of(text)
+    found = []
+    if label == "question" or number % 3 == 0:
+        found.append(text.rstrip(".!?\uff1f\u061f。\u00bf ").lower())
+    if label == "keep" and number % 4 == 1:
+        found.append(text.rstrip(".! 。") + _TAGS[lang][number // 4 % 2])
+    return [(lang, label, variant) for variant in found if variant and variant != text]
 
 
 def of_the_day(half: str) -> list[Case]:
@@ -55,6 +214,11 @@ def of_the_day(half: str) -> list[Case]:
         noise = [(item["role"], item["said"]) for item in one.raw["noise"]]
         cases += [(one.language, "one_off" if role == "user" else "reply", text) for role, text in noise]
     return cases
+
+
+def _fold(text: str) -> int:
+    """Return the fold of a text; variants of one text are in one fold."""
+    return hash_of(text.lower().rstrip(".!?。 ")[:12]) % _FOLDS
 
 
 def heads(cases: Iterable[Case]) -> dict[str, tuple[Any, Any]]:
@@ -110,12 +274,12 @@ def report(console: Console, title: str, found: dict[str, dict[bool, list[float]
 def main(*, write: Annotated[bool, typer.Option("--write", help="Write the weights.")] = False) -> None:
     """Learn in folds, or from everything."""
     console = Console(width=120)
-    cases = labelled()
+    cases = learnt_from()
     for side in MESSAGE_CLASSES:
         folds: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
         for number in range(_FOLDS):
-            inside = [case for case in cases if hash_of(case[2]) % _FOLDS != number]
-            outside = [case for case in cases if hash_of(case[2]) % _FOLDS == number]
+            inside = [case for case in cases if _fold(case[2]) != number]
+            outside = [case for case in cases if _fold(case[2]) == number]
             for language, sides in worth(outside, side, heads(inside)[side]).items():
                 for kept, values in sides.items():
                     folds[language][kept] += values
@@ -124,7 +288,7 @@ def main(*, write: Annotated[bool, typer.Option("--write", help="Write the weigh
     for side in MESSAGE_CLASSES:
         report(console, f"{side}: the day's seen half", worth(of_the_day("seen"), side, learnt[side]))
     if write:
-        _write(learnt)
+        _write(learnt | statement_heads())
 
 
 def _write(learnt: dict[str, tuple[Any, Any]]) -> None:

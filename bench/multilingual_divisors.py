@@ -54,9 +54,9 @@ def texts() -> list[tuple[str, bool]]:
 
 def largest(model: E5, file: WeightsFile, products: Float32) -> dict[str, NDArray[np.float32]]:
     """The largest number of each column before each product."""
-    e5.encoder(file, products)
+    e5.encoder(file, products, layers=range(file.layers))
     names = [name for name in products.rows if name.split(".")[1] in EVENED]
-    graph = e5.encoder(file, products, [products.rows[name] for name in names])
+    graph = e5.encoder(file, products, [products.rows[name] for name in names], layers=range(file.layers))
     session: Any = runtime.session(graph, 1, e5.INSTALL, as_written=True)
     found: defaultdict[str, NDArray[np.float32]] = defaultdict(lambda: np.zeros(1, np.float32))
     for text, query in texts():

@@ -90,10 +90,16 @@ def matrix(texts: Sequence[str], buckets: int = PROMPT_BUCKETS) -> csr_matrix:
 
 
 def learn(
-    texts: Sequence[str], labels: Sequence[str], classes: Sequence[str], strength: float
+    texts: Sequence[str],
+    labels: Sequence[str],
+    classes: Sequence[str],
+    strength: float,
+    *,
+    balanced: bool = False,
 ) -> tuple[Any, Any]:
-    """Weights (buckets by classes) and biases of a small classifier."""
-    head = Learnt(matrix(texts, BUCKETS), [classes.index(label) for label in labels], strength)
+    """Weights (buckets by classes) and biases of a small classifier; ``balanced`` gives each class the same weight."""
+    numbers = [classes.index(label) for label in labels]
+    head = Learnt(matrix(texts, BUCKETS), numbers, strength, balanced=balanced)
     return head.weights, head.bias
 
 
@@ -110,8 +116,10 @@ def hash_of(text: str) -> int:
 class Learnt:
     """A multinomial logistic regression."""
 
-    def __init__(self, rows: Any, labels: Sequence[int], strength: float) -> None:
-        self._model = LogisticRegression(C=strength, max_iter=400, tol=1e-3).fit(rows, np.array(labels))
+    def __init__(self, rows: Any, labels: Sequence[int], strength: float, *, balanced: bool = False) -> None:
+        weight = "balanced" if balanced else None
+        model = LogisticRegression(C=strength, max_iter=400, tol=1e-4, class_weight=weight)
+        self._model = model.fit(rows, np.array(labels))
         self.weights: Numbers = self._model.coef_.T.astype(np.float32)
         self.bias: Numbers = self._model.intercept_.astype(np.float32)
 

@@ -21,6 +21,7 @@ from typing import Any
 from relayer.wire.redaction import redact
 
 SET = Path(__file__).parent / "sets" / "redaction.jsonl"
+SPOKEN = SET.with_name("redaction_spoken.jsonl")
 _ALPHABETS = {
     "digit": "0123456789",
     "hex": "0123456789abcdef",
@@ -118,7 +119,7 @@ def main() -> None:
         "--failures", action="store_true", help="print the failing cases of the half that may be seen"
     )
     options = parser.parse_args()
-    cases = load()
+    cases = [*load(), *load(SPOKEN)]
     report = {
         "set_sha256": hashlib.sha256(SET.read_bytes()).hexdigest(),
         "seen": measure([case for case in cases if not case.unseen]),

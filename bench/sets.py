@@ -18,18 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.relations import capturing
 from gateway_plugin.text.injection import scan
-from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.domain.operations import Role
-from relayer.extraction.changes import relation_of, statement_of
-from relayer.extraction.gist import gist_of
-from relayer.extraction.normal_text import normal_text
-from relayer.extraction.similarity import NEAR, says_the_same
 from relayer.extraction.statements import StatementExtractor, Turn
 
 FOLDER = Path(__file__).parent / "sets"
 FILES = ("transcripts", "duplicates", "supersession", "injection", "ordinary_speech")
-_LABEL_OF = {"none": "compatible", "replaces": "replaces", "conflicts": "conflict"}
+_LABEL_OF = {"replaced": "replaces", "first": "conflict"}
 
 Row = dict[str, Any]
 
@@ -67,41 +63,30 @@ def extraction(role: Role) -> Iterator[Judged]:
                 yield Judged(item["text"], wanted, "keep" if f"{at}" in kept else "leave", row["unseen"])
 
 
-async def _cosines(pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """Return the cosine of the two texts of each pair, by the default model."""
-    embedder = LocalEmbedder()
-    await embedder.load()
-    try:
-        first, second = [await embedder.embed(texts) for texts in zip(*pairs, strict=True)]
-    finally:
-        await embedder.close()
-    return [float(one @ other) for one, other in zip(first, second, strict=True)]
-
-
 async def duplicates() -> list[Judged]:
-    """Judge pairs as the relayer does: the same text in normal form, or near by meaning and the same in words."""
-    cases = rows("duplicates")
-    cosines = await _cosines([(case["first"], case["second"]) for case in cases])
-    found = []
-    for case, cosine in zip(cases, cosines, strict=True):
-        same = normal_text(case["first"]) == normal_text(case["second"]) or (
-            cosine >= NEAR and says_the_same(gist_of(case["first"]), gist_of(case["second"]))
-        )
-        wanted = "different" if case["label"] == "different" else "same"
-        shown = f"{case['first']} | {case['second']} | cosine {cosine:.2f}"
-        found.append(Judged(shown, wanted, "same" if same else "different", case["unseen"]))
-    return found
+    """Judge pairs by whether a relayer drops the second one, as one that says the same."""
+    return [
+        Judged(shown, "different" if case["label"] == "different" else "same", got, case["unseen"])
+        for case, shown, outcome in await _captured("duplicates", "first", "second")
+        for got in ["same" if outcome == "dropped" else "different"]
+    ]
 
 
 async def supersession() -> list[Judged]:
-    """Judge pairs of an older and a newer statement as captures do."""
-    cases = rows("supersession")
-    cosines = await _cosines([(case["old"], case["new"]) for case in cases])
+    """Judge pairs of an older and a newer statement by what a relayer does when they are captured."""
+    return [
+        Judged(shown, case["label"], _LABEL_OF.get(outcome, "compatible"), case["unseen"])
+        for case, shown, outcome in await _captured("supersession", "old", "new")
+    ]
+
+
+async def _captured(name: str, first: str, second: str) -> list[tuple[Row, str, str]]:
+    """Return the cases of a set, each with what is shown of it and the outcome of its captures."""
     found = []
-    for case, cosine in zip(cases, cosines, strict=True):
-        relation, _ = relation_of(case["old"], statement_of(case["new"]), cosine)
-        shown = f"{case['old']} | {case['new']} | cosine {cosine:.2f}"
-        found.append(Judged(shown, case["label"], _LABEL_OF[relation.value], case["unseen"]))
+    async with capturing() as captures:
+        for case in rows(name):
+            outcome = await captures.outcome(case[first], case[second]) or "left"
+            found.append((case, f"{case[first]} | {case[second]} | {outcome}", outcome))
     return found
 
 

@@ -24,6 +24,8 @@ from bench.prompt_reader import hash_of, learn, scores
 from relayer.search.essentials import CLASSES, decide, marked
 
 STATEMENTS = Path(__file__).parent / "sets" / "standing"
+KINDS = Path(__file__).parent / "sets" / "kinds"
+_OF_OTHERS = {"person", "thing", "supposed", "quoted", "invented", "wish"}
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "essentials.npz"
 # Inverse strength of regularisation, chosen by folds.
 _STRENGTH = 30.0
@@ -44,7 +46,17 @@ def labelled() -> list[Case]:
 
 def with_prompts(cases: Sequence[Case]) -> list[Case]:
     """The statements and what people ask, which is no statement of any class: there is far more of it in a chat."""
-    return [*cases, *((language, "none", text) for language, _, text in prompt_reader.labelled())]
+    return [*cases, *((language, "none", text) for language, _, text in prompt_reader.labelled()), *others()]
+
+
+def others() -> list[Case]:
+    """What is said of other people and of things, and what is not meant in earnest: none of it is the speaker's own."""
+    return [
+        (path.stem, "none", text)
+        for path in sorted(KINDS.glob("*.tsv"))
+        for kind, text in (line.split("\t", 1) for line in path.read_text("utf-8").splitlines())
+        if kind in _OF_OTHERS
+    ]
 
 
 def guesses(cases: Sequence[Case]) -> list[str]:

@@ -23,10 +23,14 @@ from gateway_plugin.commands.run import (
     FloorOption,
     LimitOption,
     Run,
+    TagOption,
+    WhereOption,
     checked,
     command,
+    filter_of,
     guarded,
     open_outbox,
+    value_of,
     with_client,
 )
 from gateway_plugin.errors import RelayerRefused
@@ -39,7 +43,7 @@ from gateway_plugin.sessions.book import Toggles
 from gateway_plugin.setup import settings_from
 from relayer.wire.command_line import FAILED, USAGE, application, fail, span
 from relayer.wire.memories import AskRequest
-from relayer.wire.schemas import ListResponse, MemoryItem, RecallRequest, RememberRequest
+from relayer.wire.schemas import ListRequest, ListResponse, MemoryItem, RecallRequest, RememberRequest
 
 app = application(
     "memrelay-gateway",
@@ -66,23 +70,35 @@ def remember(
     kind: Annotated[
         str, typer.Option(help="statement, fact, preference, decision, event, task, ...")
     ] = "statement",
+    tag: TagOption = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A field of its metadata; may be given again."),
+    ] = None,
 ) -> None:
     """Store one memory, word for word.
 
     Example: memrelay-gateway remember "Our staging database is called heron." --agent coder
 
-    Example: memrelay-gateway remember - --kind decision < notes.txt
+    Example: memrelay-gateway remember - --kind decision --tag infra --metadata ticket=4711 < notes.txt
     """
     said = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if text == "-" else text
-    request = checked(
-        lambda: RememberRequest(items=(MemoryItem.model_validate({"text": said, "kind": kind}),))
-    )
+    fields = dict(_metadata_field(one) for one in metadata or ())
+    item = {"text": said, "kind": kind, "tags": tag or (), "metadata": fields}
+    request = checked(lambda: RememberRequest(items=(MemoryItem.model_validate(item),)))
     answer = run.ask(lambda client, identity: client.remember(identity, request))
     stored = answer.memories[0]
     run.json(answer)
     if stored.status == "refused":
         fail(FAILED, f"the relayer did not take it: {stored.code}", "")
     run.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
+
+
+def _metadata_field(given: str) -> tuple[str, object]:
+    key, equals, value = given.partition("=")
+    if not equals or not key.strip():
+        fail(USAGE, "--metadata: give KEY=VALUE", "--metadata ticket=4711")
+    return key.strip(), value_of(value)
 
 
 _NamespaceOption = Annotated[
@@ -117,18 +133,23 @@ def search(
     diversity: Annotated[
         float | None, typer.Option(min=0, max=1, help="How far down a repetition of a better one goes.")
     ] = None,
+    tag: TagOption = None,
+    where: WhereOption = None,
 ) -> None:
     """Search an agent's memories; each with its date, and the file and line that it is from.
 
     Example: memrelay-gateway search "which database do we stage on" --agent coder -k 3 --as-of 2026-05-01
 
     Example: memrelay-gateway search deploy --half-life 30d --diversity 0.3
+
+    Example: memrelay-gateway search lamp --tag shop --where "price<20"
     """
     fields = {
         "include": include,
         "as_of": as_of and _moment("--as-of", as_of),
         "half_life_days": half_life,
         "diversity": diversity,
+        "where": filter_of(tag, where),
     }
     request = checked(
         lambda: RecallRequest.model_validate(
@@ -173,6 +194,8 @@ def list_memories(
     cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,
+    tag: TagOption = None,
+    where: WhereOption = None,
 ) -> None:
     """List an agent's memories, newest first.
 
@@ -180,11 +203,13 @@ def list_memories(
     """
     if cursor == "":
         _refuse_cursor()
+    wanted = filter_of(tag, where)
+    checked(lambda: ListRequest(where=wanted))
 
     async def fetch(client: RelayerClient, identity: Identity) -> tuple[str, ListResponse]:
         try:
             return identity.namespace, await client.list_memories(
-                identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or ()
+                identity, limit=limit, cursor=cursor, kinds=kind or (), states=state or (), where=wanted
             )
         except RelayerRefused as error:
             if error.code == "bad_cursor":
@@ -197,6 +222,8 @@ def list_memories(
         run.memories(answer.memories, SystemClock().now())
     if answer.total:
         run.say(f"{len(answer.memories)} of {answer.total} memories of {namespace}")
+    elif wanted:
+        run.say(f"No memory of {namespace} passes these filters.")
     elif kind or state:
         run.say(f"No memory of {namespace} is of this kind and state.")
     else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Hashable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -207,9 +207,16 @@ class RelayerClient(Caller):
         cursor: str | None = None,
         kinds: Sequence[str] = (),
         states: Sequence[str] = (),
+        where: Mapping[str, Any] | None = None,
         deadline: float = DEFAULT_DEADLINE,
     ) -> schemas.ListResponse:
-        """List memories, newest first; ``cursor`` is the ``next_cursor`` of the previous page."""
+        """List memories, newest first; ``cursor`` is the ``next_cursor`` of the previous page, ``where`` a filter."""
+        if where is not None:
+            request = schemas.ListRequest(
+                limit=limit, cursor=cursor, kinds=tuple(kinds), states=tuple(states), where=dict(where)
+            )
+            call = ApiCall("list", "POST", "/v1/memories/list", identity, body_of(request))
+            return await self._run(call, schemas.ListResponse, deadline)
         target = paged("/v1/memories", limit, cursor, _filters(kinds=kinds, states=states))
         return await self._run(ApiCall("list", "GET", target, identity), schemas.ListResponse, deadline)
 

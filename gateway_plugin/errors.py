@@ -1,12 +1,14 @@
-"""The exceptions that the plugin raises, each with what its handler should do.
+"""The exceptions that memrelay raises, each with what its handler should do.
 
-GatewayError
-├─ SettingsError         a setting is invalid: show the issues, and start without memory
-├─ IdentityError         the turn has no agent, namespace or key: continue without memory
-├─ RelayerUnreachable    no relayer responded: continue without memory, keep the outbox, and retry later
-├─ RelayerRefused        the relayer returned an error: ``code`` tells whether a retry can help
-├─ RelayerUntrusted      the service that responded did not prove to be our relayer: send nothing, and tell the operator
-└─ DeadlineExceeded      the turn's time is up: continue without memory; the cause may be harmless
+MemrelayError
+└─ GatewayError
+   ├─ InvalidInput       an argument is invalid: correct the caller; nothing was stored
+   ├─ SettingsError      a setting is invalid: show the issues, and start without memory
+   ├─ IdentityError      the turn has no agent, namespace or key: continue without memory
+   ├─ RelayerUnreachable no relayer responded: continue without memory, keep the outbox, and retry later
+   ├─ RelayerRefused     the relayer returned an error: ``code`` tells whether a retry can help
+   ├─ RelayerUntrusted   the service that responded did not prove to be our relayer: send nothing, and tell the operator
+   └─ DeadlineExceeded   the turn's time is up: continue without memory; the cause may be harmless
 
 The messages of exceptions reach logs and terminals. They name fields, limits and fixes, and never contain a secret, a
 message of a chat, a memory or a session key.
@@ -20,6 +22,8 @@ __all__ = [
     "DeadlineExceeded",
     "GatewayError",
     "IdentityError",
+    "InvalidInput",
+    "MemrelayError",
     "RelayerRefused",
     "RelayerUnreachable",
     "RelayerUntrusted",
@@ -28,14 +32,32 @@ __all__ = [
 ]
 
 
-class GatewayError(Exception):
-    """The base class of all exceptions that the plugin raises deliberately. Their messages are safe to show.
+class MemrelayError(Exception):
+    """The base class of all exceptions that memrelay raises deliberately. Their messages are safe to show."""
+
+
+class GatewayError(MemrelayError):
+    """The base class of the exceptions of the plugin and of `Memory`.
 
     Attributes:
         outcome: the status of a turn that ends with this exception.
     """
 
     outcome = "failed"
+
+
+class InvalidInput(GatewayError, ValueError):
+    """Raised when an argument of a call is invalid. The call had no effect.
+
+    Attributes:
+        field: the argument, with the place in it, e.g. ``metadata.ticket``.
+        problem: the rule that it breaks, without the value.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)

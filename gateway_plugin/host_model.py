@@ -201,7 +201,7 @@ def lend(
     model: HostModel | None, settings: PluginSettings, clock: Clock, notify_once: NotifyOnce
 ) -> LentModel | None:
     """Return a host's model within its budget; None where there is none, or the settings use none."""
-    if model is None or settings.disabled or not settings.host_model.enabled:
+    if model is None or settings.disabled or settings.host_model.enabled is False:
         return None
     return LentModel(model, settings.host_model, clock, notify_once)
 

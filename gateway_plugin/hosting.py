@@ -79,6 +79,7 @@ class InitOptions:
         url: the relayer's URL from the command line; None if it was not given.
         write: whether to merge the block into the host's configuration instead of printing it.
         allow: whether recall and capture may read conversations; None if the person has not said.
+        model: whether the host's language model may be asked; None if the person has not said.
         as_json: whether to print a JSON document.
     """
 
@@ -86,6 +87,7 @@ class InitOptions:
     url: str | None
     write: bool
     allow: bool | None
+    model: bool | None = None
     as_json: bool
 
 

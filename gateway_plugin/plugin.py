@@ -33,6 +33,7 @@ from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.files.living import LivingFiles, Look
 from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.keys.identity import (
+    Identity,
     KeyHolder,
     parse_session_key,
 )
@@ -64,11 +65,14 @@ from gateway_plugin.turn.status import (
     without_effect,
 )
 from relayer.wire.sealing import derive
+from relayer.wire.service import ConsolidationRequest, ReplacedView
 
 CLOSING_SECONDS: Final = 5.0
 # A language model extracts facts some time after their turn was delivered, so daily notes are also updated when this
 # many seconds have passed without a delivery.
 _NOTES_SECONDS: Final = 20.0
+# Lines of one file that a scan stores at once: a relayer without other work embeds them in some four seconds.
+_LINES_AT_ONCE: Final = 100
 NO_HOST: Final = HostTurn()
 # Gates decide about a turn with a message. `AsyncMemoryPlugin.warm` asks them before there is one and passes this text.
 _BEGINNING: Final = "The session begins."
@@ -87,7 +91,7 @@ class AsyncMemoryPlugin:
     Example:
         async with AsyncMemoryPlugin(agent="assistant") as memory:
             injection = await memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
-            reply = await answer(injection.text)
+            reply = await answer(injection.prompt)
             messages = [{"role": "user", "content": "..."}, {"role": "assistant", "content": reply}]
             await memory.after_turn(messages, session_key="chat-1")
 
@@ -188,6 +192,7 @@ class AsyncMemoryPlugin:
             last=self._last,
             watchdog=self._watchdog,
             notify_once=self._notify_once,
+            cited=self._cited,
             counts=self._counts if self.settings.consolidation.enabled else None,
             traces=active_traces(self.settings, environ),
             lent=self._lent,
@@ -384,7 +389,7 @@ class AsyncMemoryPlugin:
             if self.settings.disabled or not turn.session_enabled:
                 return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
             identity = turn.identity
-            cited = await self._indexes.cited(identity, self._client.endpoint.origin)
+            cited = await self._cited(identity)
             toolbox = Toolbox(self._client, self.settings, self._clock, cited, self._shares)
             answer = await toolbox.call(name, arguments, turn)
         except GatewayError as error:
@@ -395,6 +400,22 @@ class AsyncMemoryPlugin:
                 (answer.text, html.unescape(answer.text))
             )
         return answer
+
+    async def replaced_lately(
+        self, session_key: str | None = None, *, host: HostTurn = NO_HOST
+    ) -> tuple[ReplacedView, ...]:
+        """Return the statements that captures replaced lately in the namespace of a session, newest first.
+
+        Args:
+            session_key: as in `before_turn`.
+            host: as in `before_turn`.
+
+        Raises:
+            GatewayError: the relayer could not be asked.
+        """
+        turn = self._book.ungated_turn(parse_session_key(session_key or ""), host)
+        request = ConsolidationRequest(limit=1)
+        return (await self._client.proposals(turn.identity, request)).replaced
 
     async def look_at_files(
         self,
@@ -426,7 +447,7 @@ class AsyncMemoryPlugin:
             return Look()
         identity = turn.identity
         index = self._indexes.of(identity, self._client.endpoint.origin)
-        files = LivingFiles(self._files, identity, index, self.settings.capture)
+        files = LivingFiles(self._files, identity, index, self.settings.capture, most=_LINES_AT_ONCE)
         if notes is not None and self.settings.capture.mirror_daily_log:
             place = datetime.now(UTC).astimezone().tzinfo or UTC
             due = self._is_due(identity.namespace)
@@ -442,6 +463,9 @@ class AsyncMemoryPlugin:
         if look.position is not None:
             self._positions.saw(identity.ref, look.position)
         return look
+
+    async def _cited(self, identity: Identity) -> Mapping[str, str]:
+        return await self._indexes.cited(identity, self._client.endpoint.origin)
 
     def _is_due(self, namespace: str) -> bool:
         """Return whether daily notes are to be updated: a turn was delivered since, or 20 seconds have passed."""
@@ -641,7 +665,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     Example:
         with MemoryPlugin(agent="assistant") as memory:
             injection = memory.before_turn("What did Mara say about Lisbon?", session_key="chat-1")
-            reply = answer(injection.text)
+            reply = answer(injection.prompt)
             messages = [{"role": "user", "content": "..."}, {"role": "assistant", "content": reply}]
             memory.after_turn(messages, session_key="chat-1")
 
@@ -677,6 +701,7 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
     flush = waited(AsyncMemoryPlugin.flush)
     flush_session = waited(AsyncMemoryPlugin.flush_session)
     tool = waited(AsyncMemoryPlugin.tool)
+    replaced_lately = waited(AsyncMemoryPlugin.replaced_lately)
     set_session = on_loop(AsyncMemoryPlugin.set_session)
     set_everywhere = on_loop(AsyncMemoryPlugin.set_everywhere)
     session_enabled = on_loop(AsyncMemoryPlugin.session_enabled)

@@ -1,10 +1,10 @@
 """The public Python interface of memrelay: long-term memory for AI agents.
 
-    from memrelay import MemoryPlugin
+    from memrelay import Memory
 
-`MemoryPlugin` recalls memories before a turn and captures the turn afterwards; `AsyncMemoryPlugin` does the same on an
-event loop. `SyncRelayerClient` and `RelayerClient` call the relayer's API directly. `PluginSettings` holds the settings,
-and every error that the plugin raises on purpose is a `GatewayError`. All of these are defined in `gateway_plugin` and
+`Memory` adds, searches and manages memories of an agent and its users; `AsyncMemory` does the same on an event loop.
+`MemoryPlugin` recalls memories before a turn and captures the turn afterwards; `AsyncMemoryPlugin` does the same on an event loop. `SyncRelayerClient` and `RelayerClient` call the relayer's API directly. `PluginSettings` holds the settings,
+and every deliberate error is a `MemrelayError`. All of these are defined in `gateway_plugin` and
 imported on first access, so ``import memrelay`` itself is fast. See ``docs/python-api.md`` for examples.
 """
 
@@ -21,11 +21,26 @@ if TYPE_CHECKING:
         DeadlineExceeded,
         GatewayError,
         IdentityError,
+        InvalidInput,
+        MemrelayError,
         RelayerRefused,
         RelayerUnreachable,
         RelayerUntrusted,
         SettingsError,
         SettingsIssue,
+    )
+    from gateway_plugin.memory import (
+        Added,
+        AskAnswer,
+        AsyncMemory,
+        ErasureReport,
+        ImportReport,
+        Memory,
+        MemoryChange,
+        MemoryChanges,
+        MemoryProfile,
+        SearchHit,
+        StoredMemory,
     )
     from gateway_plugin.plugin import (
         AsyncMemoryPlugin,
@@ -38,36 +53,60 @@ if TYPE_CHECKING:
     from gateway_plugin.settings import PluginSettings
 
 __all__ = [
+    "Added",
+    "AskAnswer",
+    "AsyncMemory",
     "AsyncMemoryPlugin",
     "CaptureReport",
     "DeadlineExceeded",
+    "ErasureReport",
     "GatewayError",
     "HostTurn",
     "IdentityError",
+    "ImportReport",
     "Injection",
+    "InvalidInput",
+    "Memory",
+    "MemoryChange",
+    "MemoryChanges",
     "MemoryPlugin",
+    "MemoryProfile",
+    "MemrelayError",
     "PluginSettings",
     "PluginStatus",
     "RelayerClient",
     "RelayerRefused",
     "RelayerUnreachable",
     "RelayerUntrusted",
+    "SearchHit",
     "SettingsError",
     "SettingsIssue",
+    "StoredMemory",
     "SyncRelayerClient",
     "__version__",
 ]
 
 # The module of `gateway_plugin` that defines each name. Names that are not listed here are in its module `errors`.
 _MODULES: Final = {
+    "Added": "memory",
+    "AskAnswer": "memory",
+    "AsyncMemory": "memory",
     "AsyncMemoryPlugin": "plugin",
     "CaptureReport": "plugin",
+    "ErasureReport": "memory",
     "HostTurn": "plugin",
+    "ImportReport": "memory",
     "Injection": "plugin",
+    "Memory": "memory",
+    "MemoryChange": "memory",
+    "MemoryChanges": "memory",
     "MemoryPlugin": "plugin",
+    "MemoryProfile": "memory",
     "PluginSettings": "settings",
     "PluginStatus": "plugin",
     "RelayerClient": "client",
+    "SearchHit": "memory",
+    "StoredMemory": "memory",
     "SyncRelayerClient": "client",
 }
 

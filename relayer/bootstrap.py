@@ -21,7 +21,6 @@ from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
 from relayer.extensions import FRONTS, load_extensions
-from relayer.extraction.changes import statement_of
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
@@ -42,12 +41,12 @@ from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
 from relayer.maintenance.indexes import IndexMaintenance
 from relayer.maintenance.open_namespaces import embedding_maintenance, forgetting_inactive
-from relayer.models import Models, fact_work
+from relayer.models import Models, fact_work, relation_reader
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
 from relayer.operator.last_backup import last_backup
-from relayer.ports import Clock, Embedder, ObjectStore, Randomness, Traces
+from relayer.ports import Clock, Embedder, ObjectStore, Randomness, RelationReader, Traces
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
@@ -89,6 +88,7 @@ async def build(
     port: int,
     store: ObjectStore | None = None,
     embedder: Embedder | None = None,
+    relations: RelationReader | None = None,
     clock: Clock | None = None,
     randomness: Randomness | None = None,
 ) -> AsyncIterator[Relayer]:
@@ -100,6 +100,7 @@ async def build(
         port: the port at which clients will reach it; requests are signed for the port.
         store: used instead of the store of the settings; closed by the caller.
         embedder: used instead of the embedder of the settings; closed by the caller.
+        relations: used instead of the reader that belongs to the embedder.
         clock: used instead of the system clock.
         randomness: used instead of the system's source of random bytes.
 
@@ -126,6 +127,7 @@ async def build(
         if embedder is None:
             embedder = await models.embedder()
         former = models.former(embedder)
+        relations = relations or relation_reader(embedder)
         embedder, former = (
             models.shared(MeteredEmbedder(embedder, metrics.observe_embedding)),
             former and FairEmbedder(MeteredEmbedder(former, metrics.observe_embedding)),
@@ -149,6 +151,7 @@ async def build(
             redacts=settings.redaction == "on",
             collect_after_ms=int(settings.collect_after * 1000),
             former=former,
+            relations=relations,
             texts=FairExecutor(on_used=limits.charge_work),
         )
         traces = _traces_to(settings.otlp_url, stack) if settings.otlp_url else None
@@ -205,7 +208,6 @@ def load_readers() -> None:
     read_prompt("").reading()
     read_message("", Role.USER)
     essentials.load()
-    statement_of("")
     worth_reader("")
 
 

@@ -19,7 +19,7 @@ from relayer.http.health import Readiness
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.lib.work import EmbeddingLimits, FairEmbedder
 from relayer.namespaces.context import ChatWork, FactWork
-from relayer.ports import Clock, Embedder, Randomness
+from relayer.ports import Clock, Embedder, Randomness, RelationReader
 from relayer.settings.config import RelayerSettings
 from relayer.settings.keys import EndpointName, find_model_key
 from relayer.telemetry import log
@@ -153,3 +153,8 @@ def fact_work(settings: RelayerSettings, clock: Clock, chat: ChatWork | None) ->
         extracts=extracts,
         summariser=Summariser(chat.model) if summarises else None,
     )
+
+
+def relation_reader(embedder: Embedder) -> RelationReader | None:
+    """Return the reader of relations that shares the layers of an embedder; None if it has none."""
+    return embedder if isinstance(embedder, LocalEmbedder) and embedder.reads_relations else None

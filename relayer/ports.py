@@ -334,6 +334,25 @@ class Embedder(Protocol):
         ...
 
 
+RELATIONS = ("same", "replaces", "refines", "both")
+"""The relations of a newer statement to an older one: it says the same, says that the older one is over, adds to it, or leaves
+it as it is."""
+
+
+class RelationReader(Protocol):
+    """A model that reads two statements of one person together, of which one was made after the other."""
+
+    async def relations(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Return how likely each of `RELATIONS` is for pairs of an older and a newer statement; shape (len(pairs), 4).
+
+        The computation never runs on the event loop's thread, and never in front of a query.
+
+        Raises:
+            EmbedderUnavailable: nothing can be computed now.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message to a language model."""

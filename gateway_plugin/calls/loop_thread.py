@@ -13,17 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+from gateway_plugin.errors import GatewayError
+
+_END: Final = object()
 
 _R = TypeVar("_R")
 
 
-class LoopClosed(RuntimeError):
+class LoopClosed(GatewayError, RuntimeError):
     """Raised when the event loop is closed, was closed during the call, or belongs to the process before a fork."""
 
     def __init__(self) -> None:
@@ -44,6 +51,11 @@ class LoopThread:
         self._open = True
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop."""
+        return self._loop
 
     def call(self, work: Coroutine[Any, Any, _R]) -> _R:
         """Run a coroutine on the loop, wait for it and return its result.
@@ -120,12 +132,13 @@ class OnThread(Generic[_T]):
 
     Args:
         inner: the asynchronous object.
-        name: the name of the thread.
+        loop: the loop, or the name of the thread of a new one.
     """
 
-    def __init__(self, inner: _T, name: str) -> None:
+    def __init__(self, inner: _T, loop: str | LoopThread) -> None:
         self._inner = inner
-        self._loop = LoopThread(name)
+        self._loop = LoopThread(loop) if isinstance(loop, str) else loop
+        _ALIVE[self] = (inner, self._loop)
 
     def close(self) -> None:
         """Close the asynchronous object, then stop the loop and its thread."""
@@ -139,6 +152,23 @@ class OnThread(Generic[_T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_ALIVE: Final[WeakKeyDictionary[OnThread[Any], tuple[object, LoopThread]]] = WeakKeyDictionary()
+
+
+def _keep_what_the_parent_uses() -> None:
+    """Prevent a child process from ever finalizing the loops and connections of its parent.
+
+    The child shares their sockets and the loop's epoll object with the parent. Closing them, which a finalizer would do when the
+    child ends, would stop the parent's loop from receiving any events.
+    """
+    for inner, loop in list(_ALIVE.values()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object((inner, loop.event_loop)))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_what_the_parent_uses)
 
 
 def waited(
@@ -161,6 +191,28 @@ def waited(
             if closed is None:
                 raise
             return closed(self._inner, error)
+
+    return call
+
+
+def iterated(
+    method: Callable[Concatenate[_T, _P], AsyncGenerator[_R, None]],
+) -> Callable[Concatenate[OnThread[_T], _P], Generator[_R, None, None]]:
+    """Return a synchronous version of an asynchronous generator method; each element is computed when it is requested."""
+
+    @functools.wraps(method)
+    def call(self: OnThread[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_R, None, None]:
+        elements = method(self._inner, *args, **kwargs)
+
+        async def following() -> Any:
+            return await anext(elements, _END)
+
+        try:
+            while (element := self._loop.call(following())) is not _END:
+                yield element
+        finally:
+            with contextlib.suppress(LoopClosed):
+                self._loop.call(elements.aclose())
 
     return call
 

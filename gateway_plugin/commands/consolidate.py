@@ -59,6 +59,7 @@ def consolidate(
         "examined": found.examined,
         "expired": found.expired,
         "taken": [one.model_dump(mode="json") for one in taken],
+        "replaced": [one.model_dump(mode="json") for one in found.replaced],
     }
     run.tell(document, *_lines(found, taken, apply=apply))
     if unknown:
@@ -135,6 +136,11 @@ def _lines(found: Difference, taken: Sequence[TakenView], *, apply: bool) -> Ite
     yield f"{found.examined} memories examined; can go: {count}; conflicts: {len(found.proposals) - count}"
     if found.expired:
         yield f"{found.expired} more have expired and are not recalled"
+    if found.replaced:
+        yield "replaced lately by what was said; each comes back with: memrelay-gateway restore ID"
+    for gone in found.replaced:
+        yield f"  - {gone.memory}  {one_line(gone.statement)}"
+        yield f"  + {gone.by}  {one_line(gone.text)}"
     if apply:
         done = [one for one in taken if one.status == "taken"]
         yield f"taken: {len(done)} of {len(taken)}; each comes back with: memrelay-gateway restore ID"

@@ -19,7 +19,7 @@ _PYTHON: Final = """from gateway_plugin import MemoryPlugin
 
 with MemoryPlugin("URL", agent="researcher") as memory:
     turn = memory.before_turn(prompt, session_key=session)
-    ...  # put turn.text into the prompt, and ask the model
+    ...  # put turn.prompt into the prompt, and ask the model
     memory.after_turn(messages, session_key=session)"""
 
 
@@ -39,6 +39,13 @@ def init(
             help="Let recall and capture read conversations; asked when it is not said.",
         ),
     ] = None,
+    model: Annotated[
+        bool | None,
+        typer.Option(
+            "--host-model/--no-host-model",
+            help="Let the host's own model make facts and summaries, at its price; asked in a terminal when it is not said.",
+        ),
+    ] = None,
 ) -> None:
     """Print a block to paste into a host's configuration, or write it there; it holds no secret.
 
@@ -55,7 +62,11 @@ def init(
         return
     for adapter in host_adapters():
         if adapter.init is not None and host in (adapter.name, *adapter.blocks):
-            adapter.init(InitOptions(block=host, url=run.url, write=write, allow=allow, as_json=run.as_json))
+            adapter.init(
+                InitOptions(
+                    block=host, url=run.url, write=write, allow=allow, model=model, as_json=run.as_json
+                )
+            )
             return
     names = _blocks()
     near = difflib.get_close_matches(host, names, 1, 0.3)

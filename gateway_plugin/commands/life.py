@@ -35,6 +35,9 @@ def edit(
     never_expire: Annotated[
         bool, typer.Option("--never-expire", "--never", help="Recalled without an end.")
     ] = False,
+    settle: Annotated[
+        bool, typer.Option("--settle", help="Take away the mark that it contradicts others.")
+    ] = False,
 ) -> None:
     """Change a memory's text, mark or end; the old version stays in its history.
 
@@ -53,6 +56,7 @@ def edit(
         "updated": {} if text is None else {"text": text},
         "pinned" if pin else "unpinned": {} if pin is None else {"pinned": pin},
         "stays": {"ttl_seconds": 0} if never_expire else {},
+        "contradicts nothing": {"contradicts": ()} if settle else {},
         f"expires in {expire_in}": {} if seconds is None else {"ttl_seconds": seconds},
     }
     fields = {name: value for change in changes.values() for name, value in change.items()}
@@ -66,7 +70,7 @@ def edit(
 
 @command()
 def restore(run: Run, memory_id: IdArgument) -> None:
-    """Bring back a forgotten memory, or an old version of one.
+    """Bring back a forgotten memory, an old version of one, or what another memory replaced, which then stands beside it.
 
     Example: memrelay-gateway restore ID
     """

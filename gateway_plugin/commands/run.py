@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -433,6 +435,52 @@ def bridge_command() -> str:
     """Return the bridge program: this program, by its full path."""
     sibling = Path(sys.executable).with_name("memrelay-gateway")
     return str(sibling) if sibling.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
+
+
+TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given again.")]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="On metadata: ticket=4711, price>=10, status!=closed, or a filter in JSON; may be given again.",
+    ),
+]
+_CONDITION: Final = re.compile(r"(.+?)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
+_OPERATORS: Final = {"=": "eq", "!=": "not", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+
+
+def filter_of(tags: Sequence[str] | None, conditions: Sequence[str] | None) -> dict[str, Any] | None:
+    """Return the filter that all tags and conditions of a command line make together; None without any.
+
+    A value is read as JSON if it is a number, ``true``, ``false`` or ``null``; otherwise it is a text.
+    """
+    filters: list[Any] = [{"tags": list(tags)}] if tags else []
+    for condition in conditions or ():
+        if condition.lstrip().startswith("{"):
+            filters.append(_json_or("--where", condition))
+            continue
+        parts = _CONDITION.fullmatch(condition)
+        if parts is None or not parts[1].strip():
+            fail(USAGE, "--where: give KEY=VALUE, or another of != > >= < <=", "--where ticket=4711")
+        filters.append({parts[1].strip(): {_OPERATORS[parts[2]]: value_of(parts[3])}})
+    return {"and": filters} if len(filters) > 1 else filters[0] if filters else None
+
+
+def value_of(text: str) -> Any:
+    """Return the value that a command line gives: a number, true, false or null in JSON, or else the text itself."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        if value is None or isinstance(value, int | float):
+            return value
+    return text
+
+
+def _json_or(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        fail(USAGE, f"{option}: is no valid JSON", "")
 
 
 def checked(build: Callable[[], _T]) -> _T:

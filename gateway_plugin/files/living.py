@@ -49,6 +49,7 @@ _COMPARED: Final = 40_000
 _SAVED_EVERY: Final = 50
 _PAUSE: Final = 0.05
 _LISTED: Final = 100
+_UNFINISHED: Final = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +142,14 @@ class Look:
         problems: messages about files that were not read.
         position: the latest position in the relayer's log, if it returned one.
         busy: whether another process was scanning, so that nothing was done.
+        more: whether a long file was stored in part, and the next scan continues it.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     problems: dict[str, None] = field(default_factory=dict)
     position: Position | None = None
     busy: bool = False
+    more: bool = False
 
     @property
     def changed(self) -> bool:
@@ -165,6 +168,8 @@ class LivingFiles:
         settings: settings of capture, which say how secrets are redacted.
         each: called for each file with the counts of its changes.
         notes: daily notes for captured memories; None to write none.
+        most: maximum number of new lines of a file to store in one scan, so that other files need not wait for a long one;
+            None for all.
     """
 
     client: RelayerClient
@@ -173,6 +178,7 @@ class LivingFiles:
     settings: CaptureSettings
     each: Callable[[IndexedFile, Counter[str]], None] = lambda _file, _counts: None
     notes: DailyNotes | None = None
+    most: int | None = None
 
     async def look(
         self,
@@ -242,8 +248,14 @@ class LivingFiles:
         counts: Counter[str] = Counter()
         if live is not None:
             changes = changes.without(live)
-        lines = await self._stored(look, counts, changes, after, log=is_log(one.root, one.path))
-        self.index.seen[str(one.path)] = SeenFile(one.mark, one.root.name_of(one.path), lines)
+        left = frozenset[int]() if self.most is None else frozenset(changes.added[self.most :])
+        changes = replace(changes, added=tuple(place for place in changes.added if place not in left))
+        stored = await self._stored(look, counts, changes, after, log=is_log(one.root, one.path))
+        lines = tuple(line for place, line in enumerate(stored) if place not in left)
+        # A file that was stored in part has a mark that no file has, so that the next scan reads it again.
+        mark = _UNFINISHED if left else one.mark
+        look.more = look.more or bool(left)
+        self.index.seen[str(one.path)] = SeenFile(mark, one.root.name_of(one.path), lines)
         for line in lines:
             # Removed only now that the whole file is stored, because a scan that fails earlier is repeated.
             self.index.pending.pop(line.digest, None)

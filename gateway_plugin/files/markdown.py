@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
 from typing import Final
@@ -93,10 +93,14 @@ class _Place:
     transcript: str = ""
     observed: datetime | None = None
     over: bool = False
+    headings: dict[int, str] = field(default_factory=dict)
 
 
 def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
     """Read a daily log of either layout, or notes. Each bullet and each paragraph is a memory; very long ones are split.
+
+    A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is about.
+    Fenced code is not a memory.
 
     Args:
         text: text of the file.
@@ -161,16 +165,24 @@ def _moves(here: _Place, block: str, place: tzinfo) -> bool:
         here.moment = here.date.replace(hour=int(time[2]), minute=int(time[3]))
         if time[1]:
             here.session = here.transcript = ""
-    return _HEADING.match(block) is not None
+    heading = _HEADING.match(block)
+    if heading is None:
+        return False
+    level = len(heading[0].strip())
+    here.headings = {above: text for above, text in here.headings.items() if above < level}
+    if level > 1 and time is None:
+        here.headings[level] = one_line(block[heading.end() :]).strip("#: ")
+    return True
 
 
 def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     bullet = _BULLET.match(block)
     said = (bullet[2] + block[bullet.end() :]) if bullet else block
-    if not one_line(said) or block.lstrip().startswith("<!--"):
+    if not one_line(said) or block.lstrip().startswith("<!--") or _FENCE.match(block):
         return []
+    path = ": ".join(filter(None, here.headings.values()))
     at = here.observed or here.moment or here.date
-    said = said.strip()
+    said = f"{path}: {said.strip()}" if path else said.strip()
     return [
         ImportItem(
             text=part,

@@ -153,6 +153,10 @@ def is_named(memory: Memory, query: str) -> bool:
     return not words.isdisjoint(names | parts) or written_on
 
 
+OWN_VOICE: Final = "said by the user"
+"""The label of what the user said outside of groups."""
+
+
 def voice(memory: Memory, hearing: Hearing, *, noted: bool) -> str:
     """Return a label that says who said a memory and where; "" if neither a person nor an assistant said it.
 

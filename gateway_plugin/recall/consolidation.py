@@ -36,7 +36,14 @@ from gateway_plugin.settings.model import ConsolidationSettings
 from gateway_plugin.settings.schedule import next_time
 from gateway_plugin.turn.status import notify
 from relayer.wire.memories import RecallHit, SupersedeRequest
-from relayer.wire.service import MAX_TAKEN, ConsolidationRequest, ProposalView, TakenView, TakeRequest
+from relayer.wire.service import (
+    MAX_TAKEN,
+    ConsolidationRequest,
+    ProposalView,
+    ReplacedView,
+    TakenView,
+    TakeRequest,
+)
 
 SECONDS: Final = 30.0
 """The deadline of a consolidation call, in seconds: with many memories, the relayer takes seconds to compare a page."""
@@ -131,11 +138,13 @@ class Difference:
         proposals: those of all pages.
         examined: the number of memories that were compared.
         expired: the number of live memories whose expiry time has passed, so that they are not recalled any more.
+        replaced: what captures replaced lately, newest first.
     """
 
     proposals: tuple[ProposalView, ...]
     examined: int
     expired: int
+    replaced: tuple[ReplacedView, ...] = ()
 
     @property
     def takeable(self) -> list[ProposalView]:
@@ -146,6 +155,7 @@ class Difference:
 async def difference(client: RelayerClient, identity: Identity) -> Difference:
     """Have the relayer compare all live memories of a namespace, page by page. Raises as `RelayerClient.proposals`."""
     proposals: list[ProposalView] = []
+    replaced: list[ReplacedView] = []
     examined = expired = 0
     request = ConsolidationRequest()
     while True:
@@ -153,8 +163,9 @@ async def difference(client: RelayerClient, identity: Identity) -> Difference:
         proposals += page.proposals
         examined += page.examined
         expired += page.expired
+        replaced += page.replaced
         if page.next_cursor is None:
-            return Difference(tuple(proposals), examined, expired)
+            return Difference(tuple(proposals), examined, expired, tuple(replaced))
         request = ConsolidationRequest(cursor=page.next_cursor)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -122,7 +122,8 @@ class StandingBlocks:
 
     def now(self, turn: Turn) -> StandingBlock:
         """Return the block of a turn's session without waiting; an empty block if there is none."""
-        return (self._of(turn).block if self._wanted(turn) else None) or StandingBlock()
+        block = (self._of(turn).block if self._wanted(turn) else None) or StandingBlock()
+        return block.without(turn.prompted) if turn.prompted else block
 
     def erased(self, turn: Turn, gone: Collection[str]) -> None:
         """Remove memories that no longer exist from the block of a turn's session; ``gone`` are their ids."""
@@ -165,6 +166,7 @@ class StandingBlocks:
 # Share of the remaining time to wait for the delivery of earlier turns, so that they are found. The rest is for searching.
 _SHARE_FOR_OWN_WRITES: Final = 0.75
 _SPARE: Final = 4
+_MOST_SPARE: Final = 20
 # Statuses that show that the relayer answers requests.
 _ANSWERED: Final = frozenset({"ok", "empty"})
 _LEAST_SECONDS: Final = 0.001
@@ -173,7 +175,12 @@ _SPARE_SECONDS: Final = 0.05
 
 
 def turn_request(
-    recall: RecallSettings, query: str, hearing: Hearing, standing: tuple[str, ...] = ()
+    recall: RecallSettings,
+    query: str,
+    hearing: Hearing,
+    standing: tuple[str, ...] = (),
+    *,
+    spare: int = _SPARE,
 ) -> RecallRequest:
     """Return the request that recalls for one turn.
 
@@ -182,11 +189,11 @@ def turn_request(
         query: the text to search for.
         hearing: which memories may be disclosed in the turn.
         standing: the ids of the memories in the session's standing block.
+        spare: number of hits to ask for besides, because the plugin's own filters may remove some.
     """
-    # Ask for a few more hits than needed, because the plugin's own filters may remove some.
     return RecallRequest(
         query=query,
-        limit=min(recall.max_results + _SPARE + len(standing), 100),
+        limit=min(recall.max_results + spare + len(standing), 100),
         floor=recall.min_score,
         audiences=hearing.audiences,
         trusts=TRUSTED,
@@ -223,6 +230,7 @@ class Recaller:
         last: stores the traces of the last turns.
         watchdog: counts the turns that recalled.
         notify_once: called with problems that a person must solve.
+        cited: returns the place of each memory of an agent's files, such as ``MEMORY.md#3``.
         counts: counts the memories that turns get; None if consolidation, which uses the counts, is off.
         traces: writes active mode's trace files; None for none.
         lent: the host's language model for active mode; None if there is none.
@@ -246,6 +254,7 @@ class Recaller:
         last: LastTurn,
         watchdog: Watchdog,
         notify_once: NotifyOnce,
+        cited: Callable[[Identity], Awaitable[Mapping[str, str]]],
         counts: RecallCounts | None = None,
         traces: ActiveTraces | None = None,
         lent: LentModel | None = None,
@@ -266,6 +275,7 @@ class Recaller:
         self._last = last
         self._watchdog = watchdog
         self._notify_once = notify_once
+        self._cited = cited
         self._counts = counts
         self._logged = settings.logs_recalls and not settings.disabled
 
@@ -294,7 +304,7 @@ class Recaller:
             if host.among_several(session):
                 query = split_senders(query)[-1][2]
                 earlier = spoken_in_group(earlier)
-            turn = self._book.turn(session, host, query, Purpose.RECALL)
+            turn = await self._with_prompted(self._book.turn(session, host, query, Purpose.RECALL))
             if turn.decision.allowed:
                 # Some hosts include the latest message in the history.
                 if earlier and earlier[-1].role is Role.USER and earlier[-1].text == prompt:
@@ -310,6 +320,14 @@ class Recaller:
         if self._logged:
             notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
         return injection
+
+    async def _with_prompted(self, turn: Turn) -> Turn:
+        """Return a turn with the ids of the memories whose files the host puts into the prompt."""
+        if not turn.host.prompted or isinstance(turn.whose, IdentityError):
+            return turn
+        places = (await self._cited(turn.identity)).items()
+        ids = frozenset(memory for memory, place in places if place.partition("#")[0] in turn.host.prompted)
+        return replace(turn, prompted=ids)
 
     async def _recall_for_turn(
         self, turn: Turn, earlier: Sequence[ChatMessage], seconds: float
@@ -400,7 +418,9 @@ class Recaller:
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
         try:
-            begun = await self._said_lately(turn, Shown.of(injection), end - self._clock.monotonic())
+            shown = Shown.of(injection)
+            shown = replace(shown, ids=shown.ids | turn.prompted)
+            begun = await self._said_lately(turn, shown, end - self._clock.monotonic())
         except RelayerRefused:
             # The relayer does not know this request, or the namespace does not exist. Asking again would change nothing.
             session.begins = False
@@ -448,7 +468,11 @@ class Recaller:
         soon = min(end, start + self._settings.recall.deadline_ms / 1000 + grace) if active else end
         try:
             request = turn_request(
-                self._settings.recall, query.search, turn.hearing, self.standing.now(turn).ids
+                self._settings.recall,
+                query.search,
+                turn.hearing,
+                self.standing.now(turn).ids,
+                spare=_SPARE + min(len(turn.prompted), _MOST_SPARE),
             )
             answer, cached = await self._find(request, identity, soon)
         except GatewayError as error:
@@ -477,6 +501,7 @@ class Recaller:
             session=session,
             now=now,
             standing=standing.lines,
+            prompted=turn.prompted,
         )
         injection = self._injection(
             "ok" if selected.text else "empty", start, selected, answer, detail=trace.detail

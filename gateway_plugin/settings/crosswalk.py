@@ -69,11 +69,16 @@ _ACTIVE_STYLE: Final = {
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     "memrelay": {},
     "memory-core-plus": {
-        "recall": {"format": "memory-core-plus", "position": "prepend", "min_prompt_length": 5},
+        "recall": {
+            "format": "memory-core-plus",
+            "position": "prepend",
+            "min_prompt_length": 5,
+            "max_results": 5,
+        },
         "capture": {"min_length": 10, "max_length": 2000, "rules": "memory-core-plus"},
     },
     "auto-recall": {
-        "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5},
+        "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5, "max_results": 5},
         "capture": {"enabled": False},
     },
     "memwal": {

@@ -545,7 +545,10 @@ class OfferSettings(_Settings):
 class HostModelSettings(_Settings):
     """Settings of the host's own language model, used for facts, summaries and reminders if the relayer has no model."""
 
-    enabled: bool = Field(True, description="whether it is asked; it costs tokens of the host")
+    enabled: bool | None = Field(
+        None,
+        description="whether it is asked, at the price of the host's tokens; left out, OpenClaw's is not, and one that a Python program gives is",
+    )
     calls_per_hour: int = Field(60, ge=1, le=10_000, description="questions that it is asked at most")
     turn_summaries: bool = Field(False, description="have turns summarised as well")
     model: str = Field(

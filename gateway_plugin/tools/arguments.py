@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from relayer.wire.labels import Filter, Metadata, Tags
+
 MAX_TEXT: Final = 16_000
 
 
@@ -28,6 +30,12 @@ _Ref = Annotated[str, Field(min_length=1, max_length=512)]
 _Text = Annotated[str, Field(min_length=3, max_length=MAX_TEXT)]
 _REF_NAMES: Final = AliasChoices("ref", "id", "memory_id", "memoryId", "chunk_hash", "path", "blob_id")
 _NAMESPACE: Final = Field(None, max_length=512, description="Only this agent's own, or one below it.")
+
+
+_WHERE: Final = Field(
+    None,
+    description='Filter: {"tags": "health", "ticket": {"gte": 4000}}; also eq, in, not, gt, lt, lte, and, or.',
+)
 
 
 class SearchArguments(_Arguments):
@@ -48,6 +56,7 @@ class SearchArguments(_Arguments):
         validation_alias=AliasChoices("asOf", "as_of"),
         description="What held at that time: ISO 8601, or ms since 1970.",
     )
+    where: Filter | None = _WHERE
 
 
 class GetArguments(_Arguments):
@@ -63,6 +72,8 @@ class StoreArguments(_Arguments):
     """Remember something lasting: a fact, a preference or a decision, in a sentence of its own."""
 
     text: _Text = Field(validation_alias=AliasChoices("text", "content", "fact"))
+    tags: Tags = Field((), description="Up to 32 short words to find it by.")
+    metadata: Metadata = Field(default_factory=dict, description="A JSON object, for filters.")
     namespace: str | None = _NAMESPACE
     occurred_at: str | int | None = Field(
         None,
@@ -104,6 +115,7 @@ class ListArguments(_Arguments):
 
     limit: int = Field(20, ge=1, le=100)
     cursor: str | None = Field(None, max_length=4096, description="next_cursor of the page before.")
+    where: Filter | None = _WHERE
     namespace: str | None = _NAMESPACE
 
 
@@ -186,7 +198,7 @@ def parse_arguments(tool: str, arguments: object) -> _Arguments:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "the arguments"
-        raise ToolError(f"{field}: {first['msg']}") from None
+        raise ToolError(f"{field}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def tool_schemas(names: Iterable[str] = TOOL_NAMES) -> list[dict[str, Any]]:

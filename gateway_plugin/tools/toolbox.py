@@ -277,6 +277,7 @@ class Toolbox:
             **ranking(self._settings.recall),
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
+            **({} if asked.where is None else {"where": asked.where}),
         )
         # If the call names a namespace, only that one is searched.
         shared = () if self._shares is None or asked.namespace else self._shares.also_read(turn.identity)
@@ -353,7 +354,8 @@ class Toolbox:
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
         item = self._item(asked.text, turn, _moment("occurredAt", asked.occurred_at))
-        kept = await self._analyzed(item, turn)
+        item = item.model_copy(update={"tags": asked.tags, "metadata": asked.metadata})
+        kept = None if turn.host.by_person else await self._analyzed(item, turn)
         if kept is not None:
             return kept
         answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
@@ -383,7 +385,12 @@ class Toolbox:
             **_given(sender=item.source.sender),
         )
         request = AnalyzeRequest(
-            turns=(note,), audience=item.audience, wait_ms=_WAIT_MS, **_given(place=item.source.place)
+            turns=(note,),
+            audience=item.audience,
+            wait_ms=_WAIT_MS,
+            tags=item.tags,
+            metadata=item.metadata,
+            **_given(place=item.source.place),
         )
         try:
             answer = await self._client.analyze(turn.identity, request, deadline=_DEADLINE)
@@ -456,7 +463,7 @@ class Toolbox:
 
     async def _list(self, asked: ListArguments, turn: Turn) -> ToolAnswer:
         page = await self._client.list_memories(
-            turn.identity, limit=asked.limit, cursor=asked.cursor, deadline=_DEADLINE
+            turn.identity, limit=asked.limit, cursor=asked.cursor, where=asked.where, deadline=_DEADLINE
         )
         told = [one for one in page.memories if may_be_shown(one, turn.hearing)]
         details = {
@@ -563,11 +570,13 @@ class Toolbox:
         return MemoryItem(
             text=clean,
             audience=audience_name(turn.said_to),
-            # The text comes from the model, whatever a person said before.
-            trust="assistant",
+            # A text that the model passes comes from the model, whatever a person said before.
+            trust="user" if turn.host.by_person else "assistant",
             suspect=suspect,
             occurred_at=at,
-            source=SourceInfo(role="assistant", place=turn.place, sender=_sender(turn)),
+            source=SourceInfo(
+                role="user" if turn.host.by_person else "assistant", place=turn.place, sender=_sender(turn)
+            ),
         )
 
     def _clean(self, text: str, *, least: int) -> tuple[str, bool]:

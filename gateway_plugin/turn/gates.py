@@ -77,6 +77,9 @@ class HostTurn:
         transcripts: the directory of the host's session logs, the only one that tools read logs from; or an object that
             reads the host's sessions. None if the host has no logs.
         files: the agent's files; None if tools can read memories only.
+        prompted: names of files whose whole text the host puts into the prompt itself, as searches cite them. Memories of
+            their lines are not injected.
+        by_person: whether a person called the tool, by a command in a chat, and not the model.
     """
 
     host: str = ""
@@ -97,6 +100,8 @@ class HostTurn:
     transcripts: Path | SessionLogs | None = None
     files: HostFiles | None = None
     platform: str = ""
+    prompted: frozenset[str] = frozenset()
+    by_person: bool = False
 
     def among_several(self, session: SessionRef) -> bool:
         """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""
@@ -140,6 +145,7 @@ class Turn:
         gates: the decision of every gate, in order; empty if the gates were not asked.
         active: the decision of the gates about active mode; None if the settings do not use active mode.
         owners: the ids of the agent's owner on all platforms, see `gateway_plugin.keys.people.platform_id`.
+        prompted: the ids of memories whose lines the host puts into the prompt itself.
     """
 
     session: SessionRef
@@ -153,6 +159,7 @@ class Turn:
     gates: tuple[Decision, ...] = ()
     active: Decision | None = None
     owners: frozenset[str] = frozenset()
+    prompted: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> Identity:

@@ -31,7 +31,9 @@ def defect(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The result of a recall: the text to put into the prompt of a turn.
+    """The result of a recall: the text to put into the prompt of a turn, which is `prompt`.
+
+    A host that places the parts of the prompt apart uses ``standing``, ``instruction`` and ``text`` instead.
 
     Attributes:
         text: the block of recalled memories; "" if there are none.
@@ -65,6 +67,11 @@ class Injection:
     instruction: str = ""
     standing: str = field(default="", repr=False)
     always: tuple[StandingLine, ...] = field(default=(), repr=False)
+
+    @property
+    def prompt(self) -> str:
+        """All text for the prompt of this turn: the standing block, the instruction and the recalled memories; "" if none."""
+        return "\n".join(filter(None, (self.standing, self.instruction, self.text)))
 
     @property
     def line(self) -> str:

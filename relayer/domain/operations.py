@@ -23,6 +23,10 @@ DIALOGUE = "dialogue"
 """The ``source.transcript`` of a stored turn. A memory may have it too, but a memory has a text."""
 
 
+WHOLE = (0, 0)
+"""In place of the start and the end of a statement in `Record.replaces`: all of the text."""
+
+
 class Kind(StrEnum):
     """The kind of a memory."""
 
@@ -111,6 +115,10 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     that turn. It is marked as suspect and as coming from a tool, so that code that mistakes it for a memory recalls it to
     no user.
 
+    ``replaces`` has the older records of which this one replaces a statement, each with the start and the end of the statement in
+    characters of its text, or `WHOLE`. ``follows`` has those that it may replace: it is shown before them. ``left_out`` has the
+    statements of its own text that were replaced in an earlier version of it, each with the id of the record that did so.
+
     Append a new field as the last one and give it a default. There are no subclasses, whose fields it would move.
     """
 
@@ -138,6 +146,12 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     author: bytes = b""
     contradicts: tuple[bytes, ...] = ()
     lines: tuple[Line, ...] = ()
+    tags: tuple[str, ...] = ()
+    # A JSON object as text; "" if there is none.
+    metadata: str = ""
+    replaces: tuple[tuple[bytes, int, int], ...] = ()
+    follows: tuple[bytes, ...] = ()
+    left_out: tuple[tuple[int, int, bytes], ...] = ()
 
     @property
     def is_dialogue(self) -> bool:
@@ -284,8 +298,8 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
 class Restore(msgspec.Struct, frozen=True, array_like=True, tag="restore"):
     """The operation that makes a forgotten or superseded memory live again.
 
-    ``head`` is the live record that took the place of a superseded one, which supersedes it in turn; it is not used for a
-    forgotten one.
+    ``head`` is the live version of a superseded one, which supersedes it in turn; it is empty for a forgotten one, and for one
+    that another memory replaced, which stays live.
     """
 
     origin: Origin

@@ -478,13 +478,22 @@ def forget(state: NamespaceState, head: bytes) -> Outcome:
 
 
 def restore(state: NamespaceState, record: bytes, head: bytes) -> Outcome:
-    """Make a record live again; the live record ``head`` that had superseded it is superseded by it in turn."""
+    """Make a record live again.
+
+    The live record ``head``, a later version of it, is superseded by it in turn. Without a ``head``, the record that superseded it is
+    another memory, which stays as it is.
+    """
     found = state.records.get(record)
     if found is None:
         return state.refused(Refusal.UNKNOWN_RECORD, record)
     if found.status is Status.LIVE:
         return state.refused(Refusal.STALE_HEAD, record)
-    if found.status is Status.SUPERSEDED:
+    if found.status is Status.SUPERSEDED and not head:
+        newer = state.records.get(found.superseded_by)
+        if newer is not None and newer.supersedes == record:
+            state.keep(newer)
+            newer.supersedes = b""
+    elif found.status is Status.SUPERSEDED:
         current = state.head(head)
         if isinstance(current, Refusal):
             return state.refused(Refusal.STALE_HEAD, head)

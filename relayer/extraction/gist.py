@@ -1,8 +1,7 @@
-"""The normalised meaning of a short English text, in which wording that does not matter makes no difference.
+"""The words with meaning of an English text, in forms in which spelling and inflection make no difference.
 
-`gist_of` reduces a text to tokens. Articles, fillers, auxiliaries, contractions and spelling variants make no difference; names,
-numbers, negations, and words that reverse a statement ("before", "without", "only") do. In other languages no word is left out,
-because there are no rules for which words can be.
+`tokens_of` leaves out articles, fillers and auxiliaries, and undoes contractions and spelling variants; names, numbers, negations, and
+words that reverse a statement ("before", "without", "only") stay.
 """
 
 from __future__ import annotations
@@ -11,19 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from relayer.extraction.normal_text import normal_text
-from relayer.extraction.words import (
-    UNDETERMINED,
-    Phrases,
-    Word,
-    guess_language,
-    is_question,
-    word_set,
-    words_of,
-)
-
-LONGEST = 1000
-"""The maximum length of a text that is compared, in characters; a longer one says too many things."""
+from relayer.extraction.words import Phrases, Word, word_set, words_of
 
 
 class Slot(Enum):
@@ -44,21 +31,6 @@ class Token:
     slot: Slot = Slot.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class Gist:
-    """A text for comparison: its tokens in order, whether it is a question, and whether it is about the past."""
-
-    tokens: tuple[Token, ...]
-    asks: bool
-    past: bool
-    english: bool
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """Return the tokens' forms, in order."""
-        return tuple(token.form for token in self.tokens)
-
-
 _FILLERS = Phrases(
     """by the way, btw, just so you know, fyi, for your information, for the record, i think, i guess, i believe, i mean,
     you know, of course, please remember, please note, remember that, remember this, remember, note that, don't forget,
@@ -72,7 +44,6 @@ _DROPPED = word_set(
     re ve what's who's that's there's located"""
 )
 _DROPPED -= {"with", "lives", "kept"}
-_PAST = word_set("was were went had used bought sold left quit lost won did took got made met ran wrote gave")
 _NEGATIVE = word_set(
     "cannot can't cant won't don't doesn't didn't isn't aren't wasn't weren't shouldn't mustn't couldn't"
 )
@@ -124,18 +95,6 @@ _TITLE = re.compile(r"\b(Dr|Mr|Mrs|Ms|Prof|St)\.(?= )")
 _UNIT = re.compile(r"(?<=\d)(?=[A-Za-z]{1,3}\b)")
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
 _CHANNEL = re.compile(r"#(?=\w)")
-
-
-def gist_of(text: str) -> Gist:
-    """Return the gist of a text; reads the first `LONGEST` characters."""
-    text = text[:LONGEST]
-    words = words_of(text)
-    english = guess_language(text, words) in {"en", UNDETERMINED} and (text.isascii() or _mostly_ascii(text))
-    if not english:
-        return Gist(tuple(Token(word) for word in normal_text(text).split()), is_question(text), False, False)
-    lowered = [word.lower for word in words]
-    past = any(word in _PAST or _is_past(word) for word in lowered)
-    return Gist(tuple(tokens_of(text)), is_question(text), past, True)
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -199,10 +158,6 @@ def _token(word: Word, *, first: bool) -> list[Token]:
     return [Token(_stem(lower))]
 
 
-def _is_past(word: str) -> bool:
-    return len(word) > 4 and word.endswith("ed") and not word.endswith("eed") and word not in _SPELLINGS
-
-
 def _stem(word: str) -> str:
     """Return a stem that is the same for plural, past and progressive forms, and for British and American spelling."""
     if "_" in word or not word.isascii() or not word.isalpha():
@@ -220,7 +175,3 @@ def _stem(word: str) -> str:
             word = stem[:-1] if stem[-1] == stem[-2] and stem[-1] not in "lsz" else stem
             break
     return word[:-1] if len(word) > 3 and word.endswith("e") else word
-
-
-def _mostly_ascii(text: str) -> bool:
-    return sum(char.isascii() for char in text) * 10 > len(text) * 9

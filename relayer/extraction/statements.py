@@ -1,15 +1,17 @@
-"""The ``statements`` extractor: keeps turns that state something that lasts, without a language model.
+"""The ``statements`` extractor: keeps the statements of a turn that last, without a language model.
 
-A sentence that passes keeps its whole turn, because a memory read months later needs the words around it, and because facts cut
-out of their turns lose a quarter of what questions ask for; a long turn is cut to such sentences and their neighbours. The
-extractor favours recall: ranking can lower a trivial memory, but nothing restores a dropped one.
+Each statement is a memory of its own, with its place in the turn; questions, requests and courtesies next to it are left out.
+A sentence that refers to the one before it ("She is a nurse.") belongs to that one's statement. The extractor favours recall:
+ranking can lower a trivial memory, but nothing restores a dropped one.
 
-Fifteen languages are judged by `relayer.lib.n_grams.read_message`, English by rules as well. Turns in other languages are kept
-unless they only ask or only exchange courtesies. Messages of tools and the system are never kept, nor an assistant's repetitions.
+Fifteen languages are judged by `relayer.lib.n_grams.read_message`, which also says what is not meant in earnest: hypotheses,
+quotations, fiction. Turns in other languages are kept unless they only ask or only exchange courtesies. Messages of tools and the
+system are never kept, nor an assistant's repetitions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,14 +19,7 @@ from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.rules import (
-    NOTHING,
-    PASSES,
-    Verdict,
-    asks_to_recall,
-    judge_assistant_sentence,
-    judge_user_sentence,
-)
+from relayer.extraction.rules import PASSES, judge_assistant_sentence
 from relayer.extraction.words import (
     UNDETERMINED,
     Phrases,
@@ -33,14 +28,20 @@ from relayer.extraction.words import (
     has_words,
     is_question,
     mask_non_prose,
+    read_data,
     read_text,
     split_sentences,
     words_of,
 )
-from relayer.lib.n_grams import LANGUAGES, UNSPACED, MessageReading, read_message
+from relayer.lib.n_grams import LANGUAGES, UNREAL, UNSPACED, MessageReading, read_kind, read_message
 
 READ_LANGUAGES = frozenset({*LANGUAGES, UNDETERMINED})
 _COURTESIES = Phrases(read_text("courtesies.txt"))
+_CONTINUATIONS = {
+    lang: (Phrases(words), tuple(words.split(", ")))
+    for lang, words in read_data("continuations.toml").items()
+}
+_NO_CONTINUATIONS = (Phrases(""), ())
 
 _DENSE_FROM = 0x2E80
 _FEWEST_DENSE_CHARACTERS = 4
@@ -57,17 +58,15 @@ def is_courtesy(sentence: str) -> bool:
     return bool(words) and _COURTESIES.covers(words) == len(words)
 
 
-def judge_unruled_sentence(sentence: str) -> Verdict:
-    """Judge a sentence of a language without rules: it passes unless it asks, greets, or says next to nothing."""
-    if is_question(sentence) or is_courtesy(sentence):
-        return NOTHING
+def says_something(sentence: str) -> bool:
+    """Return whether a sentence of a language without a classifier is neither a question nor next to nothing."""
+    if is_question(sentence):
+        return False
     # Scripts without spaces between words are counted by character; a Thai sentence is one long "word", too.
     dense = sum(ord(char) >= _DENSE_FROM and char.isalpha() for char in sentence)
     words = words_of(sentence)
     long_word = any(len(word.shape) >= 12 for word in words)
-    if dense >= _FEWEST_DENSE_CHARACTERS or len(words) >= _FEWEST_WORDS or long_word:
-        return Verdict(PASSES, Kind.STATEMENT)
-    return NOTHING
+    return dense >= _FEWEST_DENSE_CHARACTERS or len(words) >= _FEWEST_WORDS or long_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +93,15 @@ class Candidate:
     """A memory that an extractor proposes.
 
     Attributes:
-        text: the whole turn, verbatim but for `relayer.extraction.words.clean`.
-        kind: what the turn mostly is.
+        text: a statement, verbatim but for `relayer.extraction.words.clean`.
+        kind: the kind of the statement.
         importance: 0..1; orders memories of one namespace, means nothing across extractors.
         lang: ISO 639 code of the text, ``und`` when the guess would be worthless.
         speaker: as given with the turn.
         role: as given with the turn.
         occurred_at_ms: as given with the turn.
         turn_ids: ids of the turns it came from; empty when the host gave none.
-        evidence: start and end, in characters of ``text``, of the sentence that made the turn worth keeping.
-        context_index: index, in the sequence given to the extractor, of the turn said just before; None for the
-            first. It is a reference: no candidate holds another turn's text.
+        evidence: start and end of the statement, in characters of its turn's cleaned text.
         trust: how far the text may be believed, by who said it.
     """
 
@@ -117,7 +114,6 @@ class Candidate:
     occurred_at_ms: int | None
     turn_ids: tuple[str, ...]
     evidence: tuple[int, int]
-    context_index: int | None
     trust: Trust
 
 
@@ -128,8 +124,8 @@ class Left:
     Attributes:
         turn: its index in the sequence given to the extractor.
         reason: one word: ``role`` (a tool or the system said it), ``empty`` (it has no words), ``code``, ``echo``,
-            ``question``, ``courtesy``, ``hedge``, ``one_off`` (a request or its answer that is of use once), ``reply`` (an
-            assistant's, which brings no result) or ``too_short``.
+            ``question``, ``courtesy``, ``hedge``, ``unreal`` (a hypothesis, a quotation, fiction), ``one_off`` (a request or its
+            answer that is of use once) or ``reply`` (an assistant's, which brings no result).
     """
 
     turn: int
@@ -162,19 +158,21 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
     Kind.EVENT: 0.5,
     Kind.STATEMENT: 0.35,
 }
-# The logits from which a message, or a sentence of several, is worth keeping; `bench.message_reader` measures them.
-_WORTH = {Role.USER: -0.5, Role.ASSISTANT: -0.5}
-# Below these logits a sentence is dropped even if the English rules let it pass.
-_WORTHLESS = {Role.USER: -2.5, Role.ASSISTANT: -3.5}
-# Added to that threshold for a question, which may contain a fact, and for what the English rules did not let pass.
-_ASKING = 1.0
-_RULED = 1.0
-# A sentence is enough to keep its message only when it is this certain; so is one of a long text, much of which is no news.
+# The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
+_WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
+# The same for what is rather a courtesy, or said without meaning it much.
+_LIGHT = 1.5
+# A sentence is dropped below these logits, however much its message is worth.
+_WORTHLESS = {Role.USER: -2.0, Role.ASSISTANT: -3.5}
+# Added to the logits of an answer to a question: "Two, Max and Daisy" says much there.
+_ANSWERING = 2.0
+# A sentence of a long text needs more: much of such a text is no news.
 _SURE = 0.7
-# Longer turns are cut to their statements: memories of about this many characters, and at most this many of them.
+# Longer turns give at most this many memories.
 _LONG = 2_000
-_PIECE = 1_200
 _MOST_PIECES = 20
+# The maximum length in characters of a statement of several sentences.
+_LONGEST_STATEMENT = 400
 # The limits of what is judged of a turn, in characters of a sentence and in sentences: all that the protocol lets through.
 _LONGEST_SENTENCE = 1_000
 _MOST_SENTENCES = 2_000
@@ -184,20 +182,23 @@ _SENTENCES_A_STEP = 2
 _ECHOED = 0.6
 _REMEMBERED_TURNS = 4
 _STEM = 5
+_COLONS = (":", "\uff1a")
+_LIST = re.compile(r"(?:\n[ \t]*+(?:[-*•]|\d{1,3}[.)])[ \t]++[^\n]*+)++")
+# The logit from which it is certain that a sentence is worth keeping.
+_CERTAIN = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
     span: tuple[int, int]
-    verdict: Verdict
     worth: float
+    passes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The context in which a turn is judged: participants, whether it answers a question, and pieces of earlier words."""
+    """The context in which a turn is judged: whether it answers a question, and pieces of earlier words."""
 
-    present: frozenset[str]
     answering: bool
     said: frozenset[str]
 
@@ -213,22 +214,19 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "4"
+        return "5"
 
     def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
-        """Return candidates, in order: one for each turn worth keeping, several for a long one."""
+        """Return candidates, in order: one for each statement worth keeping."""
         return [found for found in self.steps(turns) if isinstance(found, Candidate)]
 
     def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | Left | None]:
         """Process one turn after the other; linear in the length of the texts, and bounded for each."""
-        present = frozenset(
-            part.lower() for turn in turns if turn.speaker for part in turn.speaker.split() if len(part) > 1
-        )
         for index, turn in enumerate(turns):
             answering = index > 0 and turns[index - 1].role != Role.TOOL and _asks(turns[index - 1].text)
             earlier = turns[max(0, index - _REMEMBERED_TURNS) : index] if turn.role is Role.ASSISTANT else ()
             said = frozenset[str]().union(*(_pieces(other.text[:_LONG]) for other in earlier))
-            yield from _judged(turn, index, _Before(present, answering, said))
+            yield from _judged(turn, index, _Before(answering, said))
 
 
 def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Left | None]:
@@ -243,116 +241,125 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
         yield Left(index, "code" if has_words(text) else "empty")
         return
     lang = guess_language(prose)
+    yield None
+    spans = list(islice(_sentences(text, prose), _MOST_SENTENCES))
+    yield None
+    # Of a long text the beginning and the end are read, which say nothing about the sentences between them.
+    whole = read_message(prose, turn.role)
+    unreal = whole.unreal > UNREAL
     hits: list[_Hit] = []
-    yield None
-    spans = list(islice(_sentences(prose), _MOST_SENTENCES))
-    yield None
-    whole = read_message(prose, turn.role) if len(text) <= _LONG else MessageReading(float("-inf"), "one_off")
-    for number, span in enumerate(spans):
-        hits.append(_judge(turn, prose, span, lang, before, whole=whole, alone=len(spans) == 1))
+    for number, span in enumerate(() if unreal else spans):
+        hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
-    passed = [hit for hit in hits if hit.verdict.passes]
-    if not passed:
-        yield Left(index, _reason(turn, prose, spans, whole, before))
-    elif len(text) <= _LONG:
-        yield _candidate(turn, index, text, lang, ((0, len(text)), max(passed, key=_rank)))
-    else:
-        for part in _cut(spans, hits):
-            yield _candidate(turn, index, text, lang, part)
+    # Of equal statements the first is kept.
+    statements = list(
+        {normal_text(text[slice(*hit.span)]): hit for hit in reversed(_statements(text, lang, hits))}.values()
+    )[::-1]
+    if not statements:
+        yield Left(index, "unreal" if unreal else _reason(turn, prose, spans, whole, before))
+        return
+    if len(text) > _LONG:
+        best = sorted(statements, key=lambda hit: hit.worth, reverse=True)[:_MOST_PIECES]
+        statements = sorted(best, key=lambda hit: hit.span)
+    for number, hit in enumerate(statements):
+        yield _candidate(turn, text, lang, hit)
+        if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
+            yield None
 
 
-def _rank(hit: _Hit) -> tuple[float, float]:
-    return hit.verdict.score, hit.worth
-
-
-def _candidate(turn: Turn, index: int, text: str, lang: str, part: tuple[tuple[int, int], _Hit]) -> Candidate:
-    (start, end), hit = part
+def _candidate(turn: Turn, text: str, lang: str, hit: _Hit) -> Candidate:
+    said = text[slice(*hit.span)]
+    kind = Kind(read_kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
     return Candidate(
-        text=text[start:end],
-        kind=hit.verdict.kind,
-        importance=_importance(hit.verdict),
+        text=said,
+        kind=kind,
+        importance=_importance(kind, hit.worth),
         lang=lang,
         speaker=turn.speaker,
         role=turn.role,
         occurred_at_ms=turn.occurred_at_ms,
         turn_ids=() if turn.turn_id is None else (turn.turn_id,),
-        evidence=(hit.span[0] - start, hit.span[1] - start),
-        context_index=index - 1 if index else None,
+        evidence=hit.span,
         trust=Trust.USER if turn.role == Role.USER else Trust.ASSISTANT,
     )
 
 
-def _cut(spans: Sequence[tuple[int, int]], hits: Sequence[_Hit]) -> list[tuple[tuple[int, int], _Hit]]:
-    """Return the best parts of a long text, in their order, each with its best sentence.
+def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> list[_Hit]:
+    """Return the sentences that pass, each with those after it that refer to it ("She is a nurse.") or have one word."""
+    found: list[_Hit] = []
+    end = -1
+    for hit in hits:
+        if hit.passes and found and found[-1].span[1] == end and _depends(text[slice(*hit.span)], lang):
+            start, worth = found[-1].span[0], max(found[-1].worth, hit.worth)
+            if hit.span[1] - start <= _LONGEST_STATEMENT:
+                found[-1] = _Hit((start, hit.span[1]), worth, passes=True)
+                end = hit.span[1]
+                continue
+        if hit.passes:
+            found.append(hit)
+        end = hit.span[1]
+    return found
 
-    A part consists of sentences that pass, each with the one before and the one after it.
-    """
-    parts: list[tuple[int, int, _Hit]] = []
-    for number, hit in enumerate(hits):
-        if not hit.verdict.passes:
+
+def _depends(sentence: str, lang: str) -> bool:
+    words, (phrases, beginnings) = words_of(sentence), _CONTINUATIONS.get(lang, _NO_CONTINUATIONS)
+    if UNSPACED.match(sentence):
+        return len(sentence) < _FEWEST_DENSE_CHARACTERS or sentence.startswith(beginnings)
+    return len(words) < _FEWEST_WORDS or phrases.at(words, 0) > 0
+
+
+def _sentences(text: str, prose: str) -> Iterator[tuple[int, int]]:
+    """Yield the sentences; a line that ends with a colon is one with the list under it, and a very long one is split."""
+    done = 0
+    for first, last in split_sentences(prose):
+        if first < done:
             continue
-        start = spans[max(0, number - 1)][0]
-        end = spans[min(len(spans) - 1, number + 1)][1]
-        if parts and start <= parts[-1][1] and end - parts[-1][0] <= _PIECE:
-            begun, _, best = parts.pop()
-            parts.append((begun, end, max(best, hit, key=_rank)))
-            continue
-        start = max(start, parts[-1][1]) if parts else start
-        parts.append((min(start, hit.span[0]), end, hit))
-    best_parts = sorted(parts, key=lambda part: _rank(part[2]), reverse=True)[:_MOST_PIECES]
-    return [
-        ((start, max(end, hit.span[1])), hit)
-        for start, end, hit in sorted(best_parts, key=lambda part: part[:2])
-    ]
-
-
-def _sentences(prose: str) -> Iterator[tuple[int, int]]:
-    """Yield the sentences; one that is too long is split, at spaces where it has any."""
-    for start, end in split_sentences(prose):
-        at = start
-        while end - at > _LONGEST_SENTENCE:
-            cut = prose.rfind(" ", at + _LONGEST_SENTENCE // 2, at + _LONGEST_SENTENCE)
-            cut = at + _LONGEST_SENTENCE if cut < 0 else cut
-            yield at, cut
-            at = cut
-        yield at, end
+        listed = _LIST.match(text, last) if prose[last - 1] in _COLONS else None
+        start, done = first, last if listed is None else min(listed.end(), first + _LONGEST_STATEMENT)
+        while done - start > _LONGEST_SENTENCE:
+            cut = prose.rfind(" ", start + _LONGEST_SENTENCE // 2, start + _LONGEST_SENTENCE)
+            cut = start + _LONGEST_SENTENCE if cut < 0 else cut
+            yield start, cut
+            start = cut
+        yield start, done
 
 
 def _judge(
-    turn: Turn,
-    prose: str,
-    span: tuple[int, int],
-    lang: str,
-    before: _Before,
-    *,
-    whole: MessageReading,
-    alone: bool,
+    turn: Turn, prose: str, span: tuple[int, int], lang: str, before: _Before, *, whole: float | None
 ) -> _Hit:
-    """Judge a sentence by the classifier, applied to its message and to itself, and by the rules if it may be English."""
+    """Judge a sentence by the classifier, alone and together with its message; an assistant's English by rules as well.
+
+    Args:
+        turn: the message.
+        prose: the text of the message without code and markup.
+        span: where in it the sentence is.
+        lang: the language of the message.
+        before: what was said before it.
+        whole: the logit that the message is worth storing; None if it is too long for one.
+    """
     sentence = prose[slice(*span)]
-    asks = is_question(sentence)
-    if is_courtesy(sentence) or (turn.role is Role.ASSISTANT and (asks or _echoes(sentence, before.said))):
-        return _Hit(span, NOTHING, 0.0)
+    repeats = turn.role is Role.ASSISTANT and (is_question(sentence) or _echoes(sentence, before.said))
+    if repeats or is_courtesy(sentence):
+        return _Hit(span, 0.0, passes=False)
     if lang not in READ_LANGUAGES:
-        return _Hit(span, judge_unruled_sentence(sentence), 0.0)
-    reading = whole if alone else read_message(sentence, turn.role)
-    ruled = NOTHING
-    if lang in {"en", UNDETERMINED}:
-        if turn.role is Role.USER and asks_to_recall(sentence):
-            return _Hit(span, NOTHING, 0.0)
-        ruled = (
-            judge_user_sentence(sentence, before.present, answering=before.answering)
-            if turn.role is Role.USER
-            else judge_assistant_sentence(sentence, before.present)
-        )
-    worth = max(whole.worth, reading.worth)
-    if ruled.passes and worth > _WORTHLESS[turn.role]:
-        return _Hit(span, ruled, reading.worth)
-    doubt = (_ASKING if asks else 0.0) + (_RULED if lang == "en" else 0.0)
-    if whole.worth >= _WORTH[turn.role] + doubt or (not alone and reading.worth >= _SURE + doubt):
-        return _Hit(span, Verdict(max(PASSES, ruled.score), ruled.kind), reading.worth)
-    return _Hit(span, NOTHING, reading.worth)
+        return _Hit(span, 0.0, passes=says_something(sentence))
+    reading = read_message(sentence, turn.role)
+    worth = reading.worth
+    light = reading.otherwise in {"hedge", "courtesy"}
+    together = worth - (_SURE if whole is None else 0.0)
+    if whole is not None and not light:
+        together = max(worth, (worth + whole) / 2)
+    if (
+        turn.role is Role.ASSISTANT
+        and lang in {"en", UNDETERMINED}
+        and judge_assistant_sentence(sentence) >= PASSES
+    ):
+        together = max(together, 0.0)
+    if before.answering and turn.role is Role.USER and not is_question(sentence):
+        worth, together = worth + _ANSWERING, together + _ANSWERING
+    needed = _LIGHT if light else _WORTH[turn.role]
+    return _Hit(span, worth, passes=worth > _WORTHLESS[turn.role] and together >= needed)
 
 
 def _reason(
@@ -385,14 +392,13 @@ def _echoes(sentence: str, said: frozenset[str]) -> bool:
     return bool(pieces) and len(pieces & said) >= _ECHOED * len(pieces)
 
 
-def _importance(verdict: Verdict) -> float:
-    """Return an importance between the kind's base and 0.3 above it, by how far the score is over the threshold."""
-    surplus = min(max(verdict.score - PASSES, 0.0), 0.6)
-    return round(_BASE_IMPORTANCE[verdict.kind] + surplus / 2, 3)
-
-
 def _asks(text: str) -> bool:
     """Return whether the end of a turn is a question; only the last characters are read."""
     tail = text[-400:]
     spans = split_sentences(tail)
     return bool(spans) and is_question(tail[slice(*spans[-1])])
+
+
+def _importance(kind: Kind, worth: float) -> float:
+    """Return an importance between the kind's base and 0.3 above it, by how certain it is that the statement is worth keeping."""
+    return round(_BASE_IMPORTANCE[kind] + 0.3 * min(max(worth, 0.0), _CERTAIN) / _CERTAIN, 3)

@@ -165,6 +165,7 @@ _CODE_START = re.compile(
     r"public|private|static|struct|impl|package|#include|SELECT|INSERT|UPDATE|DELETE|CREATE|FROM|WHERE)\b"
 )
 _CODE_MARKS = re.compile(r"[{}()\[\];=<>|\\&+*%]|::|->|=>")
+_ASIDE = re.compile(r"(?<=\s)\([\w\s,.'-]{1,80}\)")
 _CODE_END = re.compile(r"[{};,(\[\]]\s{0,20}$|\)[:;]?\s{0,20}$|^\s{2,40}\S.{0,200}:\s{0,20}$")
 _LOG_LINE = re.compile(
     r"^\s{0,8}(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d|at [\w.$<>]{1,200} ?\(|File \"|Traceback |"
@@ -225,6 +226,8 @@ def _is_code(line: str) -> bool:
         return False
     if _MARKUP_LINE.match(line) or _PROMPT.match(line) or _LOG_LINE.match(line):
         return True
+    # People write ages, places and remarks in parentheses, too.
+    line = _ASIDE.sub(" ", line)
     marks = len(_CODE_MARKS.findall(line))
     letters = sum(map(str.isalpha, line))
     if marks >= 2 and marks * 6 > letters:

@@ -146,6 +146,8 @@ def table() -> tuple[Route, ...]:
         Route("POST", "/v1/memories", write, 2, memories.RememberRequest, memories.RememberResponse, _given(remember),
               "Remember 1 to 100 items; durable and recallable when it answers."),
         Route("GET", "/v1/memories", read, 1, ListQuery, memories.ListResponse, _given(list_memories), "List memories, newest first."),
+        Route("POST", "/v1/memories/list", read, 1, memories.ListRequest, memories.ListResponse, _list,
+              "List the memories that pass a filter, newest first."),
         Route("GET", "/v1/memories/{id}", read, 1, None, memories.MemoryResponse, _given(get_memory), "One memory with its history."),
         Route("DELETE", "/v1/memories/{id}", write, 2, ForgetQuery, memories.ForgetResponse, _forget,
               "Forget a memory: hidden from recall, kept in its history; or erase it with its history."),
@@ -462,6 +464,12 @@ class ListQuery(_Query):
         BeforeValidator(_split),
         _commas(_any_of(StandingName), 3),
     ] = ()
+
+
+async def _list(to: Services, call: AcceptedCall) -> Reply:
+    asked = dict(call.body_as(memories.ListRequest))
+    del asked["namespace"]
+    return Reply.encoded(await list_memories(to.context, call.access, **asked, deadline=call.deadline))
 
 
 class ForgetQuery(_Query):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from relayer.domain.operations import (
     EMBED,
     SUMMARISE,
+    WHOLE,
     Audience,
     JobAccepted,
     JobFinished,
@@ -73,6 +74,8 @@ class JobInput(msgspec.Struct, frozen=True, array_like=True):
     session: str
     author: bytes
     place: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: str = ""
 
     @property
     def heard_by(self) -> str:
@@ -210,6 +213,8 @@ class JobTask:
             ),
             extractor=made_by,
             author=given.author,
+            tags=given.tags,
+            metadata=given.metadata,
         )
 
     def summary(self, text: str, made_by: Model) -> Draft:
@@ -348,9 +353,13 @@ def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact
         span=fact.span,
         reference=ulid.render(records[0]) if records else "",
     )
-    contradicts = (contradicted,) if contradicted else ()
     record = replace(
-        record, kind=fact.kind, importance=fact.importance, contradicts=contradicts, source=source
+        record,
+        kind=fact.kind,
+        importance=fact.importance,
+        contradicts=(contradicted,) if contradicted else (),
+        replaces=((replaced, *WHOLE),) if replaced else (),
+        source=source,
     )
     # A message that is no memory itself was read together with the others, so its fact depends on all of them.
     return Draft(record, captured=True, sources=records or task.sources), replaced

@@ -231,10 +231,14 @@ def read_prompt(text: str) -> PromptForm:
 # Two linear classifiers, one for messages of users and one for messages of assistants.
 MESSAGE_READER = "message_reader.npz"
 MESSAGE_CLASSES = {
-    "user": ("keep", "one_off", "hedge", "courtesy"),
+    "user": ("keep", "one_off", "hedge", "courtesy", "question", "unreal"),
     "assistant": ("result", "reply"),
 }
 """The classes of messages by the role of the speaker. Messages of the first class are worth storing."""
+
+
+UNREAL = -0.5
+"""The value of `MessageReading.unreal` from which a message is taken for a hypothesis, a quotation or fiction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +248,28 @@ class MessageReading:
     Attributes:
         worth: the logit that the message is worth storing.
         otherwise: the most likely reason not to store it.
+        unreal: the logit that it is not meant in earnest, against that it is worth storing; of an assistant's no logit.
     """
 
     worth: float
     otherwise: str
+    unreal: float = float("-inf")
+
+
+KINDS = ("fact", "preference", "decision", "event", "task", "statement")
+"""The kinds of statements, by the names of `relayer.domain.operations.Kind`."""
+ABOUT = ("user", "person", "thing")
+"""What statements are about: the speaker, another person, or a thing."""
+
+
+def read_kind(text: str) -> str:
+    """Classify a statement by its n-grams as one of `KINDS`; accepts any text."""
+    return KINDS[int(heads_of(MESSAGE_READER)["kind"].logits(vector(text)).argmax())]
+
+
+def read_about(text: str) -> str:
+    """Classify a statement by its n-grams as one of `ABOUT`; accepts any text."""
+    return ABOUT[int(heads_of(MESSAGE_READER)["about"].logits(vector(text)).argmax())]
 
 
 def read_message(text: str, role: Role) -> MessageReading:
@@ -257,4 +279,5 @@ def read_message(text: str, role: Role) -> MessageReading:
     return MessageReading(
         worth=keep - float(np.logaddexp.reduce(others)),
         otherwise=MESSAGE_CLASSES[name][1 + int(np.argmax(others))],
+        unreal=others[-1] - keep if role is Role.USER else float("-inf"),
     )

@@ -19,6 +19,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
@@ -45,7 +46,6 @@ from relayer.domain.pinned import Pinned
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, NamespaceClosed
-from relayer.extraction.changes import Statement
 from relayer.lib.n_grams import PromptReading
 from relayer.lib.turns import Turns
 from relayer.lib.work import Deadline
@@ -57,7 +57,7 @@ from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, Start
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
-from relayer.namespaces.records import Memory, Shown, ids_of
+from relayer.namespaces.records import Memory, ReplacedStatement, Shown, ids_of, passes_filter
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
@@ -82,6 +82,8 @@ _EMPTY_BYTES = 24 * 1024
 # The size of the cache of vectors of texts that were embedded alone, and the overhead of one entry in addition to its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
+# The number of records that are decrypted and filtered before other tasks run: about two milliseconds.
+_FILTERED = 64
 # The number of cached results of `essential_of`, and the size of one entry in bytes.
 _ESSENTIALS = 100_000
 _ESSENTIAL_BYTES = 200
@@ -312,7 +314,10 @@ class OpenNamespace:
     def hit(self, number: int) -> Memory:
         """Decrypt a search hit, given its key in the index; raises `CorruptNamespace` if it can no longer be decrypted."""
         record = self.view.by_number(number)
-        return Memory(record, self.log.state.records[record.id], self._is_searchable(record.id))
+        memory = self._memory(record)
+        if memory is None:
+            raise CorruptNamespace("a hit of a search is not in the log")
+        return memory
 
     def shown(self, number: int, show: Callable[[Memory, int | None], Shown]) -> Shown:
         """Return a hit as rendered for a response. Live memories are cached until their state changes.
@@ -326,7 +331,14 @@ class OpenNamespace:
         """
         record = self.view.table.id_of(number)
         state = self.log.state.records[record]
-        made_of = (state.supersedes, state.reinforced, state.conflicts_with, self._is_searchable(record))
+        replaced = [(by, self._stands(by)) for by, *_ in self.view.table.replaced(record)]
+        made_of = (
+            state.supersedes,
+            state.reinforced,
+            state.conflicts_with,
+            self._is_searchable(record),
+            replaced,
+        )
         is_live = state.status is Status.LIVE
         known = self.view.records.shown(number, made_of) if is_live else None
         if known is None:
@@ -361,7 +373,18 @@ class OpenNamespace:
         state = None if record is None else self.state(record.id)
         if record is None or state is None:
             return None
-        return Memory(record, state, self._is_searchable(record.id))
+        replaced = [ReplacedStatement(*given) for given in record.left_out]
+        replaced += [
+            ReplacedStatement(start, end, by)
+            for by, start, end in self.view.table.replaced(record.id)
+            if self._stands(by)
+        ]
+        return Memory(record, state, self._is_searchable(record.id), tuple(sorted(set(replaced))))
+
+    def _stands(self, record: bytes) -> bool:
+        """Return whether what a record replaced is over: it was not forgotten or erased, though it may have been replaced itself."""
+        state = self.log.state.records.get(record)
+        return state is not None and state.status is not Status.FORGOTTEN
 
     def _is_searchable(self, record: bytes) -> bool:
         """Return whether a record has a vector; passages of a long one may still lack theirs."""
@@ -464,14 +487,6 @@ class OpenNamespace:
         """Return the state of a hit in the log, without decrypting the record."""
         return self.log.state.records[self.view.table.id_of(number)]
 
-    def statement(self, number: int, longest: int) -> Statement:
-        """Return the statement that a memory makes about a state that may change.
-
-        It is empty if the text has more than ``longest`` characters.
-        """
-        text = self.hit(number).record.text
-        return self.view.records.statement(number, text if len(text) <= longest else "")
-
     def vector_of_hit(self, number: int) -> Vector | None:
         """Return the vector by which a live memory is found; None if it has none."""
         return self.view.index.row(number)
@@ -497,15 +512,36 @@ class OpenNamespace:
         numbers = self.view.table.numbers.values() if allowed is None else allowed.keys().tolist()
         return KeyMask.of(number for number in numbers if self._held_at(number, request.as_of))
 
+    async def passing(self, where: Mapping[str, Any] | None) -> KeyMask | None:
+        """Return the keys of the records that pass a filter; None if there is no filter.
+
+        Every record is decrypted, and other tasks run meanwhile. The result covers all records at the time of the return.
+        """
+        if where is None:
+            return None
+        view, known = self.view, dict[int, bool]()
+        while missing := set(view.table.numbers.values()) - known.keys():
+            for count, number in enumerate(sorted(missing), 1):
+                record = view.records.get(number)
+                known[number] = record is not None and passes_filter(record, where)
+                if count % _FILTERED == 0:
+                    await asyncio.sleep(0)
+            if view is not self.view:
+                # The view was read again meanwhile, and its records may have other numbers.
+                view, known = self.view, {}
+        return KeyMask.of((number for number, passed in known.items() if passed), len(view.table))
+
+    def key_of(self, record: bytes) -> int | None:
+        """Return the key of a record, which `allowed` and `passing` return; None if there is no such record."""
+        return self.view.table.numbers.get(record)
+
     def newer_beside(self, number: int) -> list[int]:
-        """Return the keys of the memories that contradict a memory and were said after it: at most two, newest first."""
-        contradicting = {
-            one for one in self.view.table.contradicting(number) if self.is_live(self.view.table.id_of(one))
-        }
-        if not contradicting:
+        """Return the keys of the memories that contradict or follow a memory: at most two that were said after it, newest first."""
+        related = {one for one in self.view.table.newer(number) if self.is_live(self.view.table.id_of(one))}
+        if not related:
             return []
-        said = {each: (self.hit(each).record.said_at, each) for each in (*contradicting, number)}
-        newer = sorted((each for each in contradicting if said[each] > said[number]), key=said.__getitem__)
+        said = {each: (self.hit(each).record.said_at, each) for each in (*related, number)}
+        newer = sorted((each for each in related if said[each] > said[number]), key=said.__getitem__)
         return newer[: -_MOST_BESIDE - 1 : -1]
 
     def _held_at(self, number: int, at: int) -> bool:

@@ -13,9 +13,10 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,12 +25,12 @@ from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
 from relayer.domain.facets import FACETS, facets_of
-from relayer.domain.operations import Record, RecordState, Status, decode_record
-from relayer.extraction.changes import Statement, statement_of
+from relayer.domain.operations import WHOLE, Record, RecordState, Status, decode_record
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
+from relayer.wire.labels import decode_metadata, passes
 from relayer.wire.memories import Selection
 
 # The number of records in a block. Decrypting a block for one of them takes about as long as decrypting two single records.
@@ -38,9 +39,6 @@ _OPEN_BYTES = 32 * 1024
 # The size of the cache of rendered memories, about 400 of them: later queries of a conversation find many of them again.
 _SHOWN_BYTES = 512 * 1024
 _SHOWN_ENTRY_BYTES = 400
-# The number of cached statements of memories: enough for the best hits of a few recalls in one conversation.
-_STATEMENTS = 64
-_STATEMENT_BYTES = 3000
 # The size of a decoded record, as a multiple of its encoded size.
 _AS_VALUE = 6
 _ENTRY_BYTES = 150
@@ -92,7 +90,6 @@ class RecordCache:
         self._shown: LRUCache[int, tuple[object, Shown]] = LRUCache(
             _SHOWN_BYTES, lambda known: len(known[1].encoded) + _SHOWN_ENTRY_BYTES
         )
-        self._statements: LRUCache[int, Statement] = LRUCache(_STATEMENTS)
         self._sealed_bytes = 0
         # The block that was decrypted last, so that iterating over all records decrypts each block once.
         self._last: tuple[_Block, list[bytes]] | None = None
@@ -102,7 +99,6 @@ class RecordCache:
         """Return the approximate size in memory, in bytes."""
         entries = len(self._single) + len(self._blocks)
         opened = int(self._open.currsize) * _AS_VALUE + int(self._shown.currsize)
-        opened += len(self._statements) * _STATEMENT_BYTES
         return self._sealed_bytes + entries * _ENTRY_BYTES + opened
 
     def put(self, number: int, record_id: bytes, sealed: bytes, encoded: bytes) -> Record:
@@ -113,7 +109,6 @@ class RecordCache:
         """
         record = decode_record(encoded)
         self._shown.pop(number, None)
-        self._statements.pop(number, None)
         self._single[number] = (record_id, sealed)
         self._sealed_bytes += len(sealed)
         self._note(number, record, len(encoded))
@@ -149,18 +144,10 @@ class RecordCache:
         if len(shown.encoded) + _SHOWN_ENTRY_BYTES <= _SHOWN_BYTES:
             self._shown[number] = (state, shown)
 
-    def statement(self, number: int, text: str) -> Statement:
-        """Return the statement in a memory's text or a part of it; cached until it is evicted or the record is dropped."""
-        known = self._statements.get(number)
-        if known is None:
-            known = self._statements[number] = statement_of(text)
-        return known
-
     def drop(self, number: int, salt: bytes) -> None:
         """Delete a record permanently. The rest of its block is sealed again without it, with ``salt``."""
         self._open.pop(number, None)
         self._shown.pop(number, None)
-        self._statements.pop(number, None)
         single = self._single.pop(number, None)
         if single is not None:
             self._sealed_bytes -= len(single[1])
@@ -379,10 +366,17 @@ class Facet:
         self._codes = Column(codes)
 
 
-# The name under which the verbatim turns of a session are stored: a facet that no filter uses.
-_DIALOGUE = "dialogue"
-# Contradictions between memories are stored as a facet, too: pairs of numbers, the older memory first.
-_CONTRADICTS = "contradicts"
+class _Own(StrEnum):
+    """Names of stored facets that no filter uses."""
+
+    # The verbatim turns of each session.
+    DIALOGUE = "dialogue"
+    # Memories that are shown before others: pairs of numbers, the older memory first.
+    SHOWN_BEFORE = "shown before"
+    # Replaced statements: the number of the memory, that of the memory that replaced it, and its start and end.
+    REPLACED = "replaced"
+
+
 # Measured sizes in bytes: id, number and times of a record; a chat session with its newest record; a value of a facet.
 _RECORD_BYTES = 240
 _SESSION_BYTES = 220
@@ -437,7 +431,8 @@ class RecordTable:
         self._expiring = 0
         self._occurred = Column(np.empty(0, np.int64))
         self._last_of_session: dict[str, bytes] = {}
-        self._contradicted_by: dict[int, list[int]] = defaultdict(list)
+        self._newer: dict[int, list[int]] = defaultdict(list)
+        self._replaced: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
 
     def __len__(self) -> int:
         """Return how many numbers have been assigned."""
@@ -457,14 +452,14 @@ class RecordTable:
         """Return the id of the newest record of a host's chat session; None if there is none."""
         return self._last_of_session.get(session)
 
-    def contradicting(self, number: int) -> set[int]:
-        """Return the numbers of the records that contradict a record, directly or through others, and may be recalled."""
-        if number not in self._contradicted_by:
+    def newer(self, number: int) -> set[int]:
+        """Return the numbers of the records that contradict or follow a record, directly or not, and may be recalled."""
+        if number not in self._newer:
             return set()
         found: set[int] = set()
         left = [number]
         while left:
-            new = set(self._contradicted_by.get(left.pop(), ())) - found
+            new = set(self._newer.get(left.pop(), ())) - found
             found |= new
             left += new
         return found & self.shown - {number}
@@ -495,10 +490,18 @@ class RecordTable:
         self.shown.add(number)
         if record.source.session:
             self._last_of_session[record.source.session] = record.id
-        for other in record.contradicts:
+        for other in (*record.contradicts, *record.follows):
             if (older := self.numbers.get(other)) is not None:
-                self._contradicted_by[older].append(number)
+                self._newer[older].append(number)
+        for other, start, end in record.replaces:
+            if (older := self.numbers.get(other)) is not None and (start, end) != WHOLE:
+                self._replaced[older].append((number, start, end))
         return number
+
+    def replaced(self, record: bytes) -> list[tuple[bytes, int, int]]:
+        """Return the replaced statements of a record: the id of the record that replaced each, its start and its end."""
+        spans = self._replaced.get(self.numbers.get(record, -1), ())
+        return [(self._ids[newer], start, end) for newer, start, end in spans]
 
     def _append(
         self,
@@ -523,7 +526,8 @@ class RecordTable:
             self.shown.discard(number)
             self._expiring -= int(self._expires.values[number]) != _FOREVER
             self._expires[number] = _FOREVER
-            self._contradicted_by.pop(number, None)
+            self._newer.pop(number, None)
+            self._replaced.pop(number, None)
             self._occurred[number] = _NEVER
             for facet in self._facets.values():
                 facet.clear(number)
@@ -590,7 +594,8 @@ class RecordTable:
         copied._facets = {name: facet.copy() for name, facet in self._facets.items()}
         copied._expires, copied._expiring = self._expires.copy(), self._expiring
         copied._last_of_session = self._last_of_session.copy()
-        copied._contradicted_by.update((old, new.copy()) for old, new in self._contradicted_by.items())
+        copied._newer.update((old, new.copy()) for old, new in self._newer.items())
+        copied._replaced.update((old, new.copy()) for old, new in self._replaced.items())
         copied.dialogues = self.dialogues.copy()
         return copied
 
@@ -613,10 +618,13 @@ class RecordTable:
         for name, facet in self._facets.items():
             yield from ((name, value, numbers) for value, numbers in facet.stored())
         for session, numbers in self.dialogues.numbers():
-            yield _DIALOGUE, session, _packed(numbers)
-        pairs = [(older, newer) for older, found in self._contradicted_by.items() for newer in found]
+            yield _Own.DIALOGUE, session, _packed(numbers)
+        pairs = [(older, newer) for older, found in self._newer.items() for newer in found]
         if pairs:
-            yield _CONTRADICTS, "", _packed(chain.from_iterable(pairs))
+            yield _Own.SHOWN_BEFORE, "", _packed(chain.from_iterable(pairs))
+        spans = [(older, *span) for older, found in self._replaced.items() for span in found]
+        if spans:
+            yield _Own.REPLACED, "", _packed(chain.from_iterable(spans))
 
     def _stored_expiring(self) -> list[tuple[int, int]]:
         expires = self._expires.values
@@ -641,14 +649,7 @@ class RecordTable:
             del table.numbers[parts.ids[number]]
         facets: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
         for facet, value, members in parts.facets:
-            if facet == _DIALOGUE:
-                for number in _unpacked(members):
-                    table.dialogues.add(number, parts.ids[number], value)
-            elif facet == _CONTRADICTS:
-                pairs = _unpacked(members)
-                for older, newer in zip(pairs[::2], pairs[1::2], strict=True):
-                    table._contradicted_by[older].append(newer)
-            else:
+            if not table._restore(facet, value, members):
                 facets[facet].append((value, members))
         for name, known in table._facets.items():
             known.restore(count, facets[name])
@@ -662,6 +663,22 @@ class RecordTable:
             raise ValueError("the stored records do not fit each other")
         return table, dict.fromkeys(parts.ids[number] for number in _unpacked(parts.lacking))
 
+    def _restore(self, facet: str, value: str, members: bytes) -> bool:
+        """Read a stored facet that is none of `FACETS`; return whether it was one."""
+        match facet:
+            case _Own.DIALOGUE:
+                for number in _unpacked(members):
+                    self.dialogues.add(number, self._ids[number], value)
+            case _Own.SHOWN_BEFORE:
+                for older, newer in np.frombuffer(members, "<u4").reshape(-1, 2).tolist():
+                    self._newer[older].append(newer)
+            case _Own.REPLACED:
+                for older, newer, start, end in np.frombuffer(members, "<u4").reshape(-1, 4).tolist():
+                    self._replaced[older].append((newer, start, end))
+            case _:
+                return False
+        return True
+
 
 def _packed(numbers: Iterable[int]) -> bytes:
     return np.fromiter(numbers, "<u4").tobytes()
@@ -672,6 +689,18 @@ def _unpacked(data: bytes) -> list[int]:
     return numbers
 
 
+# What separates clauses, at the ends of what is left of a text.
+_LEFT_OVER = " \n,;:-\u2013\u2014\u060c\u061b\uff0c\uff1b\u3001"
+
+
+class ReplacedStatement(NamedTuple):
+    """A statement of a memory that another memory replaced: its start and end in the text, and the id of the other memory."""
+
+    start: int
+    end: int
+    by: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """A memory of an open namespace, or a turn that was stored verbatim.
@@ -680,11 +709,21 @@ class Memory:
         record: the decrypted record; it never changes.
         state: its state in the log, which changes as the log advances.
         searchable: whether it had a vector when it was looked up, and so could be found by meaning.
+        replaced: the statements of its text that other memories replaced.
     """
 
     record: Record
     state: RecordState
     searchable: bool = True
+    replaced: tuple[ReplacedStatement, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text as it is shown: without the statements that were replaced."""
+        text = self.record.text
+        for start, end in sorted({(gone.start, gone.end) for gone in self.replaced}, reverse=True):
+            text = f"{text[:start].rstrip()} {text[end:].lstrip()}"
+        return text.strip(_LEFT_OVER) if self.replaced else text
 
     @property
     def id(self) -> bytes:
@@ -731,6 +770,8 @@ class Memory:
             return False
         if wanted.audiences and not is_heard(record, wanted.audiences):
             return False
+        if wanted.where is not None and not passes_filter(record, wanted.where):
+            return False
         flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
         if any(flag is not None and flag != value for flag, value in flags):
             return False
@@ -744,6 +785,12 @@ class Memory:
 def is_heard(record: Record, audiences: Collection[str]) -> bool:
     """Return whether a record passes one of the audience filters."""
     return any(audience in audiences for audience in record.audiences)
+
+
+def passes_filter(record: Record, where: Mapping[str, Any]) -> bool:
+    """Return whether a record passes a filter, see `relayer.wire.labels`."""
+    metadata = decode_metadata(record.metadata)
+    return passes(where, tags=record.tags, session=record.source.session, metadata=metadata)
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

@@ -18,7 +18,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.lib.n_grams import UNSPACED, vector
+from relayer.domain.operations import Role
+from relayer.lib.n_grams import UNSPACED, read_message, vector
 from relayer.wire.fields import stream_safe
 
 Essential = Literal["harm", "style", "identity"]
@@ -29,6 +30,8 @@ LONGEST: Final = 240
 """The maximum length of a statement in characters; a longer text is more than one statement."""
 # The minimum margin in logits over all other classes together, by cross-validation: 19 of 20 chosen statements are right.
 _MARGIN: Final = {"harm": -1.5, "style": -1.5, "identity": -1.0}
+# The value of `MessageReading.unreal` above which a statement is not taken for the person's own: more certain than of a message.
+_UNREAL: Final = 1.0
 
 # A marking word may begin at a word boundary, and anywhere in scripts without spaces or with prefixed words.
 _BEGINNING: Final = re.compile(rf"\b\w|{UNSPACED.pattern}|[\u0600-\u06ff]")
@@ -90,4 +93,6 @@ def essential_of(text: str) -> Essential | None:
         return None
     weights, bias = _weights()
     buckets, values = vector(text)
-    return decide(marks, values @ weights[buckets] + bias)
+    kind = decide(marks, values @ weights[buckets] + bias)
+    # A hypothesis, a quotation or fiction has the form of a statement in the first person.
+    return None if kind is not None and read_message(text, Role.USER).unreal > _UNREAL else kind

@@ -30,7 +30,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.bootstrap import Relayer, build
 from relayer.http.server import Listener, RelayerServer
-from relayer.ports import Clock, Embedder, ObjectStore
+from relayer.ports import Clock, Embedder, ObjectStore, RelationReader
 from relayer.process import bind
 from relayer.settings.config import RelayerSettings
 from relayer.testing.hashing_embedder import HashingEmbedder
@@ -124,6 +124,7 @@ async def local_relayer(
     clock: Clock | None = None,
     *,
     embedder: Embedder | None = None,
+    relations: RelationReader | None = None,
     real_model: bool = False,
     port: int = 0,
     bucket: str | None = None,
@@ -135,6 +136,7 @@ async def local_relayer(
         store: closed by the caller; by default a new `MemoryStore`.
         clock: the relayer's clock; by default the machine's. Requests are signed by the clock of `LocalRelayer.gateway`.
         embedder: closed by the caller; by default a new `HashingEmbedder`.
+        relations: instead of the reader that belongs to the embedder.
         real_model: create the embedder from the settings, if none is given; the local model takes a second to load.
         port: 0 takes any free port.
         bucket: the setting ``store``.
@@ -153,6 +155,7 @@ async def local_relayer(
                 port=taken,
                 store=recording,
                 embedder=embedder or (None if real_model else HashingEmbedder()),
+                relations=relations,
                 clock=clock,
             )
         )

@@ -37,6 +37,7 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import SPOKEN_ROLES
+from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import TurnItem
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
 from relayer.writing.present import position, remembered
@@ -344,6 +345,8 @@ class _Promise:
             request.session,
             principal.author,
             request.place,
+            request.tags,
+            encode_metadata(request.metadata),
         )
 
 
@@ -431,14 +434,21 @@ def _verdicts(
 
 
 def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> list[Draft]:
-    """Build drafts. The context of a draft is the memory of the turn just before it, if there is one."""
+    """Build drafts. The context of a draft is the statement just before it, if it is of the same turn or the one before."""
     ctx, opened, access, request = promise.ctx, promise.opened, promise.access, promise.request
     extractor = Model(ctx.extractor.name, "", ctx.extractor.version)
-    drafts = []
+    drafts: list[Draft] = []
+    last: dict[int, int] = {}
     for turn, candidate in candidates:
         item = request.turns[turn]
-        before = candidate.context_index
-        earlier = opened.last_of_session(request.session) if before is None and request.session else b""
+        # What was said just before: the statement before in the same turn, or the last one of the turn before.
+        before = last.get(turn, last.get(turn - 1))
+        earlier = (
+            opened.last_of_session(request.session)
+            if not turn and before is None and request.session
+            else b""
+        )
+        last[turn] = len(drafts)
         drafts.append(
             Draft(
                 Record(
@@ -467,8 +477,10 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                     extractor=extractor,
                     idempotency_key=request.idempotency_key or "",
                     author=access.principal.author,
+                    tags=request.tags,
+                    metadata=encode_metadata(request.metadata),
                 ),
-                context_draft=promise.kept.get(before) if before is not None else None,
+                context_draft=before,
                 captured=True,
             )
         )

@@ -1,8 +1,8 @@
 """Consolidation: propose which of two live memories is a duplicate or outdated, and apply the proposals that a user accepts.
 
-The rules are those that a capture is checked by (`relayer.writing.drafts`); no model is asked. They are applied afterwards to
+The rules are those that a capture is checked by (`relayer.writing.merging`). They are applied afterwards to
 memories for which they could not be applied when they were stored: through two replicas at the same time, while no embedder was
-available, or by hand in addition to a capture. `propose` compares a page of memories with those before them (`proposal_of`), and
+available, or by hand in addition to a capture. `propose` compares a page of memories with those before them (`proposals_of`), and
 `take` checks an accepted pair again before it applies the proposal, so a client only sends the proposal's id.
 """
 
@@ -16,11 +16,8 @@ from enum import StrEnum
 import numpy as np
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Kind, Model, Record, Restore, Status, Trust
+from relayer.domain.operations import WHOLE, Kind, Model, Record, Restore, Status, Trust
 from relayer.errors import Refused
-from relayer.extraction.changes import Relation, relation_of, statement_of
-from relayer.extraction.gist import LONGEST, gist_of
-from relayer.extraction.similarity import NEAR, says_the_same
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, evaluated
 from relayer.namespaces.namespace import OpenNamespace
@@ -29,7 +26,18 @@ from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
 from relayer.wire.errors import Malformed
-from relayer.writing.drafts import LOOKED_AT, Draft, append_drafts, next_version, same_voice
+from relayer.writing.drafts import Draft, append_drafts, next_version
+from relayer.writing.merging import (
+    FOLLOWS_FROM,
+    LONGEST,
+    LOOKED_AT,
+    REPLACES_FROM,
+    Relation,
+    relations,
+    same_voice,
+    says_the_same,
+    statements_of,
+)
 from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
 
 
@@ -67,11 +75,15 @@ class Comparable:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal about two memories: ``goes`` should be removed because of ``stays``. In a conflict, neither is removed."""
+    """A proposal about two memories: ``goes`` should be removed because of ``stays``. In a conflict, neither is removed.
+
+    ``likely`` is the likelihood that ``stays`` replaces ``goes``; 0 for a duplicate.
+    """
 
     reason: Reason
     stays: Comparable
     goes: Comparable
+    likely: float = 0.0
 
 
 def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | None:
@@ -90,37 +102,58 @@ def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | N
 
 def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[Comparable]:
     """Return the memories that are similar to one and come before it in the log. The caller waits until it is indexed."""
-    hits = opened.search(one.vector, one.record.text, LOOKED_AT).hits
+    hits = opened.search(one.vector, one.record.text, 2 * LOOKED_AT).hits
     near = (
         comparable(opened, opened.state_of_hit(hit.key).record, now) for hit in hits if hit.key < one.number
     )
-    return [other for other in near if other is not None]
+    return [other for other in near if other is not None][:LOOKED_AT]
 
 
-def proposal_of(one: Comparable, other: Comparable) -> Proposal | None:
-    """Return the proposal about two memories, which does not depend on their order; None if there is none.
+async def proposals_of(ctx: Context, one: Comparable, others: Sequence[Comparable]) -> list[Proposal]:
+    """Return the proposals about one memory and others; the order of the two memories of a pair does not matter.
 
     Only memories of the same voice and audience are compared, see `same_voice`.
     """
-    if one.record.id == other.record.id or not same_voice(one.record, other.record):
-        return None
-    goes, stays = sorted((one, other), key=_worth)
-    for gone, kept in ((goes, stays), (stays, goes)):
-        if _repeats(gone, kept):
-            return Proposal(Reason.DUPLICATE, kept, gone)
+    pairs = [
+        sorted((one, other), key=lambda known: known.said_at)
+        for other in others
+        if other.record.id != one.record.id and same_voice(one.record, other.record)
+    ]
+    read = await relations(ctx, [(older.memory.text, newer.memory.text) for older, newer in pairs])
+    likely = [_proposal(older, newer, relation) for (older, newer), relation in zip(pairs, read, strict=True)]
+    replaced = [
+        proposal for proposal in likely if proposal is not None and proposal.reason is not Reason.DUPLICATE
+    ]
+    best = max(replaced, key=lambda proposal: proposal.likely, default=None)
+    # Of several memories that one may replace, only the likeliest one is proposed.
+    return [
+        proposal
+        for proposal in likely
+        if proposal is not None and (proposal.reason is Reason.DUPLICATE or proposal is best)
+    ]
+
+
+def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> Proposal | None:
+    """Return the proposal about a pair of memories; None if there is none."""
+    if says_the_same(older.memory.text, newer.memory.text, relation):
+        goes, stays = sorted((older, newer), key=_worth)
+        for gone, kept in ((goes, stays), (stays, goes)):
+            if _may_repeat(gone, kept):
+                return Proposal(Reason.DUPLICATE, kept, gone)
     # Only the user's own words may replace or contradict a stored memory.
-    if one.record.suspect or one.record.trust is not Trust.USER:
+    if newer.record.suspect or newer.record.trust is not Trust.USER:
         return None
-    older, newer = sorted((one, other), key=lambda known: known.said_at)
     # A fact that a model extracted and the words that it came from say the same, so the later one is no update.
     if older.captured and newer.captured and older.record.extractor.name != newer.record.extractor.name:
         return None
-    cosine = float(older.vector @ newer.vector)
-    relation, _ = relation_of(older.record.text, statement_of(newer.record.text), cosine)
-    if relation is Relation.NONE:
+    if relation.replaces < FOLLOWS_FROM:
         return None
-    replaces = relation is Relation.REPLACES and not older.record.pinned
-    return Proposal(Reason.REPLACED if replaces else Reason.CONFLICT, newer, older)
+    replaces = (
+        relation.replaces >= REPLACES_FROM
+        and not older.record.pinned
+        and len(statements_of(older.memory)) <= 1
+    )
+    return Proposal(Reason.REPLACED if replaces else Reason.CONFLICT, newer, older, relation.replaces)
 
 
 def _worth(known: Comparable) -> tuple[bool, bool, int, float, int, bytes]:
@@ -136,23 +169,26 @@ def _worth(known: Comparable) -> tuple[bool, bool, int, float, int, bytes]:
     )
 
 
-def _repeats(gone: Comparable, kept: Comparable) -> bool:
-    """Return whether a captured memory may be removed because another one says the same, of the same time, and lasts as long."""
+def _may_repeat(gone: Comparable, kept: Comparable) -> bool:
+    """Return whether a captured memory may be removed if another one says the same: that one is of the same time and lasts as long."""
     left, stays = gone.record, kept.record
     if left.pinned or not gone.captured or left.kind is Kind.EVENT:
         return False
-    if left.kind not in {Kind.STATEMENT, stays.kind}:
+    if left.kind not in {Kind.STATEMENT, Kind.FACT, stays.kind}:
         return False
     # A fact that a model extracted and the words that it came from are both kept (docs/adr/0012).
     if kept.captured and left.extractor.name != stays.extractor.name:
         return False
     if (left.valid_from, left.valid_to) != (stays.valid_from, stays.valid_to):
         return False
-    lasts = stays.expires_at is None or (left.expires_at is not None and left.expires_at <= stays.expires_at)
-    near = float(gone.vector @ kept.vector) >= NEAR
-    return lasts and near and says_the_same(gist_of(stays.text), gist_of(left.text))
+    return stays.expires_at is None or (left.expires_at is not None and left.expires_at <= stays.expires_at)
 
 
+_MOST_PAIRS = 150  # they take about two seconds
+# Of the newest memories, so many are looked at to find what captures replaced lately, and so many statements are listed.
+_LOOKED_BACK = 2000
+_MOST_REPLACED = 20
+_AT_ONCE = 50
 _EXTRACTOR = "consolidation"
 _VERSION = "1"
 # First operation index of `_take_back`, beyond the indexes of the request that stores the last versions.
@@ -173,19 +209,53 @@ async def propose(
         await opened.refresh(deadline)
         now = ctx.clock.now_ms()
         rest = _live_after(opened, request.cursor)
-        page = rest[: request.limit]
+        page: Sequence[bytes] = rest[: request.limit]
         async with deadline.step("compare"):
-            found = [_view(one) for one in await _compare(opened, page, now)]
+            compared, page = await _compare(ctx, opened, page, now)
+            found = [_view(one) for one in compared]
             while len(page) > 1 and sum(map(encoded_size, found)) > PAGE_BYTES:
-                page = page[: len(page) // 2]
-                found = [_view(one) for one in await _compare(opened, page, now)]
+                compared, page = await _compare(ctx, opened, page[: len(page) // 2], now)
+                found = [_view(one) for one in compared]
         return wire.ConsolidationResponse(
             proposals=tuple(found),
             examined=len(page),
             expired=sum(_is_over(opened, record, now) for record in page),
             next_cursor=ulid.render(page[-1]) if len(rest) > len(page) else None,
             position=position(opened.position),
+            replaced=() if request.cursor is not None else await _replaced_lately(opened),
         )
+
+
+async def _replaced_lately(opened: OpenNamespace) -> tuple[wire.ReplacedView, ...]:
+    """Return what the newest memories replaced when they were captured, and is still replaced."""
+    found: list[wire.ReplacedView] = []
+    for number, record in enumerate(reversed(opened.ids()[-_LOOKED_BACK:])):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+        newer = opened.record(record)
+        for replaced, start, end in () if newer is None else newer.replaces:
+            old = opened.memory(replaced)
+            if newer is None or old is None or (newer.id, start, end) not in _gone(old):
+                continue
+            found.append(
+                wire.ReplacedView(
+                    memory=ulid.render(replaced),
+                    statement=old.record.text[slice(start, end or None)],
+                    by=ulid.render(record),
+                    text=newer.text,
+                    at=newer.holds_from,
+                )
+            )
+        if len(found) >= _MOST_REPLACED:
+            break
+    return tuple(found)
+
+
+def _gone(old: Memory) -> list[tuple[bytes, int, int]]:
+    """Return the statements of a memory that are replaced, in the form of `Record.replaces`."""
+    if not old.is_live:
+        return [(old.state.superseded_by, *WHOLE)]
+    return [(gone.by, gone.start, gone.end) for gone in old.replaced]
 
 
 async def take(
@@ -203,7 +273,7 @@ async def take(
             return wire.TakeResponse(proposals=stale)
         await opened.refresh(deadline)
         now = ctx.clock.now_ms()
-        accepted, refused = _accepted(opened, list(asked.values()), now)
+        accepted, refused = await _accepted(ctx, opened, list(asked.values()), now)
         # A repeated request applies only the proposals that it applied the first time.
         first = not opened.seen_before(access)
         if first and not accepted:
@@ -245,32 +315,35 @@ def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
     return [record for record in ids if opened.is_live(record) and opened.is_memory(record)]
 
 
-async def _compare(opened: OpenNamespace, page: Sequence[bytes], now: int) -> list[Proposal]:
-    """Return the proposals about a page of memories. The event loop can run other tasks after each pair."""
+async def _compare(
+    ctx: Context, opened: OpenNamespace, page: Sequence[bytes], now: int
+) -> tuple[list[Proposal], Sequence[bytes]]:
+    """Return the proposals about the memories of a page, and those that were compared: a page ends after `_MOST_PAIRS` pairs."""
     found: list[Proposal] = []
     gone: set[bytes] = set()
     kept: set[bytes] = set()
-    for record in page:
+    pairs = 0
+    for place, record in enumerate(page):
+        if pairs >= _MOST_PAIRS:
+            page = page[:place]
+            break
         await opened.wait_indexed()
         await asyncio.sleep(0)
         one = comparable(opened, record, now)
         if one is None:
             continue
-        for other in comparable_before(opened, one, now):
-            await asyncio.sleep(0)
-            proposal = proposal_of(one, other)
-            if proposal is None or _excluded(proposal, gone, kept):
+        others = comparable_before(opened, one, now)
+        pairs += len(others)
+        for proposal in await proposals_of(ctx, one, others):
+            if _excluded(proposal, gone, kept):
                 continue
             found.append(proposal)
             if proposal.reason is not Reason.CONFLICT:
                 gone.add(proposal.goes.record.id)
                 kept.add(proposal.stays.record.id)
     # A conflict may have been found before one of its memories was proposed for removal, which resolves the conflict.
-    return [
-        proposal
-        for proposal in found
-        if proposal.reason is not Reason.CONFLICT or not _excluded(proposal, gone, kept)
-    ]
+    left = [one for one in found if one.reason is not Reason.CONFLICT or not _excluded(one, gone, kept)]
+    return left, page
 
 
 def _excluded(proposal: Proposal, gone: set[bytes], kept: set[bytes]) -> bool:
@@ -281,8 +354,8 @@ def _excluded(proposal: Proposal, gone: set[bytes], kept: set[bytes]) -> bool:
     return not gone.isdisjoint((stays, goes)) or goes in kept
 
 
-def _accepted(
-    opened: OpenNamespace, pairs: Sequence[tuple[bytes, bytes]], now: int
+async def _accepted(
+    ctx: Context, opened: OpenNamespace, pairs: Sequence[tuple[bytes, bytes]], now: int
 ) -> tuple[list[Proposal], set[tuple[bytes, bytes]]]:
     """Return the proposals that can be applied together, and the pairs of live memories that the rules do not propose."""
     accepted: list[Proposal] = []
@@ -293,7 +366,7 @@ def _accepted(
         left, other = comparable(opened, goes, now), comparable(opened, stays, now)
         if left is None or other is None or gone & {goes, stays}:
             continue
-        proposal = proposal_of(left, other)
+        proposal = next(iter(await proposals_of(ctx, left, [other])), None)
         if proposal is None or proposal.reason is Reason.CONFLICT or proposal.goes.record.id != goes:
             refused.add((goes, stays))
             continue

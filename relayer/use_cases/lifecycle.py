@@ -39,6 +39,7 @@ from relayer.namespaces.records import Memory
 from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
+from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import ErasureView
 from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector, without_secrets_in
 from relayer.writing.present import position
@@ -111,6 +112,9 @@ def _next_version(ctx: Context, access: Access, memory: Memory, request: life.Su
         source = msgspec.structs.replace(source, agent=agent, span=None)
         changed["extractor"] = Model()
     changed["source"] = source
+    if request.metadata is not None:
+        changed["metadata"] = encode_metadata(request.metadata)
+    changed["left_out"] = () if rewritten else memory.replaced
     kinds = {
         "kind": Kind(request.kind or old.kind),
         "audience": Audience(request.audience or old.audience),
@@ -153,17 +157,33 @@ def _why_stale(state: RecordState | None) -> str:
 
 
 async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadline) -> life.RestoreResponse:
-    """Restore a forgotten memory or an old version; if it is live already, the response is the same.
+    """Restore a forgotten memory, an old version or what another memory replaced; if all of it is live, the response is the same.
 
-    A restored old version replaces the live version, which becomes an old version.
+    A restored old version replaces the live version, which becomes an old version. A memory that another one replaced comes back
+    beside that one. A live memory that lost a statement gets a version with the whole text.
 
     Raises:
         Refused: ``not_found``, or ``stale_head``: an old version whose newest version is forgotten, or changed meanwhile.
     """
     async with look_up(ctx, access, memory_id, deadline) as (opened, wanted):
-        known = opened.state(wanted)
+        known, memory = opened.state(wanted), opened.memory(wanted)
         if known is None:
             raise no_such_memory()
+        if memory is not None and memory.is_live and memory.replaced:
+            draft = Draft(
+                next_version(memory.record, access, None, left_out=()),
+                sources=memory.state.sources,
+                replaces=wanted,
+            )
+            written = await append_drafts(
+                ctx, opened, access, [draft], idempotency_key=None, deadline=deadline
+            )
+            return life.RestoreResponse(
+                id=ulid.render(_stored(opened, written.outcomes[0], wanted)),
+                state="live",
+                replaced=memory_id,
+                position=position(opened.position),
+            )
         # A memory that is live already is restored too, so that the log knows this request if it is repeated after a forget.
         replaced = await _bring_back(opened, access, known, deadline)
         return life.RestoreResponse(
@@ -199,7 +219,13 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
 
 
 def _head_of(opened: OpenNamespace, old: RecordState) -> bytes:
-    """Return the newest of the versions that replaced an old one, directly or in turn. The log checks that it is live."""
+    """Return the newest of the versions that replaced an old one, directly or in turn. The log checks that it is live.
+
+    It is empty if another memory replaced the old one.
+    """
+    successor = opened.record(old.superseded_by)
+    if successor is not None and any(replaced == old.record for replaced, *_ in successor.replaces):
+        return b""
     seen = {old.record}
     newer = old
     while (found := opened.state(newer.superseded_by)) is not None and found.record not in seen:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -36,9 +37,10 @@ async def list_memories(
     cursor: str | None,
     kinds: Sequence[str],
     states: Sequence[str],
+    where: Mapping[str, Any] | None = None,
     deadline: Deadline,
 ) -> schemas.ListResponse:
-    """List memories, newest first; ``cursor`` is the ``next_cursor`` of the page before.
+    """List memories, newest first; ``cursor`` is the ``next_cursor`` of the page before, ``where`` a filter.
 
     Raises:
         Refused: ``bad_cursor``.
@@ -48,10 +50,13 @@ async def list_memories(
         if opened is None:
             return schemas.ListResponse(memories=(), total=0)
         await opened.refresh(deadline)
+        passing = await opened.passing(where)
         now = ctx.clock.now_ms()
         # Sorted by the log and not by id, because ids of the same millisecond have no order.
         newest_first = opened.states(newest_first=True)
         wanted = [one.record for one in newest_first if _matches(opened, one, kinds, states, now)]
+        if passing is not None:
+            wanted = [record for record in wanted if opened.key_of(record) in passing]
         rest = wanted[_after(mark, opened, wanted) :]
         page = page_of(_show(opened, record) for record in rest[:limit])
         return schemas.ListResponse(

@@ -220,11 +220,11 @@ def _choose(
     said: set[tuple[str, str]] = set()
     misses = 0
     for one in candidates:
-        record = opened.record(one.record)
-        text = "" if record is None else one_line(record.text)
-        if record is None or not text:
+        memory = opened.memory(one.record)
+        text = "" if memory is None else one_line(memory.text)
+        if memory is None or not text:
             continue
-        name, line = _SECTION_OF[record.kind], _line(record, text)
+        name, line = _SECTION_OF[memory.record.kind], _line(memory.record, text)
         words = (line.speaker, text.casefold())
         if words in said:
             continue
@@ -338,18 +338,19 @@ async def _look(
 def _distinct(opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]]) -> Iterator[StandingLine]:
     said: list[frozenset[str]] = []
     for record_id, kind in ordered:
-        record = opened.record(record_id)
-        line = None if record is None else _standing_line(record, kind)
+        memory = opened.memory(record_id)
+        line = None if memory is None else _standing_line(memory, kind)
         words = frozenset() if line is None else frozenset(line.text.casefold().rstrip(".!").split())
         if line is not None and words and not any(words <= other for other in said):
             said.append(words)
             yield line
 
 
-def _standing_line(record: Record, about: Essential) -> StandingLine:
+def _standing_line(memory: Memory, about: Essential) -> StandingLine:
+    record = memory.record
     return StandingLine(
         id=ulid.render(record.id),
-        text=clip(one_line(record.text), _LONGEST_LINE),
+        text=clip(one_line(memory.text), _LONGEST_LINE),
         speaker=one_line(record.source.speaker),
         kind=record.kind.value,
         audience=record.audience.value,

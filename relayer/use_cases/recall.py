@@ -2,9 +2,9 @@
 
 `recall_encoded` brings the namespace up to date while the query is being embedded, and searches it by vector and by terms.
 `relayer.search.ranking` decides whether anything is relevant; an empty result is a valid response. `ordered` then applies source
-penalties, time decay and diversity, `_newest_first` and `_later_before` put a later statement before the one that it contradicts
-or updates, and `_within` cuts the result to the token budget. Memories are stored in encoded form, so the response is put
-together as bytes and is not validated again.
+penalties, time decay and diversity, `_newest_first` puts a later statement before the one that it contradicts or may replace, and
+`_within` cuts the result to the token budget. Memories are stored in encoded form, so the response is put together as bytes and
+is not validated again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Trust
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull
-from relayer.extraction.changes import may_follow, told_by
 from relayer.lib.n_grams import PromptForm, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
@@ -32,6 +30,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Origin, Shown
 from relayer.ports import EmbeddingModel
 from relayer.search.index import QueryWords
+from relayer.search.key_mask import KeyMask
 from relayer.search.passages import passage_at
 from relayer.search.ranking import (
     ABOUT,
@@ -44,10 +43,9 @@ from relayer.search.ranking import (
     in_order,
     without_name,
 )
-from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.writing.drafts import parse_vector, same_voice
+from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, encoded
 
 # Drafts do not say yet what their author means. Tool output and transcripts are raw material: what matters in them was
@@ -158,11 +156,6 @@ _OPENING_SHARE = 0.4
 # A model's thread needs the interpreter for this many seconds to pick up a text, and then not again until it has finished.
 _TAKEN_UP_SECONDS = 0.001
 _NO_BUDGET = PAGE_BYTES
-# If the prompt asks for a memory, this many of the best hits are compared with each other to find updates.
-_COMPARED = 8
-# Maximum characters of a text that is compared for updates. A longer one makes more than one statement, and reading it would
-# block the event loop.
-_ONE_STATEMENT = 240
 # Maximum names of speakers that are removed from a query; each one has to be embedded when it is first asked about.
 _MOST_NAMED = 3
 # Maximum hits of further audiences that the query does not name: enough to show that there are some.
@@ -223,9 +216,13 @@ async def recall_encoded(
                 vector = await _embed_query(ctx, opened, model, question.text, deadline)
                 topic = await _topic(ctx, opened, question, vector, deadline)
                 await opened.wait_indexed()
+            passing = await opened.passing(request.where)
+            if passing is not None:
+                await opened.wait_indexed()
             if model != opened.model:
                 vector = topic = None
-            return _counted(ctx, _search(ctx, opened, request, question, vector=vector, topic=topic))
+            found = _search(ctx, opened, request, question, vector=vector, topic=topic, passing=passing)
+            return _counted(ctx, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -314,7 +311,8 @@ async def _recall_part(
         vector = await _embed_query(ctx, opened, model, query, deadline)
     question = None if query is None else _Question.of(opened, query)
     request = request.model_copy(update={"include": (), "standing": ()})
-    found = _search(ctx, opened, request, question, vector=vector, topic=None)
+    passing = await opened.passing(request.where)
+    found = _search(ctx, opened, request, question, vector=vector, topic=None, passing=passing)
     return msgspec.structs.replace(found, degraded=True)
 
 
@@ -379,9 +377,10 @@ def _search(
     *,
     vector: NDArray[np.float32] | None,
     topic: NDArray[np.float32] | None,
+    passing: KeyMask | None,
 ) -> _Answer:
     now = ctx.clock.now_ms()
-    allowed = opened.allowed(request, now)
+    allowed = _both(opened.allowed(request, now), passing)
     count = wanted(request) * (2 if opened.repeats_texts else 1)
     words = reading = None
     if question is not None:
@@ -400,9 +399,10 @@ def _search(
     shows = Shows(opened)
     hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now)
     hits = _newest_first(opened, hits, allowed)
-    if reading is not None and reading.asks > 0:
-        hits = _later_before(opened, hits)
-    hits = [*hits[: request.limit], *_named(opened, request, question, search, hits=hits, now=now)]
+    hits = [
+        *hits[: request.limit],
+        *_named(opened, request, question, search, hits=hits, now=now, passing=passing),
+    ]
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = _within(memories, request.max_tokens)
@@ -418,6 +418,13 @@ def _search(
     )
 
 
+def _both(allowed: KeyMask | None, passing: KeyMask | None) -> KeyMask | None:
+    """Return the keys in both sets, of which None contains all keys."""
+    if allowed is None or passing is None:
+        return allowed if passing is None else passing
+    return allowed.within(passing.flags)
+
+
 def _named(
     opened: OpenNamespace,
     request: schemas.RecallRequest,
@@ -426,6 +433,7 @@ def _named(
     *,
     hits: Sequence[Hit],
     now: int,
+    passing: KeyMask | None,
 ) -> list[Hit]:
     """Return hits of the audiences in ``request.named``, whose memories matter mainly if the query names a speaker or a place.
 
@@ -433,7 +441,7 @@ def _named(
     """
     if not request.named or question is None:
         return []
-    allowed = opened.allowed(request.model_copy(update={"audiences": request.named}), now)
+    allowed = _both(opened.allowed(request.model_copy(update={"audiences": request.named}), now), passing)
     places = {f"group:{place}" for place in opened.places_in(question.text)}
     named: list[Hit] = []
     rest: list[Hit] = []
@@ -461,14 +469,16 @@ def _distinct(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
     """Keep the best hit of each text, because the same text may be stored for several audiences."""
     if not opened.repeats_texts:
         return list(hits)
-    best: dict[bytes, Hit] = {}
+    best: dict[tuple[bytes, str, tuple[str, ...]], Hit] = {}
     for hit in hits:
-        best.setdefault(opened.state_of_hit(hit.key).content, hit)
+        # The same text with other tags or metadata is another memory.
+        record = opened.hit(hit.key).record
+        best.setdefault((opened.state_of_hit(hit.key).content, record.metadata, record.tags), hit)
     return list(best.values())
 
 
 def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container[int] | None) -> list[Hit]:
-    """Return the hits, each preceded by the newer memories that contradict it, so that none appears without its contradiction.
+    """Return the hits, each preceded by the newer memories that contradict or follow it, so that none appears without those.
 
     A newer memory that the search did not return is inserted; ``allowed`` are the keys that may be, None for all.
     """
@@ -482,36 +492,6 @@ def _newest_first(opened: OpenNamespace, hits: Sequence[Hit], allowed: Container
                 placed[key] = found.get(key, unfound)._replace(relevance=hit.relevance)
         placed.setdefault(hit.key, hit)
     return list(placed.values())
-
-
-def _later_before(opened: OpenNamespace, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with possible updates moved before the statements that they update, among the best `_COMPARED`.
-
-    Nothing is added or removed; a hit that is moved up gets at least the relevance of the hit that it passes.
-    """
-    first = [(hit, opened.hit(hit.key).record) for hit in hits[:_COMPARED]]
-    read = [opened.statement(hit.key, _ONE_STATEMENT) for hit, _ in first]
-    vectors = [opened.vector_of_hit(hit.key) for hit, _ in first]
-    told = [told_by(vector, opened.model.sha256) for vector in vectors]
-    placed: dict[int, Hit] = {}
-    for at, (hit, record) in enumerate(first):
-        for other, (later_hit, newer) in enumerate(first):
-            is_later = (newer.said_at, later_hit.key) > (record.said_at, hit.key) and same_voice(
-                record, newer
-            )
-            # Only the user's own words may update a stored memory.
-            if later_hit.key in placed or not is_later or newer.trust is not Trust.USER:
-                continue
-            # A turn is embedded together with the turn before it, so their vectors are similar whatever it says.
-            near = None if newer.context_of == record.id else told[other]
-            if may_follow(read[at], read[other], _cosine(vectors[at], vectors[other]), near):
-                placed[later_hit.key] = later_hit._replace(relevance=max(later_hit.relevance, hit.relevance))
-        placed.setdefault(hit.key, hit)
-    return [*placed.values(), *hits[_COMPARED:]]
-
-
-def _cosine(one: Vector | None, other: Vector | None) -> float:
-    return 0.0 if one is None or other is None else float(one @ other)
 
 
 class _Evidence(msgspec.Struct, frozen=True):
@@ -542,7 +522,9 @@ def _hit(
         penalty = penalties.get(hit.key, 0.0)
         evidence = _Evidence(hit.cosine, hit.bm25, hit.covered, hit.spoken, hit.evidence, penalty)
     if hit.passage is not None:
-        passage = passage_at(opened.hit(hit.key).record.text, hit.passage)
+        memory = opened.hit(hit.key)
+        # Passages are those of the whole text.
+        passage = "" if memory.replaced else passage_at(memory.record.text, hit.passage)
     found = msgspec.json.encode(_Found(relevance, round(1 - relevance, 4), evidence, passage))
     # The two JSON objects are joined into one.
     return shown, shown.encoded[:-1] + b"," + found[1:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,7 @@ from relayer.wire.fields import (
     Vector,
     at_most,
 )
+from relayer.wire.labels import Filter, Metadata, Tags
 from relayer.wire.questions import GivenAnswer, ModelQuestion
 
 
@@ -108,6 +109,8 @@ class MemoryItem(Request):
     ttl_seconds: Annotated[int, Field(gt=0, le=MAX_TTL_SECONDS)] | None = None
     context_of: MemoryId | None = None
     source: SourceInfo = SourceInfo()
+    tags: Tags = ()
+    metadata: Metadata = Field(default_factory=dict)
 
 
 class RememberRequest(Request):
@@ -135,8 +138,19 @@ class RememberResponse(Answer):
     job_id: MemoryId | None = None
 
 
+class ReplacedStatement(Answer):
+    """A statement of a memory that another memory replaced."""
+
+    text: str
+    by: MemoryId
+
+
 class Memory(Answer):
-    """A memory as the API shows it."""
+    """A memory as the API shows it.
+
+    ``text`` is without the statements in ``replaced``, which the memory ``by`` replaced; restoring the memory brings them back.
+    ``follows`` names memories that it may replace, before which it is shown.
+    """
 
     id: MemoryId
     text: str
@@ -158,10 +172,25 @@ class Memory(Answer):
     reinforced: int = 0
     context_of: MemoryId | None = None
     contradicts: tuple[MemoryId, ...] = ()
+    follows: tuple[MemoryId, ...] = ()
+    replaced: tuple[ReplacedStatement, ...] = ()
     searchable: bool = True
     source: SourceInfo = SourceInfo()
     extractor: str = ""
     embedding: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class ListRequest(Request):
+    """``POST /v1/memories/list``: as ``GET /v1/memories``, for a filter, which must not be in a URL."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
+    cursor: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    states: Annotated[tuple[StandingName, ...], Field(max_length=3), at_most(3)] = ()
+    where: Filter | None = None
+    namespace: NamespaceName | None = None
 
 
 class ListResponse(Answer):
@@ -221,7 +250,8 @@ class AnalyzeRequest(Request):
     ``session_end`` says that ``session`` ends with these turns, of which there may be none left to send.
     ``store_transcript`` keeps the turns word for word next to the memories that are made of them, if any is, for
     `relayer.wire.service.TranscriptRequest`. ``host_model`` says that the gateway can have a model asked: what this relayer has
-    no model for is promised all the same, and waits for `relayer.wire.questions.ModelWorkRequest`.
+    no model for is promised all the same, and waits for `relayer.wire.questions.ModelWorkRequest`. Each memory that is made of the
+    turns has the ``tags`` and the ``metadata``.
     """
 
     turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
@@ -235,6 +265,8 @@ class AnalyzeRequest(Request):
     host_model: bool = False
     wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS)] = 0
     place: PlaceName = ""
+    tags: Tags = ()
+    metadata: Metadata = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _needs_something(self) -> AnalyzeRequest:
@@ -252,7 +284,7 @@ class Verdict(Answer):
 
     Of what is kept, ``start`` and ``end`` are those characters of the memory that made it worth keeping, and ``reason`` is
     ``kept``, ``duplicate`` or ``refused``; of what is not, it says why: ``code``, ``echo``, ``question``, ``courtesy``, ``hedge``,
-    ``one_off``, ``reply``, ``empty`` or ``role``; there may be others.
+    ``unreal``, ``one_off``, ``reply``, ``empty`` or ``role``; there may be others.
     """
 
     turn: int
@@ -348,6 +380,7 @@ class RecallRequest(Request):
     as_of: Time | None = None
     standing: Annotated[tuple[MemoryId, ...], Field(max_length=100), at_most(100)] = ()
     named: Audiences = ()
+    where: Filter | None = None
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:
@@ -420,7 +453,8 @@ _IDS_SHOWN = 100
 class SupersedeRequest(Request):
     """``POST /v1/memories/{id}/supersede``: a new version; what is left out stays as it was.
 
-    ``ttl_seconds`` counts from now, and 0 means for ever. Of the three times, null takes the time away.
+    ``ttl_seconds`` counts from now, and 0 means for ever. Of the three times, null takes the time away. An empty ``contradicts`` takes
+    away the mark that this memory contradicts others; nothing else can be given there.
     """
 
     text: Text | None = None
@@ -436,10 +470,13 @@ class SupersedeRequest(Request):
     valid_from: Time | None = None
     valid_to: Time | None = None
     ttl_seconds: Annotated[int, Field(ge=0, le=MAX_TTL_SECONDS)] | None = None
+    contradicts: Annotated[tuple[MemoryId, ...], Field(max_length=0)] | None = None
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
     place: PlaceName | None = None
     sender: PlaceName | None = None
+    tags: Tags | None = None
+    metadata: Metadata | None = None
 
     @model_validator(mode="after")
     def _needs_something(self) -> SupersedeRequest:
@@ -461,7 +498,11 @@ class SupersedeResponse(Answer):
 
 
 class RestoreResponse(Answer):
-    """``POST /v1/memories/{id}/restore``: live again; ``replaced`` is the version that it took the place of."""
+    """``POST /v1/memories/{id}/restore``: live again; ``replaced`` is the version that it took the place of.
+
+    A memory that another one replaced comes back beside that one. Of a live memory that lost a statement to another one, ``id`` is a new
+    version with the whole text.
+    """
 
     id: MemoryId
     state: Literal["live"]
@@ -489,6 +530,7 @@ class Selection(Request):
     occurred_after: Time | None = None
     occurred_before: Time | None = None
     inactive_since: Time | None = None
+    where: Filter | None = None
 
     @property
     def filters(self) -> set[str]:
@@ -591,6 +633,7 @@ class _Search(Request):
     occurred_before: Time | None = None
     consistency: Consistency = Consistency.STRONG
     min_position: Position | None = None
+    where: Filter | None = None
 
 
 class ActiveRecallRequest(_Search):

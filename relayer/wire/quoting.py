@@ -14,7 +14,7 @@ from typing import Final
 
 from relayer.wire.fields import one_line, remove_invisible
 
-_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
+_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # In this order: opening brackets of our wrappers and of chat templates, of a Markdown image, the end of a link's text,
 # text that looks like one of our labels, and the colon after a role.
 _MARKUP: Final = re.compile(

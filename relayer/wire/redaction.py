@@ -49,8 +49,8 @@ PUBLISHED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("discord_token", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}", (".",)),
     (
         "stripe_key",
-        r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,247}|whsec_[A-Za-z0-9+/=]{24,100}",
-        ("_live_", "_test_", "whsec_"),
+        r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,247}|(?:sk|rk)-(?:live|test)-[A-Za-z0-9-]{8,247}|whsec_[A-Za-z0-9+/=]{24,100}",
+        ("_live_", "_test_", "-live-", "-test-", "whsec_"),
     ),
     ("huggingface_token", r"hf_[A-Za-z]{30,40}", ("hf_",)),
     ("npm_token", r"npm_[A-Za-z0-9]{36}", ("npm_",)),
@@ -81,7 +81,7 @@ A text whose lower-case form contains none of the hints contains no match.
 _HIGH_ENTROPY: Final = 3.0
 _LONG: Final = 20
 _PLACEHOLDER: Final = re.compile(
-    r"(?:\$|%|<|\{|\*{2}|\.{3}|your|my[-_]|example|placeholder|changeme|xxx|redacted|none$|null$|true$|false$|os\.|process\.|"
+    r"(?:\$|%|<|\{|\*{2}|\.{3}|your|my[-_]|example|placeholder|changeme|xxx|redacted|\[|none$|null$|true$|false$|os\.|process\.|"
     r"env|req|self\.|config|get|input|str$|string$|int$|bytes$|optional|required|secrets?\.|settings)",
     re.IGNORECASE,
 )
@@ -112,6 +112,66 @@ def like_a_key(value: str) -> bool:
     if len(value) < 16 or _PLACEHOLDER.match(value) or _CODE.match(value) or "/" in value[:2]:
         return False
     return _kinds_of_characters(value) >= 2 and _entropy(value) >= _HIGH_ENTROPY
+
+
+def like_an_issued_key(value: str) -> bool:
+    """Return whether the value of something called a key has the form of one: capitals and digits, and long enough."""
+    value = value.rstrip(".!?,;:")
+    if len(value) < 10 or _PLACEHOLDER.match(value) or _CODE.match(value) or "/" in value[:2]:
+        return False
+    return any(map(str.isdigit, value)) and sum(map(str.isupper, value)) + sum(map(str.isdigit, value)) >= 6
+
+
+_SENTENCE_WORDS: Final = frozenset(
+    [
+        "the",
+        "and",
+        "not",
+        "now",
+        "never",
+        "always",
+        "only",
+        "with",
+        "from",
+        "that",
+        "this",
+        "still",
+        "same",
+        "very",
+        "too",
+        "stored",
+        "kept",
+        "written",
+        "known",
+        "changed",
+        "secure",
+        "safe",
+        "strong",
+        "weak",
+        "long",
+        "short",
+        "good",
+        "bad",
+        "expired",
+        "wrong",
+        "right",
+        "required",
+        "needed",
+        "new",
+        "old",
+        "set",
+        "nicht",
+        "immer",
+        "noch",
+        "sehr",
+        "sicher",
+    ]
+)
+
+
+def like_drawn_words(value: str) -> bool:
+    """Return whether words are a passphrase and not the rest of a sentence about one."""
+    return _SENTENCE_WORDS.isdisjoint(re.split(r"[ -]", value.lower()))
 
 
 def drawn_at_random(value: str) -> bool:
@@ -198,9 +258,29 @@ _STOP: Final = r"(?![A-Za-z0-9_-])"
 
 # Words that name a secret, in the languages of our users.
 _SAID_BEFORE: Final = (
-    r"password|passwd|passphrase|passcode|pwd|pw|pass|passwort|kennwort|contrase\u00f1a|mot de passe|senha|wachtwoord|"
-    r"\u043f\u0430\u0440\u043e\u043b\u044c|\u5bc6\u7801|\u30d1\u30b9\u30ef\u30fc\u30c9"
+    r"password|passwd|passphrase|passcode|pwd|pw|pass|passwort|kennwort|contrase\u00f1a|clave|mot de passe|parola(?: d'ordine)?|senha|"
+    r"palavra-passe|wachtwoord|has\u0142[oa]|\u043f\u0430\u0440\u043e\u043b[\u044c\u044f\u0435]\u043c?|(?:\u015fifre|parola)\w{0,6}|"
+    r"\u0643\u0644\u0645\u0629 (?:\u0627\u0644)?(?:\u0633\u0631|\u0645\u0631\u0648\u0631)|\u092a\u093e\u0938\u0935\u0930\u094d\u0921|"
+    r"\u5bc6\u7801|\u5bc6\u78bc|\u53e3\u4ee4|\u30d1\u30b9\u30ef\u30fc\u30c9|\ube44\ubc00\ubc88\ud638|\ube44\ubc88|\uc554\ud638"
 )
+_SAID_KEYS: Final = (
+    r"key|schl\u00fcssel|clave|cl\u00e9|chiave|chave|sleutel|klucz|\u043a\u043b\u044e\u0447|anahtar\w{0,4}|\u0645\u0641\u062a\u0627\u062d|"
+    r"\u0915\u0941\u0902\u091c\u0940|\u5bc6\u94a5|\u91d1\u9470|\u30ad\u30fc|\ud0a4"
+)
+_SAID_NUMBERS: Final = (
+    r"pin(?:[ -]?(?:code|kodu?))?|pincode|geheimzahl|code secret|\u043f\u0438\u043d(?:-?\u043a\u043e\u0434)?|"
+    r"\u0627\u0644\u0631\u0642\u0645 \u0627\u0644\u0633\u0631\u064a|\u092a\u093f\u0928|\u5bc6\u7801|\u5bc6\u78bc|\u6697\u8a3c\u756a\u53f7|"
+    r"\ube44\ubc00\ubc88\ud638|\ube44\ubc88"
+)
+# Words after which a sentence is about secrets and names none.
+_ABOUT_SECRETS: Final = r"\s+(?:reset|polic|manager|change|hint|point|takeaway|figure)"
+# What may be between a word that names a secret and the secret: up to six words, then a verb, a particle or a colon, or nothing.
+_SPOKEN_IS: Final = (
+    r"(?:[ ]+[^\s.,;:!?\"'=]{1,30}){0,6}?"
+    r"(?:\s*[:\uff1a=\u2014\u662f\u4e3a\u306f\uc740\ub294]\s*|\s+(?:(?:is|ist|lautet|es|est|c'est|\u00e9|\u00e8|to|jest|"
+    r"\u044d\u0442\u043e|\u2014|\u0647\u064a|\u0647\u0648|\u0939\u0948)\s+)?)"
+)
+_SPOKEN_VALUE: Final = r"(?=[^\s\d]{0,60}\d)(?=\d{0,60}[^\s\d])(?P<secret>[A-Za-z0-9][^\s\"'`,;<>(){}\[\]\u0600-\u06ff\u0900-\u097f\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]{3,199})"
 _KEY_WORDS: Final = (
     r"(?:api|access|secret|private|encryption|signing|master|account|auth|client|service|shared|session|refresh|bearer|"
     r"webhook|deploy|totp|otp|mfa)[ _.-]?(?:key|token|secret|id)"
@@ -215,6 +295,19 @@ _IS: Final = r"""(?:["']?\s*(?:=>|:=|[:=])\s*|\s+(?:is|ist|es|est|\u00e9|lautet|
 _VALUE: Final = (
     r"""(?:"(?P<dq>[^"\n]{4,200})"|'(?P<sq>[^'\n]{4,200})'|(?P<bare>[^\s"'`,;<>(){}\[\]]{4,200}))"""
 )
+
+
+def _spoken(kind: str, words: str, value: str, check: _Check | None) -> Rule:
+    """Return the rule for a secret that a sentence names: "the password of the printer is ..."."""
+    return Rule(
+        kind,
+        re.compile(
+            rf"(?:(?<![A-Za-z0-9])|(?=[^\x00-\x7f]))(?:{words})(?!{_ABOUT_SECRETS}){_SPOKEN_IS}{value}",
+            re.IGNORECASE,
+        ),
+        ("",),
+        check,
+    )
 
 
 def _published(kind: str, form: str, hints: tuple[str, ...]) -> Rule:
@@ -309,6 +402,18 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         ("code", "word", "otp", "cvv", "cvc", "pin"),
     ),
+    _spoken("one_time_code", _SAID_NUMBERS, r"(?P<secret>\d{4,8})(?!\w)", None),
+    _spoken("password", _SAID_BEFORE, _SPOKEN_VALUE, like_a_password),
+    _spoken("assigned_secret", _SAID_KEYS, _SPOKEN_VALUE, like_an_issued_key),
+    Rule(
+        "passphrase",
+        re.compile(
+            r"\b(?:passphrase|password|passwort)\s+(?:is|ist)[:\s]\s*(?P<secret>[a-z]{3,12}(?:[ -][a-z]{3,12}){3,7})\s*(?:[.!]|$)",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        ("pass",),
+        like_drawn_words,
+    ),
     Rule(
         "card_number",
         re.compile(r"(?<![\w.-])(?P<secret>[3-6]\d{3}(?:[ -]?\d){9,15})(?![\w-])"),
@@ -346,7 +451,7 @@ class Redacted:
     """The result of redacting a text.
 
     Attributes:
-        text: the text, each secret replaced by ``[redacted: <class>]``.
+        text: the text, each secret replaced by ``[<class> removed]``.
         kinds: the classes that were found and replaced, sorted.
         blocked: the classes that block the text as a whole; usually empty.
     """
@@ -413,14 +518,14 @@ def redact(text: str, policy: Policy | None = None) -> Redacted:
 
     Example:
         >>> redact("my password is hunter2!x").text
-        'my password is [redacted: password]'
+        'my password is [password removed]'
     """
     findings = find_secrets(text, policy)
     if not findings:
         return Redacted(text)
     parts, at = [], 0
     for finding in findings:
-        parts += [text[at : finding.start], f"[redacted: {finding.kind}]"]
+        parts += [text[at : finding.start], f"[{finding.kind.replace('_', ' ')} removed]"]
         at = finding.end
     kinds = tuple(sorted({finding.kind for finding in findings}))
     blocked = tuple(kind for kind in kinds if action_for(kind, policy or {}) is Action.BLOCK)

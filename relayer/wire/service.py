@@ -32,6 +32,7 @@ from relayer.wire.fields import (
     at_most,
     one_line,
 )
+from relayer.wire.labels import Metadata, Tags
 from relayer.wire.memories import MAX_ITEMS, Memory, Selection
 
 
@@ -252,14 +253,31 @@ class ProposalView(Answer):
     goes: Memory
 
 
+class ReplacedView(Answer):
+    """A statement of a memory that another memory replaced when it was captured.
+
+    Restoring ``memory`` brings the statement back beside the memory ``by``.
+    """
+
+    memory: MemoryId
+    statement: str
+    by: MemoryId
+    text: str
+    at: Time
+
+
 class ConsolidationResponse(Answer):
-    """The difference; ``expired`` counts live memories of the page whose time is over: they are not recalled any more."""
+    """The difference; ``expired`` counts live memories of the page whose time is over: they are not recalled any more.
+
+    ``replaced`` has what captures replaced lately, newest first; only the first page has it.
+    """
 
     proposals: tuple[ProposalView, ...]
     examined: int
     expired: int
     next_cursor: str | None = None
     position: Position | None = None
+    replaced: tuple[ReplacedView, ...] = ()
 
 
 class TakeRequest(Request):
@@ -397,6 +415,8 @@ class ImportItem(Request):
     state: StandingName = "live"
     context_of: MemoryId | None = None
     source: SourceInfo = SourceInfo()
+    tags: Tags = ()
+    metadata: Metadata = Field(default_factory=dict)
 
 
 class ImportRequest(Request):

@@ -1,15 +1,15 @@
 """From an item of a request to a stored memory: redact secrets, make a draft, compare it with existing memories, seal it.
 
 `without_secrets` redacts texts before anything else reads them, and `record_of` turns an item into a record. `append_drafts`
-embeds the drafts of a request in one batch, decides with `classify` what each of them does to the memories near it, seals them
-and appends them to the log in one entry. `seal_results` does the same for what a job made, which the job appends itself.
+embeds the drafts of a request in one batch, asks `relayer.writing.merging` what each of them does to the memories near it, seals
+them and appends them to the log in one entry. `seal_results` does the same for what a job made, which the job appends itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from relayer.access.accounts import Access
 from relayer.domain.operations import (
     EMBED,
+    WHOLE,
     Audience,
     JobAccepted,
     Kind,
@@ -32,30 +33,27 @@ from relayer.domain.operations import (
     Record,
     Role,
     Source,
-    Status,
     Stored,
     Supersede,
     Trust,
     encode_record,
 )
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
-from relayer.extraction.changes import Relation, relation_of, statement_of
-from relayer.extraction.gist import LONGEST, gist_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.similarity import NEAR, says_the_same
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_vector, header_of
-from relayer.namespaces.records import Memory
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.rows import Vector
 from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 from relayer.wire import codec as ulid
+from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import MemoryItem, TurnItem
 from relayer.wire.redaction import redact
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import ImportItem
+from relayer.writing.merging import NOTHING_KNOWN, MergeDecision, classify, is_noted
 
 _Said = TypeVar("_Said", MemoryItem, TurnItem)
 
@@ -138,6 +136,8 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
         ),
         idempotency_key=idempotency_key or "",
         author=access.principal.author,
+        tags=item.tags,
+        metadata=encode_metadata(item.metadata),
     )
 
 
@@ -153,143 +153,11 @@ def next_version(old: Record, access: Access, idempotency_key: str | None, **cha
     return msgspec.structs.replace(old, **mine | changed)
 
 
-LOOKED_AT = 12
-"""The number of nearest memories that a draft is compared with."""
-_MOST_CONTRADICTED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class MergeDecision:
-    """The records that a draft relates to: at most one of ``duplicate_of`` and ``replaces`` is set."""
-
-    duplicate_of: bytes = b""
-    replaces: bytes = b""
-    contradicts: tuple[bytes, ...] = ()
-
-
-NOTHING_KNOWN = MergeDecision()
-
-
-# The maximum number of characters that are compared, the draft's own text counted with each memory: two dozen memories of the
-# usual length.
-_COMPARED_CHARACTERS = 8_000
-# The cost of a comparison as a multiple of the cost of looking for secrets.
-_COMPARING = 6
-
-
-async def classify(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> MergeDecision:
-    """Return what a draft does to the memories near it; call it when the index is up to date, and append soon afterwards.
-
-    Only captured drafts are compared: a memory that a user stores explicitly is stored as it is. Only memories of the same
-    speaker and audience count. Without a vector, or for a text too long for one statement, nothing is merged.
-    """
-    new = draft.record
-    if not draft.captured or vector is None or len(new.text) > LONGEST or draft.replaces:
-        return NOTHING_KNOWN
-    near: list[_Near] = []
-    room = _COMPARED_CHARACTERS
-    async for memory, cosine in _nearest(opened, new, vector):
-        room -= len(new.text) + min(len(memory.record.text), LONGEST)
-        if near and room < 0:
-            break
-        near.append((memory.record, cosine, memory.state.status))
-    work = _COMPARING * (_COMPARED_CHARACTERS - room)
-    await asyncio.sleep(0)
-    return (await ctx.texts.make(opened.account, _decisions(new, near), work))[-1]
-
-
-async def _is_noted(ctx: Context, opened: OpenNamespace, draft: Draft, vector: Vector | None) -> bool:
-    """Return whether a job's result repeats an earlier result or a forgotten memory; call it when the index is up to date.
-
-    A verbatim turn that says the same is no reason to drop the result: the turn has neither a kind nor an importance.
-    """
-    if draft.record.kind is Kind.SUMMARY:
-        return False
-    same = opened.memory((await classify(ctx, opened, draft, vector)).duplicate_of)
-    if same is None:
-        return False
-    return not same.is_live or same.record.extractor.name == draft.record.extractor.name
-
-
-# A memory near a draft, their cosine, and the memory's status when it was looked up.
-_Near = tuple[Record, float, Status]
-
-
-async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[tuple[Memory, float]]:
-    """Yield the nearest memories of the same speaker and audience with their cosine: live ones first, then those that are not.
-
-    A live memory whose validity is over is left out; another memory near the draft may still be valid.
-    """
-    for past in (False, True):
-        # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
-        # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
-        await asyncio.sleep(0)
-        hits = opened.search(vector, None, LOOKED_AT, past=past).hits
-        found = [(opened.state_of_hit(hit.key).record, hit.cosine or 0.0) for hit in hits]
-        for record, cosine in found:
-            await asyncio.sleep(0)
-            memory = opened.memory(record)
-            # The memory was erased since the search.
-            if memory is None:
-                continue
-            is_over = memory.is_live and not memory.state.live_at(opened.last_time)
-            if same_voice(memory.record, new) and not is_over:
-                yield memory, cosine
-
-
 def voice_of(record: Record) -> tuple[str, ...]:
-    """Return the place and the sender of a memory, for its MAC; empty if neither is known."""
+    """Return what its MAC covers of a memory besides its text: place, sender, metadata and tags; empty if it has none of them."""
     source = record.source
-    return (source.place, source.sender) if source.place or source.sender else ()
-
-
-def same_voice(one: Record, other: Record) -> bool:
-    """Return whether both were said by the same speaker to the same audience."""
-    return (
-        one.audience is other.audience
-        and one.trust is other.trust
-        and one.suspect is other.suspect
-        and one.source.speaker == other.source.speaker
-        and one.source.place == other.source.place
-        and one.source.sender == other.source.sender
-        # In a group, messages without a sender's name may be from different people.
-        and not (other.audience is Audience.GROUP and not other.source.speaker)
-    )
-
-
-def _decisions(new: Record, near: Sequence[_Near]) -> Iterator[MergeDecision]:
-    """Yield the decision about a draft after each of the memories near it; the last one counts."""
-    yield NOTHING_KNOWN
-    gist = gist_of(new.text)
-    for old, cosine, status in near:
-        # It is live; or forgotten, and then the log refuses the capture.
-        may_repeat = cosine >= NEAR and status is not Status.SUPERSEDED and len(old.text) <= LONGEST
-        if may_repeat and says_the_same(gist_of(old.text), gist):
-            yield MergeDecision(duplicate_of=old.id)
-            return
-        yield NOTHING_KNOWN
-    # Only what the user said may call an existing memory into question.
-    if new.suspect or new.trust is not Trust.USER:
-        return
-    said = statement_of(new.text)
-    doubtful: list[tuple[float, bytes]] = []
-    for old, cosine, status in near:
-        # A verbatim turn and a model's note of another turn may say the same without changing it.
-        by_another = old.extractor.name not in {"", new.extractor.name}
-        if status is not Status.LIVE or by_another:
-            continue
-        relation, likely = relation_of(old.text, said, cosine)
-        if relation is Relation.REPLACES and not old.pinned and not _is_later(old, new):
-            yield MergeDecision(replaces=old.id)
-            return
-        if relation is not Relation.NONE:
-            doubtful.append((-likely, old.id))
-        yield MergeDecision(contradicts=tuple(old for _, old in sorted(doubtful)[:_MOST_CONTRADICTED]))
-
-
-def _is_later(old: Record, new: Record) -> bool:
-    """Return whether the existing memory is of a later time: old conversations that are captured late replace nothing."""
-    return new.occurred_at is not None and old.occurred_at is not None and old.occurred_at > new.occurred_at
+    labels = (record.metadata, *record.tags) if record.metadata or record.tags else ()
+    return (source.place, source.sender, *labels) if source.place or source.sender or labels else ()
 
 
 _FLOATS = np.dtype("<f4")
@@ -380,8 +248,10 @@ async def append_drafts(
     plaintexts: _Plaintexts = {}
     for index, draft in enumerate(drafts):
         own, _, model = vectors[index]
-        # Only vectors of the same model can be compared.
-        merge = await classify(ctx, opened, draft, own if model == opened.model else None)
+        merge = NOTHING_KNOWN
+        # A memory that a user stores explicitly is stored as it is. Only vectors of the same model can be compared.
+        if draft.captured and not draft.replaces:
+            merge = await classify(ctx, opened, draft.record, own if model == opened.model else None)
         record = _merged(ctx, draft.record, merge, id=records[index], context_of=contexts[index][0])
         named = msgspec.structs.replace(draft, record=record)
         stored, known = _seal(ctx, opened, named, macs[index], vectors[index])
@@ -390,7 +260,8 @@ async def append_drafts(
         if draft.replaces:
             operations.append(Supersede(origin, draft.replaces, stored))
         else:
-            operations.append(Put(origin, stored, merge.duplicate_of, merge.replaces))
+            replaced = merge.replaces if merge.span is None else b""
+            operations.append(Put(origin, stored, merge.duplicate_of, replaced))
         if draft.captured or len(record.text) >= _LONG or index % _AT_ONCE == _AT_ONCE - 1:
             # Other tasks may run during comparing and sealing; the log decides on conflicts, so nothing is lost.
             await asyncio.sleep(0)
@@ -421,11 +292,13 @@ def new_id(ctx: Context) -> bytes:
 
 
 def _merged(ctx: Context, record: Record, merge: MergeDecision, **known: object) -> Record:
-    """Return a record with the fields in ``known``, the memories it contradicts, and the time from which it replaces another."""
-    if merge.contradicts:
-        known["contradicts"] = (*record.contradicts, *merge.contradicts)
-    if merge.replaces and record.valid_from is None:
-        known["valid_from"] = ctx.clock.now_ms() if record.occurred_at is None else record.occurred_at
+    """Return a record with the fields in ``known``, what it replaces or follows, and the time from which it does so."""
+    if merge.follows:
+        known["follows"] = (merge.follows,)
+    if merge.replaces:
+        known["replaces"] = ((merge.replaces, *(merge.span or WHOLE)),)
+        if record.valid_from is None:
+            known["valid_from"] = ctx.clock.now_ms() if record.occurred_at is None else record.occurred_at
     return msgspec.structs.replace(record, **known)
 
 
@@ -440,7 +313,9 @@ async def seal_results(ctx: Context, opened: OpenNamespace, drafts: Sequence[Dra
     await opened.wait_indexed()
     results: list[Stored | None] = []
     for draft, mac, made in zip(drafts, macs, vectors, strict=True):
-        if await _is_noted(ctx, opened, draft, made[0] if made[2] == opened.model else None):
+        own = made[0] if made[2] == opened.model else None
+        merge = await classify(ctx, opened, draft.record, own, derived=True)
+        if is_noted(opened.memory(merge.duplicate_of), draft.record):
             results.append(None)
             continue
         record = msgspec.structs.replace(draft.record, id=new_id(ctx))

@@ -15,6 +15,7 @@ from relayer.namespaces.records import Memory, Origin, Shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import render_time
+from relayer.wire.labels import decode_metadata
 
 # The maximum size of a page of memories, in bytes of JSON. A hundred of the longest memories would be six times as large, and
 # larger with many quotes.
@@ -53,7 +54,7 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
     ended = state.changed_at if until is None else until
     return {
         "id": ulid.render(record.id),
-        "text": record.text,
+        "text": memory.text,
         "kind": record.kind.value,
         "audience": record.audience.value,
         "trust": record.trust.value,
@@ -72,6 +73,10 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
         "reinforced": state.reinforced,
         "context_of": ulid.render(record.context_of) if record.context_of else None,
         "contradicts": tuple(map(ulid.render, (*record.contradicts, *filter(None, (state.conflicts_with,))))),
+        "follows": tuple(map(ulid.render, record.follows)),
+        "replaced": tuple(
+            {"text": record.text[start:end], "by": ulid.render(by)} for start, end, by in memory.replaced
+        ),
         "searchable": memory.searchable,
         "source": {
             "host": source.host,
@@ -86,6 +91,8 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
         },
         "extractor": "/".join(filter(None, (record.extractor.name, record.extractor.version))),
         "embedding": record.embedding.name,
+        "tags": record.tags,
+        "metadata": decode_metadata(record.metadata),
     }
 
 
@@ -99,7 +106,7 @@ def encoded(memory: Memory, until: int | None) -> Shown:
         at = fields[name]
         fields[name] = render_time(at) if isinstance(at, int) else None
     origin = Origin(record.kind.value, record.trust.value, record.source.transcript, record.source.reference)
-    return Shown(msgspec.json.encode(fields), len(record.text.encode()), origin)
+    return Shown(msgspec.json.encode(fields), len(memory.text.encode()), origin)
 
 
 def show(memory: Memory, until: int | None = None) -> schemas.Memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +36,9 @@ def answer(request: dict[str, Any]) -> str | None:
 
 
 @pytest.fixture
-def hosted(gateway: Gateway, model: StubModel) -> Iterator[Gateway]:
+def hosted(gateway: Gateway, relayer: Relayer, model: StubModel) -> Iterator[Gateway]:
+    """The gateway with the operator's consent to its model."""
+    gateway.reload(memrelay_plugins(relayer.url, hostModel={"enabled": True}))
     model.answer_with(answer)
     yield gateway
     model.answer_with(lambda _request: None)
@@ -47,7 +50,7 @@ def questions(model: StubModel, about: str) -> list[dict[str, Any]]:
 
 @pytest.mark.row("CP-38", "CP-53", level="e2e")
 @pytest.mark.row("MS-19", level="e2e")
-def test_at_default_settings_openclaws_model_extracts_facts_that_were_said_and_summarises_the_session(
+def test_with_consent_openclaws_model_extracts_facts_that_were_said_and_summarises_the_session(
     hosted: Gateway, relayer: Relayer, model: StubModel
 ) -> None:
     user = "host-model"
@@ -58,7 +61,8 @@ def test_at_default_settings_openclaws_model_extracts_facts_that_were_said_and_s
     assert INVENTED not in texts
     (question,) = questions(model, CAPTURED)
     assert not question.get("tools")
-    assert "facts kept" in hosted.command("/memory status")
+    status = hosted.command("/memory status")
+    assert re.search(r"\d of 60 calls this hour, \d+ since the start; \d+ tokens.*facts kept", status)
     assert "hostModel.enabled: false ends that" in hosted.log_text()
     hosted.chat("The bindery of Ottilie employs Severin as an apprentice.", user=user)
     hosted.chat("My own workshop is two streets away in the Oudburg.", user=user)
@@ -66,15 +70,17 @@ def test_at_default_settings_openclaws_model_extracts_facts_that_were_said_and_s
     wait_until(lambda: f"- {POINTS[0]}" in relayer.memories(hosted))
 
 
-def test_one_setting_keeps_openclaws_model_out_of_memory(
-    hosted: Gateway, relayer: Relayer, model: StubModel
+@pytest.mark.row("AR-03", level="e2e")
+def test_at_default_settings_openclaws_model_is_not_asked(
+    gateway: Gateway, relayer: Relayer, model: StubModel
 ) -> None:
-    hosted.reload(memrelay_plugins(relayer.url, hostModel={"enabled": False}))
     saying = "The lighthouse keeper of Texel is called Wubbo Terpstra."
-    hosted.chat(saying, user="no-host-model")
-    wait_until(lambda: saying in relayer.memories(hosted))
-    assert "host's model" not in hosted.command("/memory status")
-    assert questions(model, saying) == []
+    asked = len(model.requests) - len(model.turns)
+    gateway.chat(saying, user="no-host-model")
+    wait_until(lambda: saying in relayer.memories(gateway))
+    gateway.call("sessions.reset", {"key": "agent:main:openai-user:no-host-model"})
+    assert "OpenClaw's model: not asked" in gateway.command("/memory status")
+    assert len(model.requests) - len(model.turns) == asked
 
 
 @pytest.mark.row("AM-01", level="e2e")
@@ -89,7 +95,12 @@ def test_active_mode_asks_openclaws_model_what_helps(
     # A machine that is busy may need more than a turn's two seconds to search; that deadline is not what is tested.
     recall = {"mode": "active", "deadlineMs": 10_000}
     hosted.reload(
-        memrelay_plugins(relayer.url, recall=recall, active={"agents": ["main"], "timeoutMs": 30_000})
+        memrelay_plugins(
+            relayer.url,
+            recall=recall,
+            active={"agents": ["main"], "timeoutMs": 30_000},
+            hostModel={"enabled": True},
+        )
     )
     question = "Where did I leave my telescope, actually?"
     # A turn does not wait for a bridge that is still starting, nor for a namespace that it opens first; this tool does.

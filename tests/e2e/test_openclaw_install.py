@@ -82,6 +82,51 @@ def test_a_package_installs_loads_with_its_hooks_tools_and_commands_and_leaves_w
     assert "limestone" in run(host, "memory", "search", asked, "--agent", "main")
 
 
+@pytest.mark.row("CP-04", "CP-08", level="e2e")
+def test_after_the_documented_steps_memory_core_is_away_and_an_uninstall_brings_it_back(
+    host: Gateway, tmp_path: Path
+) -> None:
+    (host.folder / "ws" / "main" / "MEMORY.md").write_text("- The quay at Visby is made of limestone.\n")
+    before = host.config()["plugins"]
+    packed = subprocess.run(
+        [str(BRIDGE), "openclaw", "pack", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    run(host, "plugins", "install", packed.stdout.strip(), *REVIEWED)
+    steps = (
+        "init",
+        "--host",
+        "openclaw",
+        "--write",
+        "--no-conversation-access",
+        "--url",
+        "http://127.0.0.1:9",
+    )
+    subprocess.run([str(BRIDGE), *steps], env=host.environment, check=True, capture_output=True)
+    run(host, "config", "validate")
+    assert ours(host, "memory", "status")
+    checks = subprocess.run(
+        [str(BRIDGE), "doctor", "--host", "openclaw", "--json"],
+        env=host.environment,
+        capture_output=True,
+        check=False,
+    )
+    owners = {check["name"]: check["ok"] for check in json.loads(checks.stdout)}
+    assert owners["openclaw tool owners"] is True
+    run(host, "plugins", "uninstall", "memrelay", "--force")
+    plugins = host.config()["plugins"]
+    assert plugins.get("slots", {}).get("memory", "memory-core") == "memory-core"
+    assert "memory-core" not in plugins["entries"], before
+    run(host, "memory", "index", "--agent", "main")
+    asked = "What is the quay at Visby made of?"
+    assert "limestone" in run(host, "memory", "search", asked, "--agent", "main")
+
+
+def ours(host: Gateway, *arguments: str) -> bool:
+    """Tell whether a command of the host is answered by this plugin."""
+    done = host.cli(*arguments)
+    return "memrelay" in done.stdout + done.stderr
+
+
 @pytest.mark.row("AR-24", level="e2e")
 def test_the_sidecar_installs_beside_the_hosts_own_memory(host: Gateway, tmp_path: Path) -> None:
     command = [str(BRIDGE), "openclaw", "pack", str(tmp_path), "--sidecar"]

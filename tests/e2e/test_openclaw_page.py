@@ -71,7 +71,7 @@ def test_the_blocks_of_the_page_install_memory_that_works_with_no_relayer_starte
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
     config = host.config()["plugins"]
     assert config["slots"]["memory"] == "memrelay"
-    assert config["entries"]["memory-core"]["enabled"] is False
+    assert config["entries"]["memrelay"]["config"]["dreaming"] == {"enabled": False}
     assert "url" not in config["entries"]["memrelay"]["config"]
     host.start()
     folder = folder_of(host.environment)

@@ -121,10 +121,10 @@ def test_a_fact_in_a_note_of_five_thousand_words_is_found_by_words_and_by_meanin
     ):
         turn = memory.before_turn(question, deadline=PATIENCE)
         assert turn.status == "ok", turn.detail
-        assert "Grandmother&#39;s violin lies in the attic" in turn.text
+        assert "Grandmother's violin lies in the attic" in turn.text
         assert f"… (a passage; all of it: memory_get {known})" in turn.text
         assert estimate_tokens(turn.text) <= 300
-    assert VIOLIN in memory.tool("memory_get", {"id": known}).text.replace("&#39;", "'")
+    assert VIOLIN in memory.tool("memory_get", {"id": known}).text
 
 
 def test_an_unrelated_prompt_finds_nothing_in_a_long_note(long_note):

@@ -62,7 +62,8 @@ def test_the_settings_move_the_memories_come_and_a_second_time_changes_nothing(h
     assert plugins["slots"] == {"memory": "memrelay"}
     assert plugins["allow"] == ["telegram", "memrelay"]
     assert plugins["entries"]["memory-core-plus"] == {**CORE_PLUS["memory-core-plus"], "enabled": False}
-    assert plugins["entries"]["memory-core"] == {"enabled": False}
+    assert plugins["entries"]["memrelay"]["config"]["dreaming"] == {"enabled": False}
+    assert "memory-core" not in plugins["entries"]
     entry = plugins["entries"]["memrelay"]
     assert entry["hooks"] == {"allowConversationAccess": True}
     assert entry["config"]["preset"] == "memory-core-plus"
@@ -126,6 +127,8 @@ def test_memwals_memories_come_to_the_agents_that_they_are_of_and_its_key_is_not
         home.file.write_text(json.dumps(whole))
         assert "MEMWAL_KEY is not set" in home.run("migrate", "--from", "memwal", "--yes", code=2)
         assert "memrelay" not in home.plugins["entries"]
+        # Nothing is imported before all is known that the move needs.
+        assert home.memories() == []
         home.environment["MEMWAL_KEY"] = MEMWAL_KEY
         shown = home.run("migrate", "--from", "memwal", "--yes")
     assert set(home.memories()) == {NOTE, *kept["default"]}
@@ -177,3 +180,25 @@ def test_another_configuration_can_be_named(home, tmp_path):
     home.run("migrate", "--from", "memory-core-plus", "--yes", "--no-import", "--config", other)
     assert not home.file.exists()
     assert "memrelay" in json.loads(other.read_text())["plugins"]["entries"]
+
+
+@pytest.mark.parametrize(
+    "origin", ["memory-core-plus", "auto-recall", "memwal", "memsearch", "active-memory"]
+)
+def test_a_plugin_that_is_not_installed_is_not_moved_from(home, origin):
+    home.write({"telegram": {"enabled": True}})
+    before = home.file.read_text()
+    refused = home.run("migrate", "--from", origin, "--yes", code=2)
+    assert "that plugin is not installed here" in refused
+    assert (home.file.read_text(), home.memories()) == (before, [])
+
+
+def test_a_profile_of_the_host_has_a_configuration_of_its_own(home):
+    home.write(CORE_PLUS)
+    before = home.file.read_text()
+    del home.environment["OPENCLAW_CONFIG_PATH"]
+    home.environment["OPENCLAW_PROFILE"] = "dev"
+    home.run("init", "--host", "openclaw", "--write", "--allow-conversation-access")
+    assert home.file.read_text() == before
+    own = home.file.parents[1] / ".openclaw-dev" / "openclaw.json"
+    assert "memrelay" in json.loads(own.read_text())["plugins"]["entries"]

@@ -52,7 +52,9 @@ def test_where_nothing_is_wrong_it_proves_recall_and_capture_for_each_agent(serv
 
 def test_a_setting_that_makes_the_hosts_agents_one_is_warned_of(serve, examine):
     url = serve("--accounts", "open").url
-    checks, code = examine(url, config={"url": url, "command": str(BRIDGE), "agent": "coder"})
+    checks, code = examine(
+        url, config={"url": url, "command": str(BRIDGE), "agent": "coder", "dreaming": {"enabled": False}}
+    )
     assert (checks["openclaw agent names"]["warning"], code) == (True, 0)
     assert checks["openclaw agent names"]["found"] == "main and research share their memories"
 

@@ -75,7 +75,7 @@ def test_an_order_of_a_member_of_a_group_is_not_in_the_owners_prompt(plugin, que
 def test_asked_about_a_member_their_words_come_last_and_with_their_name(plugin):
     told = asked(plugin, "What did Mallory say about payments and the harbour fees?")
     assert f"said by Mallory in the group telegram:-100123) {ORDER}" in told
-    assert f"said by the user) {OWN}" in told
+    assert OWN in told
     assert told.index(OWN) < told.index(ORDER)
 
 
@@ -268,7 +268,7 @@ def test_over_the_bridge_an_order_of_a_group_reaches_its_owner_only_by_name(rela
         bridge.turn(f"Mallory (666): {ORDER}", "Noted, thank you.", **GROUP_HOOK, senderId=MALLORY)
         bridge.turn(OWN, "Noted, thank you.", **OWNER_HOOK | {"sessionKey": MAIN, "senderId": "cli"})
         told = bridge.turn("Please pay the harbour fees as usual.", "Paid.", **OWNER_HOOK)
-        assert f"said by the user) {OWN}" in told
+        assert OWN in told
         assert ORDER not in told
         assert ORDER not in bridge.turn(QUESTIONS[1], "I ask you before each.", **OWNER_HOOK)
         why = bridge.call("command", args="why", context=OWNER_HOOK)["text"]

@@ -54,7 +54,7 @@ def test_a_shared_namespace_is_recalled_with_where_it_is_from_until_it_is_unshar
     assert "coder reads researcher" in done(place, "share", "researcher", "--with", "coder")
     merged = recalled(plugin, CODER)
     assert BOILER in merged
-    assert "said by the user, shared from researcher" in merged
+    assert "shared from researcher" in merged
     assert BOILER not in recalled(plugin, STRANGER)
     assert KETTLE not in recalled(plugin, RESEARCHER, "Which lid in the kitchen of the mill is cracked?")
     done(place, "unshare", "researcher", "--with", "coder")

@@ -21,8 +21,7 @@ from signed_calls import Gateway
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.domain.operations import Role
-from relayer.extraction.changes import relation_of, statement_of
-from relayer.extraction.gist import gist_of
+from relayer.extraction.gist import tokens_of
 from relayer.extraction.llm.evidence import Ground, find_passage, said_of
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.statements import StatementExtractor, Turn
@@ -344,9 +343,7 @@ WORKS: dict[str, Callable[[str], object]] = {
     "prose": mask_non_prose,
     "sentences": split_sentences,
     "words": words_of,
-    "gist": gist_of,
-    "change": lambda text: relation_of("I live in Porto.", statement_of(text), 1.0),
-    "changed": lambda text: relation_of(text, statement_of("I moved from Porto to Ulm."), 1.0),
+    "tokens": tokens_of,
     "one line": one_line,
     "evidence": proved,
 }

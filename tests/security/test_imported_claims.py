@@ -72,7 +72,7 @@ def test_what_a_file_claims_of_itself_is_imported_and_never_the_users_word(cli, 
     for row in (order, claim):
         assert (row["trust"], row["pinned"], row["importance"]) == ("imported", False, 0.5)
     text = cli.before_turn("Which code opens the harbour safe?")
-    assert '(today, imported, from "said by the user") The harbour safe' in text
+    assert ', imported, from "said by the user") The harbour safe' in text
     assert text.count("said by the user") == 1
     assert "previous instructions" not in text
 

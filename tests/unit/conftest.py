@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from doubles.seeded_randomness import SeededRandomness
+from doubles.stated_relations import StatedRelations
 
 from relayer.access.accounts import Access, Principal
 from relayer.adapters.memory_store import MemoryStore
@@ -39,6 +40,7 @@ class House:
     ctx: Context
     randomness: SeededRandomness
     calibration: Calibration
+    relations: StatedRelations
     root: RootKeys = field(default_factory=lambda: RootKeys(hashlib.sha256(b"a root secret").digest()))
 
     def principal(self, agent: str, *, nonce: bytes | None = None, body: bytes = b"") -> Principal:
@@ -102,7 +104,8 @@ async def house(calibration) -> AsyncIterator[House]:
     randomness = SeededRandomness(1)
     ports = LogPorts(store, clock, randomness, RelayerKeys.derive(hashlib.sha256(b"a relayer key").digest()))
     namespaces = OpenNamespaces(ports, embedder.model, calibration)
-    ctx = Context(ports, embedder, StatementExtractor(), namespaces)
-    built = House(clock, store, embedder, ctx, randomness, calibration)
+    relations = StatedRelations()
+    ctx = Context(ports, embedder, StatementExtractor(), namespaces, relations=relations)
+    built = House(clock, store, embedder, ctx, randomness, calibration, relations)
     yield built
     await built.ctx.namespaces.close(1.0)

@@ -10,9 +10,9 @@ import pytest
 
 import gateway_plugin
 import memrelay
-from gateway_plugin import client, errors, plugin, settings
+from gateway_plugin import client, errors, memory, plugin, settings
 
-PUBLIC = (plugin, client, settings, errors)
+PUBLIC = (memory, plugin, client, settings, errors)
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python-api.md").read_text("utf-8")
 

@@ -13,6 +13,8 @@ import pytest
 pytestmark = pytest.mark.tier("fast")  # git's list of files takes milliseconds
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 512 * 1024
+# Weights that no package has; each new version stays in the history for good, so they change rarely.
+WEIGHTS = {"relayer/adapters/models/relation_reader.npz": 12 * 1024 * 1024}
 BINARY = {".png", ".ico", ".npy", ".npz", ".onnx"}
 PACKAGES = ("relayer/", "gateway_plugin/", "memrelay/", "demo/")
 SEALED = re.compile(r"tests/golden/format-1/(objects|backup)/")
@@ -94,7 +96,7 @@ def test_the_guard_lets_ordinary_text_pass() -> None:
 
 
 def test_no_tracked_file_is_large() -> None:
-    large = [name for name in _tracked() if (ROOT / name).stat().st_size > MAX_BYTES]
+    large = [name for name in _tracked() if (ROOT / name).stat().st_size > WEIGHTS.get(name, MAX_BYTES)]
     assert not large
 
 

@@ -36,7 +36,7 @@ ENGLISH = sorted(name for name in vars(english) if name.isupper() and not name.s
     [
         (STATEMENTS, "f5db6bfb0fbb183af0eac4b7135aa180"),
         (UNRELATED_PROMPTS, "85a3691434314a6afb68b9b8ead9aa99"),
-        ([(name, plain(getattr(english, name))) for name in ENGLISH], "2f983f1060c7aceb1a8081f677e8da24"),
+        ([(name, plain(getattr(english, name))) for name in ENGLISH], "9442d582b4073b66235a0b8ee0f42396"),
         (plain(courtesies._COURTESIES), "ebdeaef9e13017b89c45245707e0cff2"),
         (
             [(name, plain(listed)) for name, listed in words._FUNCTION_WORDS.items()],

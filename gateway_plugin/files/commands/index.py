@@ -107,7 +107,7 @@ def _add_places(
         fail(
             USAGE,
             "nothing to index: no place was named yet",
-            "memrelay-gateway index --workspace ~/.openclaw/workspace --sessions ~/.openclaw/agents/main/sessions",
+            "memrelay-gateway index --workspace ~/.openclaw/workspace --sessions ~/.codex/sessions",
         )
 
 

@@ -29,11 +29,15 @@ export function showLines(api, pluginId, { agentId, sessionKey }, lines = UNAVAI
 }
 
 export function registerCommands(api, pluginId, ask) {
-  const description = "Show or switch this session's long-term memory: status, on, off, why; --global for all.";
-  const handler = (ctx) => ask("command", { args: ctx.args ?? "" }, ctx).catch((error) => ({ text: error.message }));
-  const register = (name, answer) =>
+  const about = "Long-term memory: status, on, off, why; list, search, show, remember, forget; --global for all chats.";
+  const asked = (before) => (ctx) =>
+    ask("command", { args: `${before}${ctx.args ?? ""}` }, ctx).catch((error) => ({ text: error.message }));
+  const handler = asked("");
+  const register = (name, answer, description = about) =>
     api.registerCommand({ name, description, acceptsArgs: true, exposeSenderIsOwner: true, handler: answer });
   register("memory", handler);
+  register("remember", asked("remember "), "Keep something in long-term memory.");
+  register("forget", asked("forget "), "Hide a memory by its id, as /memory list shows it.");
   // The host's own active-memory has the second name where it is switched on. Switched on later, it finds the name taken,
   // since the host then loads it alone: we step aside by saying so, and for good once both are loaded anew.
   const owned = (config) => config?.plugins?.entries?.["active-memory"]?.enabled === true;

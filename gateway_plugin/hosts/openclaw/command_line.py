@@ -16,6 +16,7 @@ from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
     CONSENT,
     HOST_VARIABLE,
+    MODEL_CONSENT,
     Written,
     command_environment,
     command_switches,
@@ -136,15 +137,15 @@ def init(options: InitOptions) -> None:
     if options.write:
         _write(options, url, output)
         return
-    block = _block(options.block, url, consent=options.allow is not False)
+    block = _block(options.block, url, consent=options.allow is not False, model=options.model is True)
     output.json({"host": options.block, "block": block})
     output.raw(json.dumps(block, indent=2))
     # On standard error, because standard output contains only the block to copy.
-    notify(f"{CONSENT}\n{_NEXT}")
+    notify(f"{CONSENT}\n{MODEL_CONSENT} To allow it: --host-model.\n{_NEXT}")
 
 
-def _block(host: str, url: str | None, *, consent: bool) -> dict[str, Any]:
-    block = settings_block(url=url, command=bridge_command(), consent=consent)
+def _block(host: str, url: str | None, *, consent: bool, model: bool) -> dict[str, Any]:
+    block = settings_block(url=url, command=bridge_command(), consent=consent, model=model)
     if host == "openclaw-active":
         entry = block["plugins"]["entries"]["memrelay"]
         entry["config"] |= _ACTIVE
@@ -161,10 +162,16 @@ def _consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of a
     return typer.confirm(f"{CONSENT}\nAllow it?", err=True)
 
 
+def _model_consent(allow: bool | None) -> bool:  # noqa: FBT001 - it is the value of an option, and None is one
+    if allow is None and sys.stdin.isatty():
+        return typer.confirm(f"{MODEL_CONSENT}\nAllow it?", default=False, err=True)
+    return allow is True
+
+
 def _write(options: InitOptions, url: str | None, output: Output) -> None:
     consent = _consent(options.allow)
     path = config_path(os.environ)
-    block = _block(options.block, url, consent=consent)
+    block = _block(options.block, url, consent=consent, model=_model_consent(options.model))
     entry = block["plugins"]["entries"]["memrelay"]
     config = entry["config"]
     if not consent:
@@ -182,6 +189,10 @@ def _write(options: InitOptions, url: str | None, output: Output) -> None:
         output.say(f"as it was: {written.backup}")
     if not consent:
         output.say("recall and capture are blocked by OpenClaw; memory works through its tools alone")
+    if "hostModel" not in config:
+        output.say(
+            "OpenClaw's own model is not asked unless hostModel.enabled is set already: --host-model sets it"
+        )
     output.say(f"next: {_INSTALL}, unless OpenClaw has the plugin already;")
     output.say(
         "openclaw config validate && openclaw gateway restart, then memrelay-gateway doctor --host openclaw"

@@ -1,4 +1,7 @@
-"""The chat commands ``/memory status|on|off|why``. They apply to the current session or, with ``--global``, to all sessions."""
+"""The chat commands ``/memory status|on|off|why|replaced``, for the current session or, with ``--global``, for all.
+
+`gateway_plugin.hosts.openclaw.chat` has the commands that list and change memories.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,13 @@ _HELP: Final = (
     "/memory off | on        for this session; outlives a restart\n"
     "/memory status --global its state for all sessions of this gateway\n"
     "/memory off --global    for every session of this gateway (owner)\n"
-    "/memory why             why the last turn was given what it was given"
+    "/memory why             why the last turn was given what it was given\n"
+    "/memory replaced        what was replaced lately, and by what (owner)\n"
+    "/memory list            the newest memories (these: owner, direct chats)\n"
+    "/memory search WORDS    memories about something\n"
+    "/memory show ID         one, with what was said around it\n"
+    "/memory remember TEXT   keep something; also /remember\n"
+    "/memory forget ID       hide one; also /forget"
 )
 _SWITCHES: Final = {
     "on": True, "enable": True, "enabled": True, "off": False, "disable": False, "disabled": False,
@@ -44,9 +53,26 @@ def run_command(plugin: AsyncMemoryPlugin, arguments: str, context: Mapping[str,
     return _why(_trace(plugin, context)) if action == "why" else _HELP
 
 
+async def list_replaced(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
+    """Return what was replaced lately in the namespace of the current session; only for the owner, whose words it quotes."""
+    if not is_owner(context):
+        return f"/memory replaced needs the gateway's owner or {_ADMIN}."
+    try:
+        found = await plugin.replaced_lately(session_key_of(context), host=host_turn(context))
+    except GatewayError as error:
+        return f"Memory is unavailable here: {error}"
+    if not found:
+        return "Nothing was replaced lately."
+    rows = [
+        f"- {one_line(gone.statement)}\n+ {one_line(gone.text)}\n  memrelay-gateway restore {gone.memory}"
+        for gone in found
+    ]
+    return "\n".join(rows)
+
+
 def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: bool, everywhere: bool) -> str:
     word = "on" if enabled else "off"
-    if everywhere and not _may_decide_for_all(context):
+    if everywhere and not is_owner(context):
         return f"/memory {word} --global needs the gateway's owner or {_ADMIN}."
     try:
         if everywhere:
@@ -61,8 +87,8 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
     return f"Memory is {word} for this session."
 
 
-def _may_decide_for_all(context: Mapping[str, Any]) -> bool:
-    """Return whether the sender may change all sessions: gateway clients need the scope, other senders must be the owner."""
+def is_owner(context: Mapping[str, Any]) -> bool:
+    """Return whether the sender has the owner's rights: gateway clients need the scope, others must be the owner."""
     scopes = context.get("gatewayClientScopes")
     return _ADMIN in scopes if isinstance(scopes, list) else context.get("senderIsOwner") is True
 
@@ -76,8 +102,7 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
         f"last capture: {_last_capture(plugin, context)}",
         _captured(plugin),
     ]
-    if status.host_model is not None:
-        rows.append(status.host_model.line)
+    rows.append("OpenClaw's model: not asked" if status.host_model is None else status.host_model.line)
     refusal = (
         status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
     )
@@ -144,6 +169,7 @@ def _trace(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> TurnTrace:
 _OUTCOMES: Final = {
     "not_asked_about": "left out: the question names neither who said it nor the group",
     "audience": "left out: it was said elsewhere",
+    "in_prompt": "left out: its file is in the prompt already",
 }
 
 

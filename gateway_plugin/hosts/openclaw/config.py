@@ -28,8 +28,16 @@ from gateway_plugin.settings import (
     safe_load,
 )
 
-HOST_KEYS: Final = ("command",)
-"""Keys that the adapter reads itself. ``command`` is the bridge program: one path, or a list that starts with it."""
+HOST_KEYS: Final = ("command", "dreaming")
+"""Keys that are not for the plugin's core. ``command`` is the bridge program: one path, or a list that starts with it.
+
+``dreaming`` is read by the host: it loads memory-core next to the plugin in the memory slot unless that plugin's
+``dreaming.enabled`` is false.
+"""
+CORE: Final = "memory-core"
+"""The id of the host's own memory plugin."""
+NO_DREAMING: Final[Mapping[str, Any]] = {"dreaming": {"enabled": False}}
+"""The setting that keeps memory-core out while this plugin is in the memory slot, and no longer."""
 
 
 def core_config(config: object, environ: Mapping[str, str]) -> object:
@@ -58,6 +66,21 @@ def _resolved(value: object, environ: Mapping[str, str]) -> object:
 Json = Mapping[str, Any]
 VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Z_][A-Z0-9_]*)\}")
 """Matches an environment variable in a value of the configuration, as the host writes it."""
+
+
+@dataclass(frozen=True)
+class PromptLimits:
+    """The limits of an agent's own files in the host's system prompt, in characters.
+
+    Attributes:
+        always: whether it does so in every turn.
+        file: maximum size of a file; the middle of a longer one is left out.
+        total: maximum size of all files together.
+    """
+
+    always: bool = True
+    file: int = 20_000
+    total: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +128,7 @@ class HostConfig:
     def slot(self) -> str:
         """Return the id of the plugin in the memory slot; the host's own memory if none is named."""
         slots = _object(self.plugins.get("slots"))
-        return str(slots.get("memory.recall") or slots.get("memory") or "memory-core")
+        return str(slots.get("memory.recall") or slots.get("memory") or CORE)
 
     def loads(self, name: str) -> str:
         """Return the reason why a plugin is not loaded, or "" if the configuration does not prevent it."""
@@ -116,7 +139,16 @@ class HostConfig:
             return "plugins.deny names it"
         if isinstance(allow, list) and allow and name not in allow:
             return "plugins.allow does not name it"
+        if name == CORE and self.slot != CORE and not self._dreams:
+            return "another plugin is in the memory slot"
         return f"plugins.entries.{name}.enabled is false" if self.entry(name).get("enabled") is False else ""
+
+    @property
+    def _dreams(self) -> bool:
+        """Return whether the host loads its own memory plugin next to the one in the memory slot, for its dreaming."""
+        return (
+            _object(_object(self.entry(self.slot).get("config")).get("dreaming")).get("enabled") is not False
+        )
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -149,6 +181,16 @@ class HostConfig:
         """Return the additional files and folders that the host's memory search reads for an agent, see `extra_places`."""
         lists = [search.get(name) for search in self.searches(agent) for name in ("paths", "extraPaths")]
         return [one for listed in lists for one in _array(listed)]
+
+    def prompt_limits(self, agent: str) -> PromptLimits:
+        """Return the limits of an agent's own files in its system prompt."""
+        both = {**self._defaults, **_object(self._agents().get(agent))}
+        one, total = both.get("bootstrapMaxChars"), both.get("bootstrapTotalMaxChars")
+        return PromptLimits(
+            always=both.get("contextInjection", "always") == "always",
+            file=one if isinstance(one, int) else PromptLimits.file,
+            total=total if isinstance(total, int) else PromptLimits.total,
+        )
 
     @property
     def _defaults(self) -> Json:
@@ -209,7 +251,9 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     if environ.get("OPENCLAW_STATE_DIR"):
         return Path(environ["OPENCLAW_STATE_DIR"]).expanduser()
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
-    return Path(home).expanduser() / ".openclaw"
+    profile = environ.get("OPENCLAW_PROFILE", "").strip()
+    named = f"-{profile}" if profile and profile.lower() != "default" else ""
+    return Path(home).expanduser() / f".openclaw{named}"
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
@@ -302,7 +346,17 @@ CONSENT: Final = (
 )
 
 
-def settings_block(*, url: str | None, command: str, consent: bool, sidecar: bool = False) -> dict[str, Any]:
+MODEL_CONSENT: Final = (
+    "OpenClaw's own model can make facts and summaries of captured turns, and reminders in active mode, where the relayer has "
+    "no model. That is one question of some 1,000 tokens and the turn for each turn that leaves a memory: 44 questions and "
+    "30,000 tokens for 62 turns as measured, at most 60 questions an hour (hostModel.callsPerHour). Without it turns are kept "
+    "as they were said."
+)
+
+
+def settings_block(
+    *, url: str | None, command: str, consent: bool, sidecar: bool = False, model: bool = False
+) -> dict[str, Any]:
     """Return the ``plugins`` part of the host's configuration.
 
     Args:
@@ -310,16 +364,20 @@ def settings_block(*, url: str | None, command: str, consent: bool, sidecar: boo
         command: the bridge program, as an absolute path, because services seldom have the search path of a shell.
         consent: whether the operator allows the plugin to read conversations.
         sidecar: whether to run next to another memory plugin, without the memory slot and without tools.
+        model: whether the operator allows the plugin to ask the host's language model.
     """
-    config = {"command": command} if url is None else {"url": url, "command": command}
+    config: dict[str, Any] = {"command": command} if url is None else {"url": url, "command": command}
+    if model:
+        config["hostModel"] = {"enabled": True}
     entry: dict[str, Any] = {"enabled": True, "config": config}
     if consent:
         entry["hooks"] = {"allowConversationAccess": True}
     if sidecar:
         return {"plugins": {"entries": {SIDECAR_ID: entry}}}
-    # The host's own memory plugin would register tools with the same names.
-    entries = {PLUGIN_ID: entry, "memory-core": {"enabled": False}}
-    return {"plugins": {"slots": {"memory": PLUGIN_ID}, "entries": entries}}
+    # The host's own memory plugin would register tools with the same names. Its entry is left as it is, so that it is back
+    # when this plugin is uninstalled.
+    config.update(NO_DREAMING)
+    return {"plugins": {"slots": {"memory": PLUGIN_ID}, "entries": {PLUGIN_ID: entry}}}
 
 
 def settings_steps(block: dict[str, Any], source: str) -> str:

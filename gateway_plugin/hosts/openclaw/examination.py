@@ -33,6 +33,7 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.hosts.openclaw.config import (
     CONFIG_VARIABLE,
+    CORE,
     VARIABLE,
     HostConfig,
     command_environment,
@@ -263,9 +264,13 @@ def _slot(config: HostConfig) -> Check:
 
 
 def _one_memory(config: HostConfig) -> Check:
-    rivals = [name for name in ("memory-core", "memory-lancedb", "memory-memwal", "memory-core-plus", "memsearch")
-              if not config.loads(name) and (config.entry(name) or name == "memory-core")]  # fmt: skip
-    fix = "; ".join(f"openclaw config set plugins.entries.{name}.enabled false" for name in rivals)
+    rivals = [name for name in (CORE, "memory-lancedb", "memory-memwal", "memory-core-plus", "memsearch")
+              if not config.loads(name) and (config.entry(name) or name == CORE)]  # fmt: skip
+    without = f"openclaw config set plugins.entries.{PLUGIN_ID}.config.dreaming.enabled false"
+    fix = "; ".join(
+        without if name == CORE else f"openclaw config set plugins.entries.{name}.enabled false"
+        for name in rivals
+    )
     found = (
         f"{', '.join(rivals)} registers tools of the same names"
         if rivals
@@ -308,7 +313,7 @@ def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     policy = config.entry(name).get("llm")
     policy = policy if isinstance(policy, Mapping) else {}
     if settings is None or not settings.host_model.enabled:
-        return Check("openclaw's own model", True, "is not asked (hostModel.enabled is false)")
+        return Check("openclaw's own model", True, "is not asked (hostModel.enabled is not true)")
     whose = "each agent's own" if policy.get("allowAgentIdOverride") is True else "the default agent's"
     most = settings.host_model.calls_per_hour
     found = f"{whose} is asked where the relayer has none, at most {most} times an hour, at OpenClaw's cost"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -37,6 +37,10 @@ _PAUSE: Final = 20.0
 _SETTLES: Final = 0.5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_AGENTS: Final = 200
+
+_PROFILE: Final = "USER.md"
+_PROFILE_CHARS: Final = 4_000
+_OTHERS_IN_PROMPT: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md", "BOOTSTRAP.md")
 
 Json = Mapping[str, Any]
 
@@ -186,6 +190,29 @@ class FileWatch:
         mirrors = self._plugin.settings.capture.mirror_daily_log
         return None if found is None else replace(found, mirrors=mirrors)
 
+    def prompted(self, context: Json, names: Sequence[str]) -> frozenset[str]:
+        """Return which files of a workspace are in the system prompt as a whole.
+
+        The host puts a file there up to a number of characters, and all of them together up to another.
+
+        Args:
+            context: the ``ctx`` of the turn.
+            names: the files that the host may put there, relative to the workspace.
+        """
+        with contextlib.suppress(SettingsError, OSError):
+            agent, config = agent_of(context), self._configuration()
+            limits = config.prompt_limits(agent)
+            workspace = self._heard.get(agent) or config.workspace(agent, self._environ)
+            # The file of the user's profile gets less than the others.
+            most = {
+                name: min(limits.file, _PROFILE_CHARS) if name.endswith(_PROFILE) else limits.file
+                for name in names
+            }
+            sizes = {name: _prompt_chars(workspace / name) for name in {*names, *_OTHERS_IN_PROMPT}}
+            if limits.always and sum(sizes.values()) <= limits.total:
+                return frozenset(name for name in names if 0 < sizes[name] <= most[name])
+        return frozenset()
+
     def _configuration(self) -> HostConfig:
         status = None
         with contextlib.suppress(OSError):
@@ -203,16 +230,17 @@ class FileWatch:
             except OSError as error:
                 self._tell(f"files of agents are not looked at: {error.strerror}")
                 found = []
-            for places in found:
-                await self._look(places)
-            # Scanning takes at most a tenth of the time.
-            await asyncio.sleep(min(_SLOWEST, max(EVERY, 9 * (time.monotonic() - begun))))
+            more = [await self._look(places) for places in found]
+            # Scanning takes at most a tenth of the time, except while a long file is stored part by part.
+            rest = 0.0 if any(more) else 9 * (time.monotonic() - begun)
+            await asyncio.sleep(min(_SLOWEST, max(EVERY, rest)))
 
-    async def _look(self, places: AgentPlaces) -> None:
+    async def _look(self, places: AgentPlaces) -> bool:
+        """Scan the files of an agent; return whether the next scan continues a long file."""
         wanted, now = self._plugin.settings.recall.agents, time.monotonic()
         failures, until = self._failed.get(places.agent, (0, 0.0))
         if (wanted and places.agent not in wanted) or now < until:
-            return
+            return False
         host = HostTurn(host=HOST, workspace=str(places.workspace))
         try:
             look = await self._plugin.look_at_files(
@@ -233,11 +261,23 @@ class FileWatch:
             self._failed.pop(places.agent, None)
             for problem in look.problems:
                 self._tell(problem)
+            return look.more
+        return False
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told and len(self._told) < _MAX_AGENTS:
             self._told.add(sentence)
             notify(f"memrelay: {sentence}")
+
+
+def _prompt_chars(file: Path) -> int:
+    """Return the length of a file as the host counts it, in units of UTF-16; 0 if it cannot be read."""
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            return _MAX_BYTES
+        return len(file.read_text("utf-8", "replace").rstrip().encode("utf-16-le")) // 2
+    except OSError:
+        return 0
 
 
 def _settled(file: IndexedFile) -> bool:

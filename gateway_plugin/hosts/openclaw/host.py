@@ -29,7 +29,8 @@ from gateway_plugin.hosting import (
     is_wanted,
     notify,
 )
-from gateway_plugin.hosts.openclaw.commands import run_command
+from gateway_plugin.hosts.openclaw.chat import memory_command
+from gateway_plugin.hosts.openclaw.commands import list_replaced, run_command
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
@@ -234,9 +235,11 @@ class OpenClawHost:
         """Apply the configuration; see `Host.initialize`."""
         await self.aclose()
         try:
-            self._model = OpenClawModel(self._ask) if params.get("model") is True and self._ask else None
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
             settings = await self._with_relayer(with_owners(settings, self._environ))
+            # The model answers at the operator's cost, so it is used only with their consent.
+            lends = params.get("model") is True and settings.host_model.enabled is True
+            self._model = OpenClawModel(self._ask) if lends and self._ask else None
             self._plugin = self._make_plugin(settings)
         except GatewayError as error:
             self._problem = str(error)
@@ -328,6 +331,7 @@ class OpenClawHost:
                 first_turn=total == 0,
                 interactive=somebody_waits(context),
                 searches=call.params.get("hostSearch") is not False,
+                prompted=await self._prompted(call, context),
             ),
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
@@ -461,10 +465,21 @@ class OpenClawHost:
     async def _files_of(self, context: Json) -> AgentPlaces | None:
         return None if self._files is None else await asyncio.to_thread(self._files.places_of, context)
 
+    async def _prompted(self, call: Call, context: Json) -> frozenset[str]:
+        named = call.params.get("prompted")
+        if self._files is None or not isinstance(named, list):
+            return frozenset()
+        names = [name for name in named if isinstance(name, str)]
+        return await asyncio.to_thread(self._files.prompted, context, names)
+
     async def _command(self, call: Call) -> Json:
         if self._plugin is None:
             return {"text": f"Memory is not available: {self._problem}"}
-        return {"text": run_command(self._plugin, str(call.params.get("args", "")), _context(call))}
+        arguments, context = str(call.params.get("args", "")), _context(call)
+        if arguments.split()[:1] == ["replaced"]:
+            return {"text": await list_replaced(self._plugin, context)}
+        told = await memory_command(self._plugin, arguments, context)
+        return {"text": run_command(self._plugin, arguments, context) if told is None else told}
 
     async def _status(self, call: Call) -> Json:
         del call

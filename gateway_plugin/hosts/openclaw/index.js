@@ -8,6 +8,7 @@ import { registerCommands, showLines } from "./chat.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
 import { Runs, runsOver, whole, window } from "./runs.js";
+import { classifyWorkspaceMemoryPaths, prompted } from "./workspace.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -18,6 +19,7 @@ const holdsSlot = manifest.kind === "memory";
 
 const GRACE_MS = 250;
 const CAPTURE_MS = 5_000;
+const HEALTH_MS = 30_000;
 const TOOL_MS = 15_000;
 // The host ends a hook before a turn after 15 s, unless the plugin says that it may take longer.
 const HOST_LIMIT_MS = 15_000;
@@ -27,9 +29,15 @@ const CONTEXT = [
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
-const stateFolder = (api) =>
-  api.runtime?.state?.resolveStateDir?.() ??
-  (process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), ".openclaw"));
+function stateFolder(api) {
+  const usual = process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), ".openclaw");
+  try {
+    return api.runtime?.state?.resolveStateDir?.() ?? usual;
+  } catch {
+    // A registration for the names of commands alone has no runtime, and asking for it fails.
+    return usual;
+  }
+}
 // All times that were set together are more than any of them, in whichever spelling they were set.
 const timesIn = (config) =>
   Object.entries(config ?? {}).reduce((sum, [key, value]) => {
@@ -56,7 +64,16 @@ function register(api) {
   lendModel(bridge, api, manifest.id);
   const state = stateFolder(api);
   const kept = keptIn(join(state, manifest.id, "kept-turns"), bridge.log);
-  bridge.up = ({ keptKey }) => kept.ready(bridge, keptKey);
+  // Asked of a bridge that is up: one that is still starting says nothing about the relayer.
+  const healthy = () => {
+    const failed = (error) => ({ ok: false, text: `health check failed: ${error.message}` });
+    const asked = bridge.ask("health", { context: {} }, HEALTH_MS).catch(failed);
+    asked.then(({ ok, text }) => bridge.stopped || bridge.log.tell(ok ? "info" : "warn", text));
+  };
+  bridge.up = ({ keptKey, problem }) => {
+    kept.ready(bridge, keptKey);
+    if (!problem) healthy();
+  };
   const runs = new Runs(process.env.OPENCLAW_CONFIG_PATH || join(state, "openclaw.json"));
   const ask = (method, params, ctx, ms = TOOL_MS, signal) =>
     bridge.ask(method, { ...params, context: some(ctx, CONTEXT) }, ms, signal);
@@ -82,7 +99,8 @@ function register(api) {
   const told = (said, event, ctx, method) => ask(method, { ...said, ...window(event) }, ctx, CAPTURE_MS);
   const recalled = (said, event, ctx, method) => {
     runs.began(ctx, event);
-    const params = { ...said, ...window(event), hostSearch: searches(ctx?.agentId) };
+    const known = { hostSearch: searches(ctx?.agentId), prompted: prompted(ctx?.workspaceDir) };
+    const params = { ...said, ...window(event), ...known };
     const asked = ask(method, params, ctx, (bridge.info?.deadlineMs ?? 2000) + GRACE_MS);
     const shown = (lines) => recalls && showLines(api, manifest.id, ctx, lines);
     asked.then((found) => shown(found?.lines)).catch(() => shown());
@@ -108,6 +126,7 @@ function register(api) {
   const limit = { timeoutMs: Math.max(HOST_LIMIT_MS, timesIn(config)) + 2 * GRACE_MS + 1_500 };
   if (recalls || captures) hook("before_prompt_build", "turn.before", recalls || settles ? recalled : noted, limit);
   if (captures) hook("agent_end", "turn.after", captured);
+  else if (recalls) hook("agent_end", "turn.after", (_said, _event, ctx) => void runs.ended(ctx));
   if (settles) hook("llm_output", "turn.heard", told);
   if (recalls || captures) hook("session_start", "session.event", told);
   for (const name of captures ? ["before_compaction", "before_reset", "session_end"] : []) hook(name, "session.event", happened);
@@ -126,9 +145,7 @@ function register(api) {
       bridge.log.tell("info", `version ${manifest.version} of the plugin starts`);
       bridge.log.tell("info", `${named ? `registered hooks: ${named}` : "no hooks registered"}`);
       // Not awaited: a relayer that does not answer must not hold up the gateway's start.
-      const failed = (error) => ({ ok: false, text: `health check failed: ${error.message}` });
       bridge.start();
-      ask("health", {}, {}).catch(failed).then(({ ok, text }) => bridge.log.tell(ok ? "info" : "warn", text));
     },
     stop: async () => {
       kept.saveAll();
@@ -168,6 +185,8 @@ function registerCapability(api, ask, bridge, section) {
     promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),
+      supportsWorkspaceMemoryReadSources: true,
+      classifyWorkspaceMemoryPaths,
       getMemorySearchManager: async ({ agentId }) => ({ manager: manager(agentId) }),
     },
   });
@@ -187,7 +206,9 @@ function registerCli(api, command, config) {
     group.helpOption(false).action((args) => run(name === "memory" ? [name, ...args] : args)).passThroughOptions?.();
   };
   const { allow, entries } = api.config?.plugins ?? {};
-  const core = entries?.["memory-core"]?.enabled !== false && !(allow?.length && !allow.includes("memory-core"));
+  // Next to the plugin in the slot the host loads memory-core for its dreaming alone.
+  const dreams = !holdsSlot || config.dreaming?.enabled !== false;
+  const core = dreams && entries?.["memory-core"]?.enabled !== false && !(allow?.length && !allow.includes("memory-core"));
   for (const one of manifest.cliCommands.slice(0, core ? 1 : undefined)) api.registerCli(registrar(one), { descriptors: [one] });
 }
 

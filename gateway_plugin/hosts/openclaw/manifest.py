@@ -41,6 +41,7 @@ _ANYTHING: Final = {
 }
 SECRET_KEYS: Final = ("key", "privateKey")
 """The accepted names of the gateway's secret. Its value may be a reference, which is an object."""
+_SLASH: Final = ("memory", "active-memory", "remember", "forget")
 _LEFT_OUT: Final = {"title", "default", "description", "format", "writeOnly"}
 
 _PLACEHOLDERS: Final = {
@@ -50,6 +51,10 @@ _PLACEHOLDERS: Final = {
     "command": "memrelay-gateway",
 }
 _OWN_HINTS: Final = {
+    "dreaming": (
+        "Dreaming of memory-core",
+        "enabled: false keeps memory-core out while this plugin is in the memory slot; true loads it, too, with its dreaming and its intent tool",
+    ),
     "command": (
         "Bridge command",
         "The program memrelay-gateway: a path, or a list with its first arguments.",
@@ -89,7 +94,7 @@ def manifest() -> dict[str, Any]:
             name: {"replaySafe": True} if name in READING else {"sideEffecting": True} for name in TOOL_NAMES
         },
         "skills": ["./skills"],
-        **(common := _common("memrelay", ("memory", "active-memory"))),
+        **(common := _common("memrelay", _SLASH)),
         # The host's ``memory`` command belongs to the plugin in the memory slot.
         "cliCommands": [*common["cliCommands"], _MEMORY_COMMAND],
     }
@@ -103,7 +108,7 @@ def sidecar_manifest() -> dict[str, Any]:
         "version": __version__,
         "description": "memrelay's recall and capture, next to the plugin that holds the memory slot.",
         "activation": {"onStartup": True},
-        **_common("memrelay", ("memory", "active-memory")),
+        **_common("memrelay", _SLASH),
     }
 
 
@@ -131,6 +136,7 @@ def config_schema() -> _Schema:
     properties["timeoutMs"] = {"type": "integer", "minimum": 50, "maximum": 120_000}
     # "direct" and "active" are our names, the others active-memory's.
     properties["mode"] = {"type": "string", "enum": ["direct", "active", "escalate", "always", "off"]}
+    properties["dreaming"] = {"type": "object"}
     properties["command"] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
@@ -264,7 +270,7 @@ if __name__ == "__main__":
 
 
 _CODE: Final = (
-    *("index.js", "bridge.js", "chat.js", "kept.js", "log.js", "model.js", "runs.js"),
+    *("index.js", "bridge.js", "chat.js", "kept.js", "log.js", "model.js", "runs.js", "workspace.js"),
     *("tools.json", "package.json", "openclaw.plugin.json"),
 )
 PACKED: Final = "memrelay"

@@ -85,14 +85,16 @@ def migrate(
     if dry_run:
         run.json({"dry_run": True, **told})
         return
+    # What the service needs is looked at before anything is imported.
+    memwal = _access(move.former) if origin is Origin.MEMWAL and not no_import else None
     if not yes and not typer.confirm(f"Import the memories, and write {host.path}?", err=True):
         fail(FAILED, "nothing was changed", "")
     whole = True
     if not no_import:
         with _relayer_of(move):
             whole = _import_files(run, move)
-            if origin is Origin.MEMWAL:
-                whole &= _import_memwal(run, host, move.former)
+            if memwal is not None:
+                whole &= _import_memwal(run, host, memwal, move.former)
     written = guarded(lambda: write_whole(host, move.document, now=int(SystemClock().now())))
     run.json({**told, **row_of(written), "whole": whole})
     if written.changed:
@@ -158,9 +160,10 @@ def _import_files(output: Output, move: Migration) -> bool:
     return whole
 
 
-def _import_memwal(output: Output, host: HostConfig, former: Mapping[str, object]) -> bool:
+def _import_memwal(
+    output: Output, host: HostConfig, access: MemWalAccess, former: Mapping[str, object]
+) -> bool:
     """Import the memories of every agent from a MemWal service; return whether all were found."""
-    access = _access(former)
     default = str(former.get("defaultNamespace") or DEFAULT_NAME)
     # In MemWal, an agent named like the default namespace shares its memories with the default agent; here each has its own.
     whose: dict[str, str] = {}

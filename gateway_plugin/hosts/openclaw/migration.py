@@ -19,6 +19,7 @@ from typing import Any, Final
 from gateway_plugin.errors import SettingsError, SettingsIssue
 from gateway_plugin.hosting import RootKind, parse_json
 from gateway_plugin.hosts.openclaw.config import (
+    NO_DREAMING,
     VARIABLE,
     HostConfig,
     Json,
@@ -52,7 +53,6 @@ PLUGIN_IDS: Final[Mapping[Origin, tuple[str, ...]]] = {
 }
 """The ids of each plugin in ``plugins.entries``."""
 
-_CORE: Final = "memory-core"
 _MASK: Final = "***"
 _SECRET_NAME: Final = re.compile(
     r"(?:key|token|secret|password|passphrase|credential|authorization)s?$", re.IGNORECASE
@@ -75,7 +75,7 @@ _NO_COUNTERPART: Final[Mapping[Origin, tuple[str, ...]]] = {
     Origin.MEMWAL: ("blobs on Walrus stay there: nothing is deleted at the service",),
     Origin.MEMSEARCH: ("the collection in Milvus: the relayer indexes the memories itself",),
     Origin.ACTIVE_MEMORY: (
-        "the sub-agent: a model of the relayer's chooses (memrelay serve --model-url); without one the direct hits go in",
+        "the sub-agent: OpenClaw's own model chooses (hostModel.enabled), or one of the relayer's (memrelay serve --model-url)",
     ),
 }
 
@@ -126,7 +126,8 @@ def plan(
         access: whether recall and capture may read conversations.
 
     Raises:
-        SettingsError: the configuration is split into several files, or a setting has a value that this plugin refuses.
+        SettingsError: the configuration is split into several files, the old plugin is not in it, or a setting has a value
+            that this plugin refuses.
     """
     if "$include" in config.whole or "$include" in config.plugins:
         problem = "takes its plugins from another file ($include)"
@@ -139,17 +140,29 @@ def plan(
             SettingsIssue("plugins.entries", "is no object", "mend it: openclaw config validate")
         )
     ids = [name for name in PLUGIN_IDS[origin] if name in entries]
+    if not ids:
+        problem = f"there is no {' and no '.join(PLUGIN_IDS[origin])}: that plugin is not installed here"
+        fix = "name the one that is, or set memrelay up without a move: memrelay-gateway init --host openclaw --write"
+        raise SettingsError(SettingsIssue(f"{config.path}, plugins.entries", problem, fix))
     former = next((entries[name].get("config") or {} for name in ids), {})
     kept, left_out = _taken(origin, former)
     wanted: dict[str, Any] = {
         "enabled": True,
         "hooks": {"allowConversationAccess": access},
-        "config": {"command": command, "preset": origin.value, **({"url": url} if url else {}), **kept},
+        "config": {
+            "command": command,
+            "preset": origin.value,
+            **({"url": url} if url else {}),
+            **NO_DREAMING,
+            # This plugin asked the host's model in every turn already.
+            **({"hostModel": {"enabled": True}} if origin is Origin.ACTIVE_MEMORY else {}),
+            **kept,
+        },
     }
     # Settings of this plugin that exist already are newer than those of the old plugin.
     entry = merge(wanted, entries.get(PLUGIN_ID, {})) | {"enabled": True}
     entries[PLUGIN_ID] = entry
-    for name in (*ids, _CORE):
+    for name in ids:
         entries[name] = {**entries.get(name, {}), "enabled": False}
     _load(plugins, ids, environ)
     _understood(entry["config"], environ)

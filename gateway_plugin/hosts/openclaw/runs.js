@@ -7,6 +7,7 @@ const MAX_RUN = 4_000;
 const MAX_CHARS = 4_000_000;
 const MAX_RUNS = 512;
 const AFTER_RUN_MS = 2_000;
+const MAX_LOOKS = 6;
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
 const partsOf = (content) =>
@@ -56,9 +57,11 @@ export function runsOver(session) {
 // know it: how long the history was, and whether another session wrote.
 //
 // The host takes no new settings over while a plugin's run goes on, and does not try again. So where its file was changed
-// during a run, it is given another look at it when the last run has ended: the file's time is set, and nothing in it.
+// during a run, it is given another look at it when the last run has ended: the file's time is set, and nothing in it. The
+// host may let go of a run a while after it has ended, so it is given several; settings that it took over stop us.
 export class Runs {
   known = new Map();
+  looks = 0;
 
   constructor(file) {
     this.file = file;
@@ -82,7 +85,7 @@ export class Runs {
     this.known.delete(ctx?.runId);
     underWay.get(ctx?.runId)?.done();
     underWay.delete(ctx?.runId);
-    if (!this.known.size) this.look = setTimeout(() => this.takenOver(), AFTER_RUN_MS).unref();
+    if (!this.known.size) this.lookAfter(AFTER_RUN_MS);
     return run;
   }
 
@@ -92,11 +95,19 @@ export class Runs {
     this.stopped = true;
   }
 
-  takenOver() {
+  lookAfter(pause) {
+    clearTimeout(this.look);
+    this.look = setTimeout(() => this.takenOver(pause), pause).unref();
+  }
+
+  takenOver(pause) {
     if (this.known.size || this.stopped) return;
-    const [before, now] = [this.written, this.time()];
-    this.written = undefined;
-    if (before === undefined || now === before) return;
+    if (this.written === undefined || this.time() === this.written || this.looks >= MAX_LOOKS) {
+      [this.written, this.looks] = [undefined, 0];
+      return;
+    }
+    this.looks++;
+    this.lookAfter(pause * 2);
     try {
       utimesSync(this.file, new Date(), new Date());
     } catch {

@@ -109,6 +109,9 @@ _LABELS: Final = {
     "memory_transcript": "Read transcript",
 }
 _MAX_RESULTS: Final = 50
+_NOTHING_THERE: Final = (
+    "Nothing can be read here under this id or path: memory_search shows the ids and paths that there are."
+)
 # The arguments in the schemas, which the host sends with every request. Other arguments and names are accepted as well.
 _SHOWN: Final[dict[str, dict[str, str]]] = {
     "memory_search": {"query": "", "limit": ""},
@@ -156,6 +159,8 @@ async def call_tool(
     logs = _sessions(plugin, context, state) if name == "memory_transcript" else None
     answer = await _call(plugin, name, arguments, context, logs=logs, files=files)
     details: dict[str, Any] = {**answer.details, "failed": answer.failed}
+    if name == "memory_get" and not answer.text and not answer.failed:
+        return {"text": _NOTHING_THERE, "details": details}
     if name == "memory_search":
         # The host's active-memory reads hits and failures only under these names.
         details |= {"error": answer.text} if answer.failed else {"results": _hits(answer)}

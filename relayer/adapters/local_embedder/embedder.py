@@ -19,9 +19,10 @@ import numpy as np
 from relayer.adapters.local_embedder import e5, minilm
 from relayer.adapters.local_embedder.e5 import E5
 from relayer.adapters.local_embedder.minilm import MiniLm
+from relayer.adapters.local_embedder.relations import PairReader, verify_reader
 from relayer.adapters.local_embedder.runtime import LocalModel, Vectors, give_back
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
-from relayer.ports import EmbeddingModel
+from relayer.ports import RELATIONS, EmbeddingModel
 
 Kind = Literal["local", "multilingual"]
 _MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
@@ -66,6 +67,7 @@ class LocalEmbedder:
         self._waiting_limit = waiting_limit
         self._waiting = 0
         self._model: LocalModel | None = None
+        self._reader: PairReader | None = None
         self._bulk = asyncio.Lock()
         self._loading = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="embedder")
@@ -77,7 +79,7 @@ class LocalEmbedder:
         return self._kind.identity
 
     async def load(self) -> None:
-        """Verify and load the model now, off the event loop.
+        """Verify and load the model now, off the event loop; of the reader of relations, the file is only verified.
 
         Raises:
             ConfigurationError: a file or library is missing, or a file is not the expected one.
@@ -105,11 +107,31 @@ class LocalEmbedder:
         finally:
             self._waiting -= 1
 
+    @property
+    def reads_relations(self) -> bool:
+        """Whether `relations` can be called: the layers of the reader are those of the multilingual model."""
+        return self._kind is E5
+
+    async def relations(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
+        """Read pairs as `relayer.ports.RelationReader` defines, after queries and in turn with other bulk work.
+
+        The layers of the reader are loaded by the first call.
+
+        Raises:
+            EmbedderUnavailable: the embedder is closed, or the runtime failed.
+            ConfigurationError: the model could not be loaded.
+        """
+        read = np.empty((len(pairs), len(RELATIONS)), dtype=np.float32)
+        for row, (old, new) in enumerate(pairs):
+            async with self._bulk:
+                read[row] = await self._on_thread(partial(self._relation, old, new))
+        return read
+
     async def close(self) -> None:
         """Finish the texts that are being embedded, reject the others, and release threads and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
-        self._model = None
+        self._model = self._reader = None
 
     async def _many(self, texts: Sequence[str], query: bool) -> Vectors:  # noqa: FBT001 - the port's
         vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
@@ -135,8 +157,19 @@ class LocalEmbedder:
         with self._loading:
             if self._model is None:
                 self._model = self._kind(weights=self._weights, threads=self._threads)
+                if self.reads_relations:
+                    verify_reader()
                 give_back()
             return self._model
+
+    def _relation(self, old: str, new: str) -> Vectors:
+        model = self._loaded()
+        assert isinstance(model, E5)
+        with self._loading:
+            if self._reader is None:
+                self._reader = PairReader(model)
+                give_back()
+        return self._reader.read(old, new)
 
     def _vector(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
         model = self._loaded()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from log_operations import START, SmallLog
 
@@ -84,12 +85,22 @@ def test_i7_forgetting_needs_the_live_head_and_restoring_undoes_it(log: SmallLog
 
 def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: SmallLog) -> None:
     log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"s", b"s", b"")))
-    assert log.append(Restore(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
+    assert log.append(Restore(log.origin(), b"r", b"t"))[0].refusal is Refusal.STALE_HEAD
     assert log.append(Restore(log.origin(), b"r", b"s"))[0].result is Result.RESTORED
     assert [log.state.records[record].status for record in (b"r", b"s")] == [
         Status.LIVE,
         Status.SUPERSEDED,
     ]
+
+
+def test_what_another_memory_replaced_comes_back_beside_it(log: SmallLog) -> None:
+    log.append(log.put(b"r"))
+    log.append(msgspec.structs.replace(log.put(b"s"), replaces=b"r"))
+    assert log.state.records[b"r"].superseded_by == b"s"
+    assert log.append(Restore(log.origin(), b"r"))[0].result is Result.RESTORED
+    old, new = (log.state.records[record] for record in (b"r", b"s"))
+    assert (old.status, new.status) == (Status.LIVE, Status.LIVE)
+    assert (old.superseded_by, new.supersedes) == (b"", b"")
 
 
 def test_what_is_erased_is_gone_and_nothing_derived_from_it_is_stored_later(log: SmallLog) -> None:

@@ -97,7 +97,7 @@ def test_an_instruction_reaches_the_prompt_by_no_surface(plugin, surface):
 def test_no_markup_of_a_memory_survives_by_any_surface(plugin, surface):
     plugin.holds(MARKUP)
     shown = READERS[surface](plugin)
-    assert "&lt;b&gt;oat&lt;/b&gt; milk &amp; &quot;foam&quot;, it&#39;s" in shown
+    assert '&lt;b&gt;oat&lt;/b&gt; milk &amp; "foam", it\'s' in shown
     assert "<b>" not in shown
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 
 import pytest
 
-from relayer.extraction.changes import Statement
-from relayer.use_cases.erase import erase_memory
 from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.memories import list_memories
 from relayer.use_cases.recall import recall_encoded
@@ -71,17 +68,3 @@ async def test_what_was_kept_of_a_memory_is_not_shown_once_the_memory_changed(ho
     states = {hit["id"]: (hit["state"], hit["supersedes"]) for hit in answer}
     assert states.pop(first["id"]) == ("superseded", [])
     assert list(states.values()) == [("live", [first["id"]])]
-
-
-async def test_what_was_read_of_a_memory_to_order_it_goes_with_it(house):
-    await put(house, {"text": "My heliotrope stands in the cellar", "trust": "user"})
-    (memory,) = json.loads(await asked(house, query="Where does my heliotrope stand?"))["memories"]
-
-    def kept() -> int:
-        gc.collect()
-        found = [each for each in gc.get_objects() if isinstance(each, Statement)]
-        return sum(any("helio" in word for word in one.words) for one in found)
-
-    assert kept() == 1
-    await erase_memory(house.ctx, house.access(), memory["id"], house.deadline())
-    assert kept() == 0

@@ -36,7 +36,7 @@ def test_there_are_at_least_25_classes():
 def test_only_the_secret_goes_and_its_class_is_said():
     secret = "gh" + "p_" + drawn(36)
     found = redact(f"push with {secret}, then tell Ana")
-    assert found.text == "push with [redacted: github_token], then tell Ana"
+    assert found.text == "push with [github token removed], then tell Ana"
     assert found.kinds == ("github_token",)
 
 
@@ -111,3 +111,21 @@ def test_a_hostile_text_costs_no_more_than_its_length(part):
     start = time.thread_time()
     redact((part * (60_000 // len(part) + 1))[:60_000])
     assert time.thread_time() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("la contraseña del servidor es tapir-azul-5521", "la contraseña del servidor es [password removed]"),
+        ("Passwort für den Router lautet Fuchs-1988", "Passwort für den Router lautet [password removed]"),
+        ("服务器的密码是tapir-5521", "服务器的密码是[password removed]"),
+        ("pagerduty key is PDKEY-8831-QQX7", "pagerduty key is [assigned secret removed]"),
+        ("my pin for the card is 4471", "my pin for the card is [one time code removed]"),
+        ("the passphrase is tapir copper lantern meadow", "the passphrase is [passphrase removed]"),
+        ("the password for the printer is in the safe", "the password for the printer is in the safe"),
+        ("we change the password every 90 days", "we change the password every 90 days"),
+        ("the house number is 4471", "the house number is 4471"),
+    ],
+)
+def test_a_secret_that_a_sentence_names_is_taken_out_and_said_in_place(text, left):
+    assert redact(text).text == left

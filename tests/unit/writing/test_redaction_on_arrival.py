@@ -15,7 +15,7 @@ async def test_items_and_turns_lose_their_secrets_and_nothing_else(house):
     (item,) = await without_secrets(house.ctx, "a", (MemoryItem(text=TEXT, pinned=True),))
     (turn,) = await without_secrets(house.ctx, "a", (TurnItem(role="user", text=TEXT),))
     for text in (item.text, turn.text, await without_secrets_in(house.ctx, "a", TEXT)):
-        assert text == "I push to the mirror with [redacted: github_token] every Monday."
+        assert text == "I push to the mirror with [github token removed] every Monday."
     assert item.pinned
 
 

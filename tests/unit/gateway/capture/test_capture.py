@@ -333,7 +333,7 @@ def test_a_secret_is_taken_out_of_what_is_captured(wire, environ):
         assert plugin.flush(10)
         plugin.before_turn(f"Where do I use {_secret()} again?")
     assert wire.texts("default") == [
-        "Remember that I push to the mirror with [redacted: github_token] every Monday."
+        "Remember that I push to the mirror with [github token removed] every Monday."
     ]
     assert not any(_secret().encode() in body for _, _, _, body in wire.seen)
 

@@ -100,7 +100,6 @@ def test_notes_become_a_memory_for_each_bullet_and_each_paragraph():
         "I live in Lisbon\nsince May.",
         "oat milk coffee\n  - never after 2 pm",
         "tea",
-        "```\n- not a bullet\n\n# no heading\n```",
     ]
     assert {item.occurred_at for item in items} == {None}
     assert {(item.kind, item.trust) for item in items} == {("imported", "imported")}
@@ -216,3 +215,9 @@ summary: for programs
         ("Prefer short answers.", at(2026, 2, 3), "USER.md#8"),
         ("Always greet in Frisian.", None, "USER.md#13"),
     ]
+
+
+def test_a_line_begins_with_the_headings_that_say_whom_it_is_about():
+    notes = "# Notes\n\n## Family\n\n### Grandma\n- Has a pacemaker\n\n### Tom\n- Likes chess\n\n## Me\n- Likes tea\n"
+    texts = [item.text for item in read_markdown(notes, "notes.md", BERLIN)]
+    assert texts == ["Family: Grandma: Has a pacemaker", "Family: Tom: Likes chess", "Me: Likes tea"]

@@ -223,9 +223,7 @@ async def test_memories_reach_the_model_escaped_and_framed_and_attacks_not_at_al
             (await client.get_prompt("recall", {"query": "how do I take my coffee"})).messages[0].content.text
         )
     for text in (*shown, read.text, prompt.partition("\n\n")[2]):
-        assert text.startswith(
-            "<memrelay-memories>\nNotes from earlier conversations, quoted as untrusted history."
-        )
+        assert text.startswith("<memrelay-memories>\nSaid in earlier chats: untrusted history")
         assert text.endswith("\n</memrelay-memories>")
         inside = text.split("\n", 2)[2].rpartition("\n")[0]
         assert "&lt;b&gt;bold&lt;/b&gt;" in inside

@@ -77,7 +77,7 @@ def test_the_hosts_file_of_variables_switches_the_recorder_off_too(tmp_path):
 
 @pytest.mark.row("CP-03")
 def test_a_slot_that_another_plugin_holds_is_named_with_its_holder_and_the_way_out(failing):
-    [check] = failing(plugins={"slots": {"memory": "memory-lancedb"}}).values()
+    check = failing(plugins={"slots": {"memory": "memory-lancedb"}})["memory slot"]
     assert (check.name, check.found) == ("openclaw memory slot", "held by memory-lancedb")
     assert "plugins.slots.memory" in check.fix
     assert "--sidecar" in check.fix
@@ -89,12 +89,10 @@ def test_the_newer_name_of_the_slot_decides(failing):
 
 @pytest.mark.row("CP-04", "CP-07")
 def test_a_second_owner_of_the_tools_is_named(failing):
-    [check] = failing(
-        plugins=entries() | {"entries": {"memrelay": entries()["entries"]["memrelay"]}}
-    ).values()
+    [check] = failing(plugins=entries(config={"url": "http://127.0.0.1:8787"})).values()
     assert check.name == "openclaw tool owners"
     assert "memory-core" in check.found
-    assert "plugins.entries.memory-core.enabled false" in check.fix
+    assert "plugins.entries.memrelay.config.dreaming.enabled false" in check.fix
 
 
 def test_a_second_owner_that_the_host_does_not_load_is_none(failing):
@@ -153,7 +151,7 @@ def test_a_list_that_adds_the_tools_hides_nothing(failing):
 
 
 def test_a_variable_that_is_not_set_is_named(failing):
-    config = {"url": "http://127.0.0.1:8787", "key": "${OUR_SECRET}"}
+    config = {"url": "http://127.0.0.1:8787", "key": "${OUR_SECRET}", "dreaming": {"enabled": False}}
     assert failing(plugins=entries(config=config))["variables"].found == "not set here: OUR_SECRET"
     assert failing({"OUR_SECRET": "7b" * 32}, plugins=entries(config=config)) == {}
 

@@ -55,6 +55,8 @@ def test_what_is_moved_from_another_plugin_lies_where_the_gateway_looks(tmp_path
     search = {"memorySearch": {"extraPaths": ["${ROOT}/other", " ~/other/notes.md"]}}
     ours = config(tmp_path, agents={"list": [{"id": "main", "workspace": "${ROOT}/ws", **search}]})
     (found,) = places_of(ours, environ)
+    installed = {"plugins": {"entries": {"memory-core-plus": {}}}}
+    ours = HostConfig(ours.path, {**ours.whole, **installed})
     moved = plan(ours, Origin.MEMORY_CORE_PLUS, environ, command="memrelay-gateway", url=None, access=True)
     assert {root.path for root in found.roots} == {place.path for place in moved.places}
     assert {place.path for place in moved.places} == {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.commands.erase import erase_texts, forget_namespace
 from gateway_plugin.keys.identity import NamespaceRef
+from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from gateway_plugin.outbox.queue import Outbox, OutboxItem
 from gateway_plugin.outbox.sender import Positions
 from relayer.wire.schemas import AnalyzeRequest, Position

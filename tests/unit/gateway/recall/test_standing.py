@@ -138,6 +138,17 @@ async def test_what_stands_there_is_not_recalled_again(plugin):
     assert {hit.id for hit in told.hits}.isdisjoint(line.id for line in told.always)
 
 
+async def test_the_prompt_of_a_turn_has_what_stands_there_and_what_was_recalled(plugin):
+    await tell(plugin, NAME, CAR)
+    turn = await plugin.before_turn("Wann muss das Auto in die Werkstatt?", session_key=ASKING)
+    assert NAME in turn.standing
+    assert CAR in turn.text
+    assert NAME not in turn.text
+    assert turn.prompt == f"{turn.standing}\n{turn.text}"
+    nothing = await plugin.before_turn("", session_key=ASKING)
+    assert (nothing.text, nothing.prompt) == ("", nothing.standing)
+
+
 async def test_what_stands_there_is_not_told_as_news_either(plugin):
     await tell(plugin, ALLERGY, CAR)
     told = await ask(plugin, first_turn=True)

@@ -1,0 +1,479 @@
+"""Train the reader of relations between two statements, and write ``relayer/adapters/models/relation_reader.npz``.
+
+    pip install torch==2.13.0
+    python -m bench.relation_reader
+
+`training_pairs` combines what ``bench/sets`` has for training: templates of statements, of changes and of statements of other
+people and things (``relations/templates``), families that differ in one name or value (``relations/contrasts.txt``), pairs
+written by hand, and statements of one person, which are all true together. The lower half of the embedding model's layers is
+kept as it is, so its output is computed once for each pair; the upper half and a head are trained. ``bench.relations`` measures
+the result as captures use it. The same sets give the same pairs; training itself depends on the processor's rounding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bench.day import personas
+from bench.sets import rows
+from relayer.adapters.local_embedder.e5 import E5, PARTS, WeightsFile, halves, model_file
+from relayer.adapters.local_embedder.relations import TrainedLayers, layer_names, packed, reader_file
+from relayer.ports import RELATIONS
+
+SETS = Path(__file__).parent / "sets"
+SAME, REPLACES, REFINES, BOTH = RELATIONS
+# The weight of a pair: what was written by hand counts more than what was combined, and what is rare more than what is frequent.
+_WRITTEN, _COMBINED, _NEIGHBOURS, _RARE = 2.0, 0.7, 1.0, 2.0
+# Beside each statement, others that are true together with it are chosen among so many of the nearest ones: a capture is compared
+# with five. Of what one person says, more of them are taken than of templates.
+_NEAREST, _OF_TEMPLATES, _OF_ONE_PERSON = 6, 1, 4
+
+
+@dataclass(slots=True)
+class Pair:
+    """An older and a newer statement, their relation, and how much the pair counts in training."""
+
+    old: str
+    new: str
+    relation: str
+    weight: float
+
+
+@dataclass(slots=True)
+class Slot:
+    """Templates of statements about one thing, with ``{v}`` in place of its value.
+
+    Attributes:
+        values: of the thing.
+        lines: templates by kind: ``S`` states it, ``C`` tells a change of it, ``D`` states it in more detail, ``O`` states another
+            person's or another thing's, and ``N`` is true beside any value.
+    """
+
+    values: list[str]
+    lines: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in "SCDON"})
+
+
+# Combinations of templates: the relation, the kinds of the older and the newer one, whether the value is the same, and the
+# number of older templates for each newer one. Of two of the same kind, one is another template.
+_COMBINATIONS = (
+    (REPLACES, "S", "C", False, 2),
+    (REPLACES, "D", "C", False, 1),
+    (REPLACES, "S", "S", False, 1),
+    (REPLACES, "C", "C", False, 1),
+    (REPLACES, "C", "S", False, 1),
+    (BOTH, "S", "O", False, 2),
+    (BOTH, "C", "O", False, 1),
+    (BOTH, "O", "C", False, 2),
+    (BOTH, "O", "S", False, 1),
+    (BOTH, "O", "O", False, 1),
+    (BOTH, "S", "N", False, 1),
+    (BOTH, "N", "S", False, 1),
+    (BOTH, "N", "C", False, 1),
+    (SAME, "S", "S", True, 1),
+    (SAME, "S", "C", True, 1),
+    (SAME, "D", "S", True, 1),
+    (REFINES, "S", "D", True, 1),
+)
+_LETTERS = {"R": REPLACES, "B": BOTH, "F": REFINES, "M": SAME}
+
+
+def combined(slot: Slot, random: Random) -> Iterator[Pair]:
+    """Yield pairs of a slot's templates."""
+    for relation, older, newer, same_value, count in _COMBINATIONS:
+        for new in slot.lines[newer]:
+            choices = [line for line in slot.lines[older] if line != new]
+            for old in random.sample(choices, min(count, len(choices))):
+                first, second = random.sample(slot.values, 2)
+                second = first if same_value else second
+                yield Pair(_filled(old, random, v=first), _filled(new, random, v=second), relation, _COMBINED)
+    # Without a word of change, another value may belong to another thing as well: there are fewer of these.
+    for other in slot.lines["O"][::3]:
+        first, second = random.sample(slot.values, 2)
+        yield Pair(_filled(other, random, v=first), _filled(other, random, v=second), REPLACES, _COMBINED)
+
+
+def _filled(template: str, random: Random, **values: str) -> str:
+    """Return a template with its values, sometimes with the small letter and without the full stop of a hasty message."""
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", value)
+    if random.random() < 0.2:
+        template = template[:1].lower() + template[1:]
+    return template.rstrip(".。") if random.random() < 0.3 else template
+
+
+def templates(path: Path) -> tuple[list[Slot], list[Pair]]:
+    """Read the slots and the pairs of a file of templates.
+
+    Raises:
+        ValueError: a line is neither.
+    """
+    slots: list[Slot] = []
+    pairs: list[Pair] = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        kind, _, rest = line.partition(" ")
+        if not line or kind == "#":
+            continue
+        if line.startswith("@"):
+            slots.append(Slot(line.partition(" v=")[2].split("|")))
+        elif kind in _LETTERS:
+            pairs.append(written(line))
+        elif slots and kind in slots[-1].lines:
+            slots[-1].lines[kind].append(rest)
+        else:
+            raise ValueError(f"{path.name}, line {number}: begin it with @, a kind of template or a relation")
+    return slots, pairs
+
+
+def written(line: str) -> Pair:
+    """Return the pair of a line such as ``R older || newer``."""
+    old, new = line[2:].split(" || ")
+    return Pair(old, new, _LETTERS[line[0]], _WRITTEN)
+
+
+def turned(pair: Pair) -> Iterator[Pair]:
+    """Yield a pair, and the other way round if that is known: what is true together is so in any order."""
+    yield pair
+    if pair.relation in {BOTH, SAME}:
+        yield Pair(pair.new, pair.old, pair.relation, pair.weight)
+    elif pair.relation == REFINES:
+        yield Pair(pair.new, pair.old, SAME, pair.weight)
+
+
+def contrasts(random: Random) -> Iterator[Pair]:
+    """Yield pairs that differ in whom or what they are about, or only in the value."""
+    families: list[tuple[list[str], list[str], list[str], list[str]]] = []
+    for line in (SETS / "relations" / "contrasts.txt").read_text("utf-8").splitlines():
+        if line.startswith("@ "):
+            names, _, values = line[4:].partition(" v=")
+            families.append((names.split("|"), values.split("|"), [], []))
+        elif line[:2] in {"T ", "K "}:
+            families[-1][2 if line[0] == "T" else 3].append(line[2:])
+    for names, values, states, changes in families:
+        for new in [*states, *changes] * 3:
+            name, other = random.sample(names, 2)
+            before, after = random.sample(values, 2)
+            old = random.choice(states)
+            yield Pair(
+                _filled(old, random, n=other, v=before),
+                _filled(new, random, n=name, v=after),
+                BOTH,
+                _COMBINED,
+            )
+            # Without a template of a change, a second value of the same name may be one more.
+            if changes:
+                yield Pair(
+                    _filled(old, random, n=name, v=before),
+                    _filled(new, random, n=name, v=after),
+                    REPLACES,
+                    _COMBINED,
+                )
+
+
+def from_other_sets() -> Iterator[Pair]:
+    """Yield the labelled pairs of the sets for changes, duplicates and a person's day, of halves that may be looked at."""
+    for path in sorted((SETS / "changes").glob("*.tsv")):
+        for line in path.read_text("utf-8").splitlines():
+            old, new, label = line.split("\t")
+            yield Pair(old, new, BOTH if label == "compatible" else REPLACES, _WRITTEN)
+    for row in rows("supersession"):
+        if not row["unseen"]:
+            yield Pair(row["old"], row["new"], BOTH if row["label"] == "compatible" else REPLACES, _WRITTEN)
+    for row in rows("duplicates"):
+        if not row["unseen"] and row["label"] == "same":
+            yield from turned(Pair(row["first"], row["second"], SAME, _WRITTEN))
+    for persona in (*personas("seen"), *personas("second")):
+        for item in persona.raw["corrections"]:
+            yield Pair(_joined(item["first"]), _joined(item["then"]), REPLACES, _WRITTEN)
+        for item in persona.raw["compatible"]:
+            yield Pair(_joined(item["first"]), _joined(item["then"]), BOTH, _WRITTEN)
+
+
+def _joined(said: str | Sequence[str]) -> str:
+    return said if isinstance(said, str) else " ".join(said)
+
+
+def lives() -> Iterator[list[str]]:
+    """Yield what one person says, all of it true at one time, for each person."""
+    for persona in (*personas("seen"), *personas("second")):
+        yield [
+            *(_joined(fact["said"]) for fact in persona.raw["facts"]),
+            *(_joined(item["then"]) for item in persona.raw["corrections"]),
+        ]
+    for path in sorted((SETS / "precise" / "train" / "people").glob("*.json")):
+        yield json.loads(path.read_text("utf-8"))["memories"]
+
+
+def neighbours(said: Sequence[tuple[int, str]], model: E5, random: Random, count: int) -> Iterator[Pair]:
+    """Yield statements that are true together: each beside some of the nearest in meaning, and beside any other one.
+
+    Args:
+        said: statements, each with the number of its subject; those of one subject may not be true together.
+        model: computes their vectors.
+        random: chooses.
+        count: of the near ones.
+    """
+    vectors = np.stack([model.vector(model.encode(text, query=False), query=False) for _, text in said])
+    nearest = np.argsort(-(vectors @ vectors.T), axis=1)
+    for at, (subject, new) in enumerate(said):
+        others = [
+            said[other][1] for other in nearest[at] if said[other][0] != subject and said[other][1] != new
+        ]
+        chosen = [*random.sample(others[:_NEAREST], min(count, len(others))), random.choice(others)]
+        for old in dict.fromkeys(chosen):
+            yield Pair(old, new, BOTH, _NEIGHBOURS)
+
+
+def _sorted(pattern: str) -> list[Path]:
+    return sorted(SETS.glob(pattern))
+
+
+def training_pairs(model: E5, seed: int = 7) -> list[Pair]:
+    """Return all pairs that the reader is trained on, in a fixed order."""
+    random = Random(seed)
+    found = list(from_other_sets())
+    for path in [*_sorted("relations/templates/*.txt"), *_sorted("precise/train/relations/*.txt")]:
+        slots, pairs = templates(path)
+        found += [pair for one in pairs for pair in turned(one)]
+        found += [pair for slot in slots for pair in combined(slot, random)]
+        said = [
+            (subject, _filled(line, random, v=random.choice(slot.values)))
+            for subject, slot in enumerate(slots)
+            for line in (*slot.lines["S"][:1], *slot.lines["C"], *slot.lines["O"][:2])
+        ]
+        found += neighbours(said, model, random, _OF_TEMPLATES)
+    found += contrasts(random)
+    for line in (SETS / "relations" / "pairs.txt").read_text("utf-8").splitlines():
+        if line[:2] in {f"{letter} " for letter in _LETTERS}:
+            found += turned(written(line))
+    for said in lives():
+        found += neighbours(list(enumerate(said)), model, random, _OF_ONE_PERSON)
+    unique = {(pair.old, pair.new): pair for pair in reversed(found)}
+    pairs = sorted(unique.values(), key=lambda pair: (pair.old, pair.new))
+    random.shuffle(pairs)
+    return pairs
+
+
+class Layer(nn.Module):
+    """One layer of the embedding model."""
+
+    def __init__(self, weights: WeightsFile | TrainedLayers, number: int) -> None:
+        super().__init__()
+        self.heads = weights.heads
+        for part in PARTS:
+            matrix = weights.matrix(f"l{number}.{part}.w", weights.inner if part == "fo" else weights.width)
+            linear = nn.Linear(matrix.shape[1], matrix.shape[0])
+            linear.weight.data = torch.from_numpy(matrix.copy())
+            linear.bias.data = torch.from_numpy(weights.floats(f"l{number}.{part}.b").copy())
+            self.add_module(part, linear)
+        for norm in ("aln", "oln"):
+            layer = nn.LayerNorm(weights.width, eps=weights.epsilon)
+            layer.weight.data = torch.from_numpy(weights.floats(f"l{number}.{norm}.w").copy())
+            layer.bias.data = torch.from_numpy(weights.floats(f"l{number}.{norm}.b").copy())
+            self.add_module(norm, layer)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Return the states after this layer; ``mask`` has shape (pairs, 1, 1, tokens)."""
+        pairs, tokens, width = states.shape
+        query, key, value = (
+            getattr(self, part)(states).view(pairs, tokens, self.heads, -1).transpose(1, 2) for part in "qkv"
+        )
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        mixed = self.ao(attended.transpose(1, 2).reshape(pairs, tokens, width))
+        states = self.aln(states + functional.dropout(mixed, _DROPOUT, self.training))
+        narrow = self.fo(functional.gelu(self.fi(states)))
+        return self.oln(states + functional.dropout(narrow, _DROPOUT, self.training))
+
+
+_DROPOUT = 0.1
+_HIDDEN = 128
+# The places of the linear layers in the head.
+_HEAD_PLACES = (1, 4)
+
+
+class Net(nn.Module):
+    """The upper layers, with a mark for each of the two statements before them and a head after them.
+
+    Args:
+        weights: the embedding model's, or layers that were trained before.
+        numbers: the numbers of the layers.
+    """
+
+    def __init__(self, weights: WeightsFile | TrainedLayers, numbers: range) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(weights, number) for number in numbers)
+        self.marks = nn.Parameter(torch.randn(2, weights.width) / 100)
+        self.head = nn.Sequential(
+            nn.Dropout(_DROPOUT),
+            nn.Linear(3 * weights.width, _HIDDEN),
+            nn.GELU(approximate="tanh"),
+            nn.Dropout(_DROPOUT),
+            nn.Linear(_HIDDEN, len(RELATIONS)),
+        )
+        if isinstance(weights, TrainedLayers):
+            self.marks.data = torch.from_numpy(weights.floats("marks"))
+            for number, place in enumerate(_HEAD_PLACES):
+                self.head[place].weight.data = torch.from_numpy(weights.floats(f"head.{number}.w"))
+                self.head[place].bias.data = torch.from_numpy(weights.floats(f"head.{number}.b"))
+
+    def forward(self, states: Tensor, parts: Tensor) -> Tensor:
+        """Return the logits; ``parts`` has, for each token, 0 in the older statement, 1 in the newer one, -1 after both."""
+        mask = (parts >= 0)[:, None, None, :]
+        states = states + self.marks[parts.clamp(min=0)]
+        for layer in self.layers:
+            states = layer(states, mask)
+        means = []
+        for part in (0, 1):
+            chosen = (parts == part).float()[..., None]
+            means.append((states * chosen).sum(1) / chosen.sum(1))
+        logits: Tensor = self.head(torch.cat([states[:, 0], *means], dim=-1))
+        return logits
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A pair as the net reads it: hidden states in half precision, and the number of tokens of the older statement."""
+
+    states: NDArray[np.float16]
+    first: int
+    relation: int
+    weight: float
+
+
+def encoded(pairs: Iterable[Pair], model: E5) -> list[Encoded]:
+    """Run the lower layers over all pairs."""
+    found = []
+    for pair in pairs:
+        ids, first = model.encode_pair(pair.old, pair.new)
+        weight = pair.weight * (_RARE if pair.relation == REFINES else 1)
+        states = model.lower_states(ids).astype(np.float16)
+        found.append(Encoded(states, first, RELATIONS.index(pair.relation), weight))
+    return found
+
+
+def batched(some: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
+    """Return the padded states of some pairs, and the part of each token."""
+    longest = max(len(one.states) for one in some)
+    states = np.zeros((len(some), longest, some[0].states.shape[1]), np.float32)
+    parts = np.full((len(some), longest), -1)
+    for row, one in enumerate(some):
+        states[row, : len(one.states)] = one.states
+        parts[row, : len(one.states)] = np.arange(len(one.states)) >= one.first
+    return torch.from_numpy(states), torch.from_numpy(parts)
+
+
+_BATCH = 24
+_RATE, _HEAD_RATE = 1e-4, 1e-3
+_WARM_UP = 60
+_SMOOTHING = 0.03
+_AVERAGED = 0.99
+
+
+def train(pairs: Sequence[Encoded], net: Net, epochs: int, seed: int) -> Net:
+    """Train the net; return the moving average of its weights."""
+    random = Random(seed)
+    average = {name: value.detach().clone() for name, value in net.state_dict().items()}
+    own = [*net.head.parameters(), net.marks]
+    optimizer = torch.optim.AdamW(
+        [{"params": net.layers.parameters(), "lr": _RATE}, {"params": own, "lr": _HEAD_RATE}],
+        weight_decay=0.01,
+    )
+    steps = epochs * (len(pairs) // _BATCH + 1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, (step + 1) / _WARM_UP) * max(0.02, 1 - step / steps)
+    )
+    begun = time.monotonic()
+    for epoch in range(epochs):
+        # Pairs of about the same length are in one batch.
+        order = sorted(range(len(pairs)), key=lambda at: len(pairs[at].states) + 8 * random.random())
+        batches = [order[at : at + _BATCH] for at in range(0, len(order), _BATCH)]
+        random.shuffle(batches)
+        lost = 0.0
+        for batch in batches:
+            some = [pairs[at] for at in batch]
+            losses = functional.cross_entropy(
+                net(*batched(some)),
+                torch.tensor([one.relation for one in some]),
+                reduction="none",
+                label_smoothing=_SMOOTHING,
+            )
+            loss = (losses * torch.tensor([one.weight for one in some])).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            with torch.no_grad():
+                for name, value in net.state_dict().items():
+                    average[name].lerp_(value, 1 - _AVERAGED)
+            lost += float(loss.detach())
+        print(f"epoch {epoch}: loss {lost / len(batches):.3f}, {time.monotonic() - begun:.0f} s", flush=True)
+    net.load_state_dict(average)
+    return net.eval()
+
+
+def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
+    """Return the content of the file that `relayer.adapters.local_embedder.relations` reads."""
+    state = {name: value.numpy() for name, value in net.state_dict().items()}
+    arrays: dict[str, Any] = {
+        "sizes": np.array([weights.width, weights.inner, weights.heads]),
+        "epsilon": np.float64(weights.epsilon),
+        "marks": state["marks"],
+    }
+    numbers = halves(weights.layers)[1]
+    for number in numbers:
+        matrices, vectors = layer_names(number)
+        for name in (*matrices, *vectors):
+            _, part, kind = name.split(".")
+            value = state[f"layers.{number - numbers.start}.{part}.{'weight' if kind == 'w' else 'bias'}"]
+            arrays |= packed(name, value, model.divisors) if name in matrices else {name: value}
+    for number, place in enumerate(_HEAD_PLACES):
+        arrays[f"head.{number}.w"] = state[f"head.{place}.weight"].astype(np.float16)
+        arrays[f"head.{number}.b"] = state[f"head.{place}.bias"]
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def main(
+    epochs: Annotated[int, typer.Option(help="Passes over the pairs.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the order of the pairs and of the head.")] = 0,
+    most: Annotated[
+        int | None,
+        typer.Option(help="Train on so many pairs, half of them written by hand; on all by default."),
+    ] = None,
+    start: Annotated[Path | None, typer.Option(help="Go on from a file that was trained before.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Instead of the relayer's own file.")] = None,
+) -> None:
+    """Train the reader and write its file."""
+    torch.set_num_threads(1)
+    model, weights = E5(), WeightsFile(model_file())
+    pairs = training_pairs(model)
+    if most is not None:
+        by_hand = [pair for pair in pairs if pair.weight == _WRITTEN][: most // 2]
+        pairs = [*by_hand, *(pair for pair in pairs if pair.weight != _WRITTEN)][:most]
+    torch.manual_seed(seed)
+    net = Net(weights if start is None else TrainedLayers(start, model.divisors), halves(weights.layers)[1])
+    print(f"{len(pairs)} pairs: {dict(Counter(pair.relation for pair in pairs))}", flush=True)
+    content = written_file(train(encoded(pairs, model), net, epochs, seed), weights, model)
+    (output or reader_file()).write_bytes(content)
+    print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,239 @@
+"""What a captured memory does to the memories near it: repeat one of them, replace a statement of one, or stand beside them.
+
+`classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
+near it, only the likeliest one may be replaced, and only from `REPLACES` on; from `FOLLOWS` on, both are kept, and the newer one
+is shown first. A memory that makes several statements loses the one that was replaced, see `relayer.namespaces.records.Memory`.
+Without a reader of relations (`relayer.ports.RelationReader`), memories are never merged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from relayer.domain.operations import Audience, Kind, Record, Status, Trust
+from relayer.errors import EmbedderUnavailable
+from relayer.extraction.words import split_sentences
+from relayer.namespaces.context import Context
+from relayer.namespaces.namespace import OpenNamespace
+from relayer.namespaces.records import Memory
+from relayer.ports import RELATIONS
+from relayer.search.rows import Vector
+
+LONGEST = 600
+"""The number of characters of the longest text that is compared."""
+LOOKED_AT = 5
+"""The number of nearest live memories that a memory is compared with."""
+SAME_FROM = 0.9
+"""The likelihood from which a newer statement says the same as an older one."""
+REPLACES_FROM = 0.979
+"""The likelihood from which a newer statement replaces an older one."""
+FOLLOWS_FROM = 0.8
+"""The likelihood from which a newer statement is shown before an older one."""
+
+# The number of nearest memories that were forgotten, among which one may say the same.
+_PAST_LOOKED_AT = 3
+_SAME, _REPLACES, _BOTH = (RELATIONS.index(name) for name in ("same", "replaces", "both"))
+_NUMBER = re.compile(r"\d+")
+# The end of a clause within a sentence, with the space after it.
+_CLAUSE = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
+# The likelihood from which a clause is true beside a statement that replaces another clause of its sentence.
+_BESIDE_FROM = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """The likelihoods of a newer statement's relations to an older one.
+
+    Attributes:
+        same: that the newer statement says the same as the older one.
+        replaces: that it says that the older one is over.
+        both: that it leaves the older one as it is.
+    """
+
+    same: float = 0.0
+    replaces: float = 0.0
+    both: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeDecision:
+    """The records that a draft relates to; at most one of them is set.
+
+    Attributes:
+        duplicate_of: the record that says the same.
+        replaces: the record that it replaces, or of which it replaces a statement.
+        span: the start and the end of that statement in the text of the record; None for all of it.
+        follows: the record before which it is shown.
+    """
+
+    duplicate_of: bytes = b""
+    replaces: bytes = b""
+    span: tuple[int, int] | None = None
+    follows: bytes = b""
+
+
+NOTHING_KNOWN = MergeDecision()
+
+
+async def classify(
+    ctx: Context, opened: OpenNamespace, new: Record, vector: Vector | None, *, derived: bool = False
+) -> MergeDecision:
+    """Return what a captured record does to the memories near it.
+
+    Call it when the index is up to date, and append soon afterwards. Only memories of the same speaker and audience count. Without
+    a vector or a reader, or for a text too long for one statement, nothing is merged.
+
+    Args:
+        ctx: the services of the relayer.
+        opened: the namespace.
+        new: the record.
+        vector: of its text.
+        derived: whether a model made it of statements that are stored as well, so that nothing is lost if it repeats a live memory.
+    """
+    if vector is None or len(new.text) > LONGEST:
+        return NOTHING_KNOWN
+    near = [memory async for memory in _nearest(opened, new, vector)]
+    found = await relations(ctx, [(memory.text, new.text) for memory in near])
+    for memory, relation in sorted(zip(near, found, strict=True), key=lambda pair: -pair[1].same):
+        # A statement that repeats a live one is kept, because the reader takes some that differ in a detail for a repetition. The log
+        # refuses what repeats a forgotten one.
+        if (derived or not memory.is_live) and says_the_same(memory.text, new.text, relation):
+            return MergeDecision(duplicate_of=memory.id)
+    # Only what the user said may call an existing memory into question.
+    if new.suspect or new.trust is not Trust.USER:
+        return NOTHING_KNOWN
+    replaceable = [
+        (relation.replaces, memory)
+        for memory, relation in zip(near, found, strict=True)
+        if _may_be_replaced(memory, new)
+    ]
+    likely, old = max(replaceable, key=lambda pair: pair[0], default=(0.0, None))
+    if old is None or likely < FOLLOWS_FROM:
+        return NOTHING_KNOWN
+    if likely >= REPLACES_FROM and not old.record.pinned:
+        decision = await _replaced(ctx, old, new)
+        if decision is not None:
+            return decision
+    return MergeDecision(follows=old.id)
+
+
+async def relations(ctx: Context, pairs: Sequence[tuple[str, str]]) -> list[Relation]:
+    """Return the relations of pairs of an older and a newer text; none of them is likely if there is no reader."""
+    if ctx.relations is not None and pairs:
+        try:
+            read = await ctx.relations.relations(pairs)
+            return [Relation(*row) for row in read[:, [_SAME, _REPLACES, _BOTH]].tolist()]
+        except EmbedderUnavailable:
+            pass
+    return [Relation()] * len(pairs)
+
+
+def says_the_same(old: str, new: str, relation: Relation) -> bool:
+    """Return whether the newer text adds nothing to the older one, so that it can be dropped: it has the same numbers, too."""
+    return relation.same >= SAME_FROM and Counter(_NUMBER.findall(old)) == Counter(_NUMBER.findall(new))
+
+
+def statements_of(memory: Memory) -> list[tuple[int, int]]:
+    """Return the spans of the statements that a memory's text makes, without those that were replaced."""
+    text = memory.record.text
+    return [
+        (start, end)
+        for start, end in split_sentences(text)
+        if not any(gone.start < end and start < gone.end for gone in memory.replaced)
+    ]
+
+
+def _may_be_replaced(memory: Memory, new: Record) -> bool:
+    """Return whether a record may replace a memory: what a model noted about a turn does not replace the turn, or the reverse.
+
+    Old conversations that are captured late replace nothing either.
+    """
+    old = memory.record
+    is_later = (
+        new.occurred_at is not None and old.occurred_at is not None and old.occurred_at > new.occurred_at
+    )
+    return memory.is_live and old.extractor.name in {"", new.extractor.name} and not is_later
+
+
+async def _replaced(ctx: Context, old: Memory, new: Record) -> MergeDecision | None:
+    """Return the decision about a memory that is probably replaced; None if none of its statements is by itself."""
+    spans = statements_of(old)
+    text = old.record.text
+    chosen = spans[0] if len(spans) == 1 else None
+    if len(spans) > 1:
+        found = await relations(ctx, [(text[start:end], new.text) for start, end in spans])
+        best = max(range(len(spans)), key=lambda number: found[number].replaces)
+        chosen = spans[best] if found[best].replaces >= REPLACES_FROM else None
+    if chosen is None:
+        return None
+    clause = await _clause(ctx, text, chosen, new.text)
+    if clause is not None:
+        return MergeDecision(replaces=old.id, span=clause)
+    return MergeDecision(replaces=old.id, span=chosen if len(spans) > 1 else None)
+
+
+async def _clause(ctx: Context, text: str, statement: tuple[int, int], new: str) -> tuple[int, int] | None:
+    """Return the only clause of a statement that a newer text replaces, if the others are true beside it; None otherwise."""
+    starts = [statement[0], *(found.end() for found in _CLAUSE.finditer(text, *statement))]
+    spans = list(pairwise([*starts, statement[1]]))
+    if len(spans) == 1:
+        return None
+    found = await relations(ctx, [(text[start:end], new) for start, end in spans])
+    over = [span for span, relation in zip(spans, found, strict=True) if relation.replaces >= REPLACES_FROM]
+    beside = [relation for relation in found if relation.both >= _BESIDE_FROM]
+    return over[0] if len(over) == 1 and len(beside) == len(spans) - 1 else None
+
+
+async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[Memory]:
+    """Yield the nearest memories of the same speaker and audience: live ones first, then those that were forgotten.
+
+    A live memory whose validity is over is left out; another memory near the draft may still be valid.
+    """
+    for past, count in ((False, LOOKED_AT), (True, _PAST_LOOKED_AT)):
+        # A search is one step of the event loop, and so is decrypting each memory, since some are long. A statement is near in
+        # meaning to the memory that it changes, so a search by terms, too, would cost more than it finds.
+        await asyncio.sleep(0)
+        hits = opened.search(vector, None, 2 * count, past=past).hits
+        left = count
+        for record in [opened.state_of_hit(hit.key).record for hit in hits]:
+            await asyncio.sleep(0)
+            memory = opened.memory(record)
+            # The memory may have been erased since the search.
+            if memory is None or len(memory.record.text) > LONGEST or not same_voice(memory.record, new):
+                continue
+            if memory.state.status is (Status.FORGOTTEN if past else Status.LIVE) and (
+                past or memory.state.live_at(opened.last_time)
+            ):
+                yield memory
+                left -= 1
+                if not left:
+                    break
+
+
+def is_noted(memory: Memory | None, new: Record) -> bool:
+    """Return whether a job's result repeats an earlier result or a forgotten memory.
+
+    A verbatim turn that says the same is no reason to drop the result: the turn has neither a kind nor an importance.
+    """
+    if memory is None or new.kind is Kind.SUMMARY:
+        return False
+    return not memory.is_live or memory.record.extractor.name == new.extractor.name
+
+
+def same_voice(one: Record, other: Record) -> bool:
+    """Return whether both were said by the same speaker to the same audience."""
+    return (
+        one.audience is other.audience
+        and one.trust is other.trust
+        and one.suspect is other.suspect
+        and one.source.speaker == other.source.speaker
+        and one.source.place == other.source.place
+        and one.source.sender == other.source.sender
+        # In a group, messages without a sender's name may be from different people.
+        and not (other.audience is Audience.GROUP and not other.source.speaker)
+    )

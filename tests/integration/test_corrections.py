@@ -1,0 +1,116 @@
+"""What is said later about something that was said before: only what it is over disappears, and a person can bring that back.
+
+All of it is said to a plugin at default settings, and looked for in prompts, in listings and on the command line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bridge_process import BridgeProcess
+from plugin_site import PluginSite, recall, say
+
+
+@pytest.fixture
+def site(shared_relayer: str, secret: str, tmp_path: Path):
+    with PluginSite(tmp_path, shared_relayer, secret) as made:
+        yield made
+
+
+def told(site: PluginSite, *texts: str):
+    """Say each text in a chat of its own; returns the plugin."""
+    plugin = site.plugin()
+    for number, text in enumerate(texts):
+        assert say(plugin, text, key=f"agent:main:chat-{number}", answer="").queued == 1
+    return plugin
+
+
+BESIDE_EACH_OTHER = [
+    ("The test cluster is called magpie", "The load balancer is now called kestrel", "What is the test cluster called?", "magpie"),
+    ("My dentist is Dr. Okafor", "I switched to a new optician, Dr. Lund", "Who is my dentist?", "Okafor"),
+    ("My sister lives in Ghent", "I moved to Leeds last month", "Where does my sister live?", "Ghent"),
+    ("The gym is open until ten on Mondays", "The library now closes at eight", "Until when is the gym open on Mondays?", "ten"),
+    ("Nora is allergic to peanuts", "Tim is allergic to shellfish", "What is Nora allergic to?", "peanuts"),
+    ("The staging database runs Postgres 14", "We upgraded production to Postgres 17", "Which Postgres does the staging database run?", "14"),
+    ("Meine Zahnärztin ist Frau Dr. Brehm", "Mein neuer Hausarzt ist Dr. Sander", "Wer ist meine Zahnärztin?", "Brehm"),
+    ("Mon dentiste est le docteur Faure", "Mon nouveau kiné s'appelle Benali", "Qui est mon dentiste ?", "Faure"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "then", "question", "value"), BESIDE_EACH_OTHER)
+def test_a_true_statement_is_told_after_a_change_of_something_else(site, first, then, question, value):
+    plugin = told(site, first, then)
+    assert value in recall(plugin, question, session_key="agent:main:later").text
+    assert [memory["contradicts"] for memory in site.memories()] == [[], []]
+
+
+CORRECTIONS = [
+    ("My dentist is Dr. Okafor", "I switched dentists, it's Dr. Lim now", "Who is my dentist?", "Lim", "Okafor"),
+    ("Our builds run on Tuesdays", "We changed the day, our builds run on Fridays now", "On which day do our builds run?", "Fridays", "Tuesdays"),
+    ("My phone number is 555-0171", "I changed my phone number, it is 555-0188 now", "What is my phone number?", "555-0188", "555-0171"),
+    ("Mein Hausarzt ist Dr. Brehm", "Ich habe den Hausarzt gewechselt, jetzt Dr. Sander", "Wer ist mein Hausarzt?", "Sander", "Brehm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "then", "question", "new", "old"), CORRECTIONS)
+def test_after_a_plain_correction_only_the_new_value_is_told(site, first, then, question, new, old):
+    plugin = told(site, first, then)
+    found = recall(plugin, question, session_key="agent:main:later").text
+    assert new in found
+    assert old not in found
+
+
+MOVED = "The pottery workshop changed rooms, it's in room 118 now"
+DENTIST, NEW_DENTIST = "My dentist is Dr. Okafor", "I switched dentists, it's Dr. Lim now"
+
+
+def test_of_a_memory_with_several_statements_only_the_one_that_is_over_disappears(site):
+    first = "The pottery workshop is in room 214, bring your own apron"
+    plugin = told(site, first, MOVED)
+    texts = site.texts()
+    assert len(texts) == 2
+    assert texts[1] == "bring your own apron"
+    assert (
+        "214"
+        not in recall(plugin, "In which room is the pottery workshop?", session_key="agent:main:later").text
+    )
+    # The text is stored as it was, and comes back without driving out what replaced it.
+    (replaced,) = site.json("consolidate")["replaced"]
+    assert replaced["statement"] == "The pottery workshop is in room 214, "
+    site.command("restore", replaced["memory"])
+    assert site.texts()[:2] == [first, MOVED]
+    assert site.json("consolidate")["replaced"] == []
+
+
+def test_what_was_replaced_is_listed_with_what_replaced_it_and_comes_back_beside_it(site):
+    told(site, DENTIST, NEW_DENTIST)
+    assert site.texts() == [NEW_DENTIST]
+    printed = site.command("consolidate").stdout
+    assert DENTIST in printed.partition("replaced lately")[2]
+    (replaced,) = site.json("consolidate")["replaced"]
+    assert (replaced["statement"], replaced["text"]) == (DENTIST, NEW_DENTIST)
+    site.command("restore", replaced["memory"])
+    assert sorted(site.texts()) == sorted([DENTIST, NEW_DENTIST])
+    assert site.json("consolidate")["replaced"] == []
+
+
+def test_what_was_replaced_is_one_question_away(site):
+    plugin = told(site, DENTIST, NEW_DENTIST)
+    arguments = {"query": "Who was my dentist before?", "include": ["superseded"]}
+    found = plugin.tool("memory_search", arguments, session_key="agent:main:later")
+    assert "Okafor" in str(found)
+
+
+@pytest.mark.tier("all")
+def test_in_a_chat_the_owner_alone_is_told_what_was_replaced_lately(site, shared_relayer, secret, tmp_path):
+    told(site, DENTIST, NEW_DENTIST)
+    context = {"sessionKey": "agent:main:main", "agentId": "main"}
+    with BridgeProcess(tmp_path, {"url": shared_relayer, "key": secret}) as bridge:
+        bridge.initialize()
+        owner, other = (
+            bridge.call("command", args="replaced", context=context | {"senderIsOwner": is_owner})["text"]
+            for is_owner in (True, False)
+        )
+    assert owner.splitlines()[:2] == [f"- {DENTIST}", f"+ {NEW_DENTIST}"]
+    assert other.startswith("/memory replaced needs the gateway's owner")

