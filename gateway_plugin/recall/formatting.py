@@ -454,7 +454,7 @@ class Shown:
     tokens: int = 0
 
     @classmethod
-    def of(cls, injection: Injection) -> Shown:
+    def from_injection(cls, injection: Injection) -> Shown:
         """Return the memories that an injection contains."""
         hits, always = injection.hits, injection.always
         # An empty line separates the block from the one before it.
