@@ -90,6 +90,16 @@ def test_the_floor_decides_what_is_shown_in_a_prompt_by_the_tool_and_by_the_comm
     assert recall(site.plugin(minScore=1), QUESTION).status == "empty"
 
 
+@pytest.mark.parametrize("words", ["insurance", "car tax"])
+def test_key_words_find_a_memory_by_the_tool_and_by_the_command(site, words):
+    fact = "The insurance and the tax of the car are due in March."
+    plugin = site.plugin()
+    say(plugin, fact, "I take my coffee without milk.")
+    assert fact in plugin.tool("memory_search", {"query": words}).text
+    assert fact in [hit["text"] for hit in site.json("search", words)["memories"]]
+    assert "Nothing relevant" in site.command("search", "capital of France").stdout
+
+
 @pytest.fixture
 def events() -> Iterator[list[tuple[str, object]]]:
     """What this process connects to, starts and opens, as long as the test runs."""
