@@ -446,7 +446,7 @@ class AsyncMemoryPlugin:
         if self.settings.disabled or not turn.session_enabled:
             return Look()
         identity = turn.identity
-        index = self._indexes.of(identity, self._client.endpoint.origin)
+        index = self._indexes.index_of(identity, self._client.endpoint.origin)
         files = LivingFiles(self._files, identity, index, self.settings.capture, most=_LINES_AT_ONCE)
         if notes is not None and self.settings.capture.mirror_daily_log:
             place = datetime.now(UTC).astimezone().tzinfo or UTC

@@ -70,7 +70,7 @@ def edit(
 
 @command()
 def restore(run: Run, memory_id: IdArgument) -> None:
-    """Bring back a forgotten memory, an old version of one, or what another memory replaced, which then stands beside it.
+    """Bring back a forgotten memory, an old version of one, or what another memory replaced, which then is live next to it.
 
     Example: memrelay-gateway restore ID
     """

@@ -415,7 +415,7 @@ class Indexes:
         self._known: dict[str, Index] = {}
         self._cited: dict[str, tuple[tuple[int, int], dict[str, str]]] = {}
 
-    def of(self, identity: Identity, origin: str) -> Index:
+    def index_of(self, identity: Identity, origin: str) -> Index:
         """Return an agent's index. Raises `IdentityError`."""
         if identity.namespace not in self._known:
             self._known[identity.namespace] = Index.load(self._environ, identity, origin)

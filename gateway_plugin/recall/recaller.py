@@ -418,7 +418,7 @@ class Recaller:
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
         try:
-            shown = Shown.of(injection)
+            shown = Shown.from_injection(injection)
             shown = replace(shown, ids=shown.ids | turn.prompted)
             begun = await self._said_lately(turn, shown, end - self._clock.monotonic())
         except RelayerRefused:

@@ -104,7 +104,7 @@ def tokens_of(text: str) -> list[Token]:
     found: list[Token] = []
     at = 0
     while at < len(words):
-        skipped = _FILLERS.at(words, at)
+        skipped = _FILLERS.length_at(words, at)
         if skipped:
             at += skipped
             continue

@@ -26,9 +26,18 @@ def judge_assistant_sentence(sentence: str) -> float:
     """
     full = words_of(sentence)
     words = _without_interjections(full)
-    if len(words) < 3 or is_question(sentence) or en.OFFERS.at(words, 0) or en.RESTATEMENTS.at(words, 0):
+    if (
+        len(words) < 3
+        or is_question(sentence)
+        or en.OFFERS.length_at(words, 0)
+        or en.RESTATEMENTS.length_at(words, 0)
+    ):
         return 0.0
-    if en.GREETINGS.at(words, 0) or en.PARTINGS.at(words, 0) or en.AGREEMENT.at(words, 0):
+    if (
+        en.GREETINGS.length_at(words, 0)
+        or en.PARTINGS.length_at(words, 0)
+        or en.AGREEMENT.length_at(words, 0)
+    ):
         return 0.0
     definite = _definiteness(words)
     score = definite
@@ -45,7 +54,7 @@ def judge_assistant_sentence(sentence: str) -> float:
         score += 0.35
     if not lowered.isdisjoint(en.MEASURES):
         score += 0.15
-    if en.ADVICE_OPENERS.at(words, 0):
+    if en.ADVICE_OPENERS.length_at(words, 0):
         score -= 0.5
     return round(score, 3)
 

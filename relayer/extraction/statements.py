@@ -306,7 +306,7 @@ def _depends(sentence: str, lang: str) -> bool:
     words, (phrases, beginnings) = words_of(sentence), _CONTINUATIONS.get(lang, _NO_CONTINUATIONS)
     if UNSPACED.match(sentence):
         return len(sentence) < _FEWEST_DENSE_CHARACTERS or sentence.startswith(beginnings)
-    return len(words) < _FEWEST_WORDS or phrases.at(words, 0) > 0
+    return len(words) < _FEWEST_WORDS or phrases.length_at(words, 0) > 0
 
 
 def _sentences(text: str, prose: str) -> Iterator[tuple[int, int]]:

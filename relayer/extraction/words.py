@@ -68,7 +68,7 @@ class Phrases:
             for known in by_second.values():
                 known.sort(key=len, reverse=True)
 
-    def at(self, words: Sequence[Word], position: int) -> int:
+    def length_at(self, words: Sequence[Word], position: int) -> int:
         """Return how many words the longest phrase starting at ``position`` has; 0 when none does."""
         if position >= len(words):
             return 0
@@ -85,12 +85,12 @@ class Phrases:
 
     def found_in(self, words: Sequence[Word]) -> bool:
         """Return whether any phrase occurs in ``words``."""
-        return any(self.at(words, position) for position in range(len(words)))
+        return any(self.length_at(words, position) for position in range(len(words)))
 
     def covers(self, words: Sequence[Word]) -> int:
         """Return how many leading words phrases of this set cover, one after the other."""
         position = 0
-        while taken := self.at(words, position):
+        while taken := self.length_at(words, position):
             position += taken
         return position
 

@@ -160,7 +160,7 @@ async def restore(ctx: Context, access: Access, memory_id: str, deadline: Deadli
     """Restore a forgotten memory, an old version or what another memory replaced; if all of it is live, the response is the same.
 
     A restored old version replaces the live version, which becomes an old version. A memory that another one replaced comes back
-    beside that one. A live memory that lost a statement gets a version with the whole text.
+    next to that one. A live memory that lost a statement gets a version with the whole text.
 
     Raises:
         Refused: ``not_found``, or ``stale_head``: an old version whose newest version is forgotten, or changed meanwhile.

@@ -500,7 +500,7 @@ class SupersedeResponse(Answer):
 class RestoreResponse(Answer):
     """``POST /v1/memories/{id}/restore``: live again; ``replaced`` is the version that it took the place of.
 
-    A memory that another one replaced comes back beside that one. Of a live memory that lost a statement to another one, ``id`` is a new
+    A memory that another one replaced comes back next to that one. Of a live memory that lost a statement to another one, ``id`` is a new
     version with the whole text.
     """
 

@@ -256,7 +256,7 @@ class ProposalView(Answer):
 class ReplacedView(Answer):
     """A statement of a memory that another memory replaced when it was captured.
 
-    Restoring ``memory`` brings the statement back beside the memory ``by``.
+    Restoring ``memory`` brings the statement back next to the memory ``by``.
     """
 
     memory: MemoryId

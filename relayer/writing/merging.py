@@ -1,4 +1,4 @@
-"""What a captured memory does to the memories near it: repeat one of them, replace a statement of one, or stand beside them.
+"""Decide how a captured memory relates to the memories near it: it repeats one, replaces a statement of one, or is new.
 
 `classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
 near it, only the likeliest one may be replaced, and only from `REPLACES` on; from `FOLLOWS` on, both are kept, and the newer one
@@ -41,8 +41,8 @@ _SAME, _REPLACES, _BOTH = (RELATIONS.index(name) for name in ("same", "replaces"
 _NUMBER = re.compile(r"\d+")
 # The end of a clause within a sentence, with the space after it.
 _CLAUSE = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
-# The likelihood from which a clause is true beside a statement that replaces another clause of its sentence.
-_BESIDE_FROM = 0.5
+# The likelihood from which a clause is true together with a statement that replaces another clause of its sentence.
+_BOTH_TRUE_FROM = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +178,15 @@ async def _replaced(ctx: Context, old: Memory, new: Record) -> MergeDecision | N
 
 
 async def _clause(ctx: Context, text: str, statement: tuple[int, int], new: str) -> tuple[int, int] | None:
-    """Return the only clause of a statement that a newer text replaces, if the others are true beside it; None otherwise."""
+    """Return the only clause of a statement that a newer text replaces, if the others are true together with it; None otherwise."""
     starts = [statement[0], *(found.end() for found in _CLAUSE.finditer(text, *statement))]
     spans = list(pairwise([*starts, statement[1]]))
     if len(spans) == 1:
         return None
     found = await relations(ctx, [(text[start:end], new) for start, end in spans])
     over = [span for span, relation in zip(spans, found, strict=True) if relation.replaces >= REPLACES_FROM]
-    beside = [relation for relation in found if relation.both >= _BESIDE_FROM]
-    return over[0] if len(over) == 1 and len(beside) == len(spans) - 1 else None
+    remaining = [relation for relation in found if relation.both >= _BOTH_TRUE_FROM]
+    return over[0] if len(over) == 1 and len(remaining) == len(spans) - 1 else None
 
 
 async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[Memory]:

@@ -172,8 +172,9 @@ def test_drafts_and_transcripts_of_a_workspace_rank_below_what_was_curated(site,
 
 
 @pytest.mark.row("MS-02", level="e2e")
-def test_a_session_begins_with_fifteen_memories_of_each_of_the_two_newest_days(site):
-    plugin = site.plugin()
+@pytest.mark.parametrize(("settings", "counts"), [({}, (0, 6)), ({"preset": "memsearch"}, (15, 15))])
+def test_a_session_begins_with_memories_of_the_two_newest_days(site, settings, counts):
+    plugin = site.plugin(**settings)
     now = datetime.now(UTC)
     for age in (9, 5, 2):
         day = (now - timedelta(days=age)).strftime("%Y-%m-%d")
@@ -186,7 +187,7 @@ def test_a_session_begins_with_fifteen_memories_of_each_of_the_two_newest_days(s
     )
     shown = {age: first.text.count(f"of {age} days ago") for age in (9, 5, 2)}
     assert shown[9] == 0
-    assert (shown[5], shown[2]) == (15, 15)
+    assert (shown[5], shown[2]) == counts
     assert "Locker 17 of 2 days ago" in first.text
     assert "Locker 2 of 2 days ago" not in first.text
 

@@ -109,7 +109,7 @@ class LocalEmbedder:
 
     @property
     def reads_relations(self) -> bool:
-        """Whether `relations` can be called: the layers of the reader are those of the multilingual model."""
+        """Return whether `relations` can be called: the layers of the reader are those of the multilingual model."""
         return self._kind is E5
 
     async def relations(self, pairs: Sequence[tuple[str, str]]) -> Vectors:

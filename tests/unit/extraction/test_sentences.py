@@ -103,8 +103,8 @@ def test_a_language_is_guessed_or_left_open(text, lang):
 
 def test_phrases_match_whole_words_and_prefer_the_longest():
     phrases = Phrases("let me, let me know")
-    assert phrases.at(words_of("Let me know soon"), 0) == 3
-    assert phrases.at(words_of("outlet me know"), 0) == 0
+    assert phrases.length_at(words_of("Let me know soon"), 0) == 3
+    assert phrases.length_at(words_of("outlet me know"), 0) == 0
 
 
 def test_typographic_apostrophes_read_like_plain_ones():
