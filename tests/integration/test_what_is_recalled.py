@@ -90,6 +90,16 @@ def test_the_floor_decides_what_is_shown_in_a_prompt_by_the_tool_and_by_the_comm
     assert recall(site.plugin(minScore=1), QUESTION).status == "empty"
 
 
+def test_key_words_find_a_memory_by_the_tool_and_by_the_command(site):
+    fact = "I take my coffee without milk."
+    plugin = site.plugin()
+    say(plugin, fact)
+    assert fact in plugin.tool("memory_search", {"query": "drinks"}).text
+    assert [hit["text"] for hit in site.json("search", "drinks")["memories"]] == [fact]
+    assert site.json("search", "drinks", "--floor", "0.3")["memories"] == []
+    assert site.json("search", "capital of France")["memories"] == []
+
+
 @pytest.fixture
 def events() -> Iterator[list[tuple[str, object]]]:
     """What this process connects to, starts and opens, as long as the test runs."""
