@@ -36,7 +36,7 @@ from gateway_plugin.commands.run import (
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.files.commands import index, transfer
 from gateway_plugin.files.commands.index import cited_files, told_with_sources
-from gateway_plugin.hosting import add_extension_commands
+from gateway_plugin.hosting import SEARCH_FLOOR, add_extension_commands
 from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.outbox.queue import OutboxUnavailable
 from gateway_plugin.sessions.book import Toggles
@@ -115,7 +115,7 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     *,
     limit: LimitOption = 5,
-    floor: FloorOption = 0.3,
+    floor: FloorOption = SEARCH_FLOOR,
     include: Annotated[
         list[str] | None, typer.Option(help="superseded, forgotten: these, too; may be given again.")
     ] = None,

@@ -57,7 +57,7 @@ from gateway_plugin.keys.private_files import (
 )
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.recall.formatting import framed
-from gateway_plugin.recall.recaller import ranking
+from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
 from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.text.json_text import parse_json
@@ -178,6 +178,7 @@ __all__ = [
     "DEFAULT_AGENT",
     "DEFAULT_NAME",
     "READING",
+    "SEARCH_FLOOR",
     "SECRET_VARIABLES",
     "TOOL_NAMES",
     "AgentFiles",

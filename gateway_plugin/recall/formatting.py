@@ -475,18 +475,17 @@ class _DayLine(NamedTuple):
 
 
 # What is due and what lasts comes before what was only said; a session begins with at most so many lines.
-_MOST_LINES: Final = 6
 _USEFUL: Final = ("task", "event", "decision", "preference")
 
 
-def _most_useful(days: Sequence[tuple[str, list[_DayLine]]]) -> list[tuple[str, list[_DayLine]]]:
-    """Return the days, newest first, with the most useful lines of all of them; of equal ones the newest."""
+def _most_useful(days: Sequence[tuple[str, list[_DayLine]]], count: int) -> list[tuple[str, list[_DayLine]]]:
+    """Return the days, newest first, with the ``count`` most useful lines of all of them; of equal ones the newest."""
     ranked = sorted(
         (line.kind not in _USEFUL, day, -at)
         for day, (_, lines) in enumerate(days)
         for at, line in enumerate(lines)
     )
-    best = {(day, -at) for _, day, at in ranked[:_MOST_LINES]}
+    best = {(day, -at) for _, day, at in ranked[:count]}
     return [
         (date, [line for at, line in enumerate(lines) if (day, at) in best])
         for day, (date, lines) in enumerate(days)
@@ -526,7 +525,7 @@ def format_days(
                 said_by = "" if hearing.is_own(one) else f" ({escape(label_of(one, hearing))})"
                 fresh.append(_DayLine(one.text, f"{line}{said_by}", one.kind))
         days.append((day.date, fresh))
-    days = _most_useful(days)
+    days = _most_useful(days, settings.cold_start.max_lines)
     room = settings.max_tokens - shown.tokens
     while any(lines for _, lines in days):
         said = [f"## {date}\n" + "\n".join(f"- {one.line}" for one in lines) for date, lines in days if lines]

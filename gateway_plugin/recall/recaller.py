@@ -597,6 +597,11 @@ class Recaller:
         )
 
 
+SEARCH_FLOOR: Final = 0.005
+"""The default floor of relevance of a search by the tool or the command line: it asked for memories, unlike a prompt, and a few
+key words are related to a memory with less relevance than a whole question."""
+
+
 def ranking(settings: RecallSettings) -> dict[str, Any]:
     """Return the fields of a request that change the order of hits. Unset ones are left out: the relayer has defaults."""
     said: dict[str, Any] = {}

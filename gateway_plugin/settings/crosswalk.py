@@ -86,7 +86,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "capture": {"min_length": 30, "rules": "memwal"},
     },
     "memsearch": {
-        "recall": {"position": "prepend"},
+        "recall": {"position": "prepend", "cold_start": {"max_lines": 30}},
         "capture": {"min_length": 11, "min_turn_length": 50, "min_messages": 2, "assistant_tail": 3000},
     },
     "active-memory": {"recall": {"format": "active-memory", "position": "system-append", "mode": "active"}},

@@ -276,7 +276,10 @@ class _Settings(BaseModel):
 class ColdStartSettings(_Settings):
     """Settings of the memories that the first turn of a session gets (MS-01, MS-02)."""
 
-    enabled: bool = Field(True, description="begin a session with the newest memories")
+    enabled: bool = Field(True, description="begin a session with memories of the newest two days")
+    max_lines: int = Field(
+        6, ge=1, le=30, description="how many of them: tasks, events, decisions and preferences first"
+    )
 
 
 class StandingSettings(_Settings):

@@ -35,7 +35,7 @@ from gateway_plugin.recall.formatting import (
     may_be_told,
     told_at,
 )
-from gateway_plugin.recall.recaller import ranking
+from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
 from gateway_plugin.recall.sharing import SharedHit, Shares, recall_shared, shared_namespace
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.text.injection import scan
@@ -265,7 +265,9 @@ class Toolbox:
         return await work(self, parsed, turn)
 
     async def _search(self, asked: SearchArguments, turn: Turn) -> ToolAnswer:
-        floor = self._settings.recall.min_score if asked.min_score is None else asked.min_score
+        recall = self._settings.recall
+        default = recall.min_score if "min_score" in recall.model_fields_set else SEARCH_FLOOR
+        floor = default if asked.min_score is None else asked.min_score
         hearing = turn.hearing
         request = RecallRequest(
             query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
@@ -274,7 +276,7 @@ class Toolbox:
             audiences=hearing.audiences,
             trusts=TRUSTED,
             **({"named": hearing.named} if hearing.named else {}),
-            **ranking(self._settings.recall),
+            **ranking(recall),
             **({"include": asked.include} if asked.include else {}),
             **({} if asked.as_of is None else {"as_of": _moment("asOf", asked.as_of)}),
             **({} if asked.where is None else {"where": asked.where}),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.stated_relations import StatedRelations
 from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
 from processes import wait_until
 from typed_commands import run_gateway
@@ -47,7 +48,9 @@ class Ahead:
 
 @pytest.fixture
 def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
-    with own_relayer() as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
+    relations = StatedRelations()
+    relations.state(JENKINS, SWITCHED, "replaces", 0.99)
+    with own_relayer(relations=relations) as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
         yield made
 
 

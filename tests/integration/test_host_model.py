@@ -199,17 +199,17 @@ def flat(text):
 
 @pytest.mark.row("AM-01", level="e2e")
 def test_active_mode_asks_the_hosts_model_within_the_turn(plugin):
-    coffee = "I only drink oat milk coffee, never after 2 pm."
-    reminder = "Oat milk coffee, never after 2 pm."
+    heron = "Our staging database is called heron since May."
+    reminder = "The staging database is called heron."
     model = Hosted(lambda question: reminder if question.purpose == "active-recall" else says())
     one = plugin(model, recall={"mode": "active"}, active={"agents": ["researcher"]})
-    tell(one, coffee)
-    injection = one.before_turn("How do I take my coffee again?", session_key=KEY, deadline=10)
+    tell(one, heron)
+    injection = one.before_turn("What is our staging database called?", session_key=KEY, deadline=10)
     assert (injection.status, injection.summary) == ("ok", reminder)
-    model.said = "Green tea at 7 am in Helsinki."
-    other = one.before_turn("Which coffee do I drink in the morning?", session_key=KEY, deadline=10)
+    model.said = "It is called osprey at 7 am in Helsinki."
+    other = one.before_turn("What is our staging database called again?", session_key=KEY, deadline=10)
     assert other.status == "ok"
-    assert coffee in other.text
+    assert heron in other.text
     assert one.why().active == "fallback:not_proved"
 
 
@@ -235,13 +235,13 @@ def test_active_mode_asks_again_when_a_memory_comes_between_question_and_answer(
 
 
 def test_active_mode_falls_back_to_the_hits_when_the_hosts_model_is_late(plugin):
-    coffee = "I only drink oat milk coffee, never after 2 pm."
+    heron = "Our staging database is called heron since May."
     model = Hosted("NONE")
     one = plugin(model, recall={"mode": "active"}, active={"agents": ["researcher"]})
-    tell(one, coffee)
+    tell(one, heron)
     model.seconds = 20.0
     begun = time.monotonic()
-    injection = one.before_turn("Which coffee do I drink in the morning?", session_key=KEY, deadline=2)
+    injection = one.before_turn("What is our staging database called?", session_key=KEY, deadline=2)
     assert time.monotonic() - begun < 3
-    assert coffee in injection.text
+    assert heron in injection.text
     assert one.why().active == "fallback:model_timeout"

@@ -68,7 +68,7 @@ def test_a_machine_that_makes_a_secret_says_that_memories_of_another_are_not_fou
     assert "memrelay-gateway keys recover --replace" in began.stderr
     refused = run_gateway(second, "keys", "recover", sheet, "--json")
     assert (refused.returncode, json.loads(refused.stdout)["error"]["code"]) == (2, "identity")
-    assert "--replace keeps it beside" in refused.stderr
+    assert "--replace keeps it in a file next to it" in refused.stderr
     done = run_gateway(second, "keys", "recover", sheet, "--replace", "--json")
     assert done.returncode == 0, done.stderr
     kept = Path(json.loads(done.stdout)["kept"])

@@ -90,6 +90,16 @@ def test_the_floor_decides_what_is_shown_in_a_prompt_by_the_tool_and_by_the_comm
     assert recall(site.plugin(minScore=1), QUESTION).status == "empty"
 
 
+def test_key_words_find_a_memory_by_the_tool_and_by_the_command(site):
+    fact = "I take my coffee without milk."
+    plugin = site.plugin()
+    say(plugin, fact)
+    assert fact in plugin.tool("memory_search", {"query": "drinks"}).text
+    assert [hit["text"] for hit in site.json("search", "drinks")["memories"]] == [fact]
+    assert site.json("search", "drinks", "--floor", "0.3")["memories"] == []
+    assert site.json("search", "capital of France")["memories"] == []
+
+
 @pytest.fixture
 def events() -> Iterator[list[tuple[str, object]]]:
     """What this process connects to, starts and opens, as long as the test runs."""
@@ -162,8 +172,9 @@ def test_drafts_and_transcripts_of_a_workspace_rank_below_what_was_curated(site,
 
 
 @pytest.mark.row("MS-02", level="e2e")
-def test_a_session_begins_with_fifteen_memories_of_each_of_the_two_newest_days(site):
-    plugin = site.plugin()
+@pytest.mark.parametrize(("settings", "counts"), [({}, (0, 6)), ({"preset": "memsearch"}, (15, 15))])
+def test_a_session_begins_with_memories_of_the_two_newest_days(site, settings, counts):
+    plugin = site.plugin(**settings)
     now = datetime.now(UTC)
     for age in (9, 5, 2):
         day = (now - timedelta(days=age)).strftime("%Y-%m-%d")
@@ -176,7 +187,7 @@ def test_a_session_begins_with_fifteen_memories_of_each_of_the_two_newest_days(s
     )
     shown = {age: first.text.count(f"of {age} days ago") for age in (9, 5, 2)}
     assert shown[9] == 0
-    assert (shown[5], shown[2]) == (15, 15)
+    assert (shown[5], shown[2]) == counts
     assert "Locker 17 of 2 days ago" in first.text
     assert "Locker 2 of 2 days ago" not in first.text
 

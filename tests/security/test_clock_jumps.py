@@ -173,6 +173,7 @@ def test_the_plugin_recalls_and_stores_through_a_jump_and_back(
         # A store whose clock says something else takes no writes; what was said waits at the gateway.
         said = [{"role": "user", "content": "I keep the key of box two under the mat."}]
         plugin.after_turn([*said, {"role": "assistant", "content": "Noted."}])
+        assert not plugin.flush(2)
         clock.ahead = 0.0
         assert plugin.flush(PATIENCE)
         answer = recall(plugin, "where do I keep the key of box two?")

@@ -313,5 +313,5 @@ def _default(settings: PluginSettings, key: str) -> str:
     return (
         ", ".join(map(str, value))
         if isinstance(value, tuple)
-        else str(value).replace("True", "true").replace("False", "false")
+        else str(value).replace("True", "true").replace("False", "false").replace("None", "by host")
     )

@@ -23,7 +23,7 @@ from gateway_plugin.files.commands.index import (
     scan_and_report,
     search_result,
 )
-from gateway_plugin.hosting import SystemClock, ranking
+from gateway_plugin.hosting import SEARCH_FLOOR, SystemClock, ranking
 from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE
 from relayer.wire.command_line import USAGE, fail
 from relayer.wire.schemas import RecallRequest
@@ -124,7 +124,7 @@ def memory_search(
     *,
     query: Annotated[str | None, typer.Option("--query", help="The same.")] = None,
     limit: LimitOption = 5,
-    floor: FloorOption = 0.3,
+    floor: FloorOption = SEARCH_FLOOR,
 ) -> None:
     """Search an agent's memories; each with the file and line that it comes from.
 

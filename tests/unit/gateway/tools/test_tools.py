@@ -57,6 +57,18 @@ def test_a_search_that_finds_nothing_says_so(call):
     assert call("memory_search", query="capital of France").text == "No relevant memories found."
 
 
+@pytest.mark.parametrize(
+    ("settings", "asked", "floor"),
+    [({}, {}, 0.005), ({"minScore": 0.5}, {}, 0.5), ({"minScore": 0.5}, {"minScore": 0.2}, 0.2)],
+)
+def test_the_floor_of_a_search_is_that_of_the_call_then_of_the_settings(
+    wire, environ, settings, asked, floor
+):
+    with MemoryPlugin(wire.url, secret="11" * 32, environ=environ, settings=settings) as made:
+        made.tool("memory_search", {"query": "insurance", **asked}, session_key=KEY)
+    assert wire.bodies("/v1/recall")[-1]["floor"] == floor
+
+
 @pytest.mark.row("MW-22")
 def test_what_the_model_stores_is_marked_as_said_by_it(call, wire):
     assert call("memory_store", text=COFFEE).text == f"Stored 1 fact(s): {COFFEE}"
