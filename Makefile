@@ -119,6 +119,7 @@ bench: setup ## Measure speed as ratios, side by side, and recall quality; with 
 bench-quality: setup ## Measure how well memories are found and how rarely anything else is; with rivals if installed
 	$(BIN)/python -m bench.sets
 	for embedder in multilingual local; do $(BIN)/python -m bench.day --half unseen --embedder $$embedder || exit 1; done
+	$(BIN)/python -m bench.precise --part unseen/people
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.quality_run --data $(DATA)
 
 bench-store: setup ## Measure a relayer over a bucket against its S3 server; more in BENCH_ARGS

@@ -45,6 +45,7 @@ from gateway_plugin.errors import IdentityError, InvalidInput, RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, identify, parse_session_key
 from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.recall.recaller import SEARCH_FLOOR
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from
 from gateway_plugin.turn.query import parse_messages
@@ -504,7 +505,7 @@ class AsyncMemory:
         query: str,
         *,
         limit: int = 5,
-        min_score: float = 0.3,
+        min_score: float = SEARCH_FLOOR,
         where: Mapping[str, Any] | None = None,
         user: str | None = None,
     ) -> tuple[SearchHit, ...]:

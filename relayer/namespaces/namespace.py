@@ -510,7 +510,7 @@ class OpenNamespace:
         if request.as_of is None:
             return allowed
         numbers = self.view.table.numbers.values() if allowed is None else allowed.keys().tolist()
-        return KeyMask.of(number for number in numbers if self._held_at(number, request.as_of))
+        return KeyMask.from_keys(number for number in numbers if self._held_at(number, request.as_of))
 
     async def passing(self, where: Mapping[str, Any] | None) -> KeyMask | None:
         """Return the keys of the records that pass a filter; None if there is no filter.
@@ -529,7 +529,7 @@ class OpenNamespace:
             if view is not self.view:
                 # The view was read again meanwhile, and its records may have other numbers.
                 view, known = self.view, {}
-        return KeyMask.of((number for number, passed in known.items() if passed), len(view.table))
+        return KeyMask.from_keys((number for number, passed in known.items() if passed), len(view.table))
 
     def key_of(self, record: bytes) -> int | None:
         """Return the key of a record, which `allowed` and `passing` return; None if there is no such record."""
@@ -555,7 +555,7 @@ class OpenNamespace:
     def past_numbers(self, statuses: AbstractSet[str], allowed: KeyMask | None) -> KeyMask:
         """Return the keys of past memories with these statuses, among those that are allowed (None: all)."""
         numbers = self.view.past.keys()
-        past = KeyMask.of(number for number in numbers if self.state_of_hit(number).status in statuses)
+        past = KeyMask.from_keys(number for number in numbers if self.state_of_hit(number).status in statuses)
         return past if allowed is None else past.within(allowed.flags)
 
     async def embed(

@@ -131,7 +131,7 @@ class Calibration:
         size = memories + passages
         if language == ENGLISH or language not in self.by_language:
             return baseline_for(size, self.prior, own.null, own.size + passages)
-        return self.by_language[language].at(size)
+        return self.by_language[language].baseline_at(size)
 
 
 @cache

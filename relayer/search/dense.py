@@ -64,7 +64,7 @@ class DenseBlock:
 
     def positions_in(self, allowed: KeyMask) -> NDArray[np.int64]:
         """Return the positions of the allowed keys, in rising order."""
-        return np.flatnonzero(allowed.at(np.frombuffer(self.keys, np.int64)))
+        return np.flatnonzero(allowed.contains(np.frombuffer(self.keys, np.int64)))
 
     def append(self, key: int, row: NDArray[np.floating]) -> None:
         """Append a row; the key must not have one."""
@@ -147,7 +147,7 @@ class DenseQuery:
             few = ceil((k + _SPREAD * sqrt(k * (1 - share))) / share)
             for most in (few, 4 * few):
                 keys, scores = self._best(most)
-                inside = allowed.at(keys)
+                inside = allowed.contains(keys)
                 if inside.sum() >= k:
                     return keys[inside][:k], scores[inside][:k]
         return self._among(self._block.positions_in(allowed), k)
@@ -414,7 +414,7 @@ class DenseIndex:
 
     def _over(self, block: DenseBlock, keys: NDArray[np.int64], rows: Block) -> DenseIndex:
         """Return this index with a block of these keys and rows; raises `ValueError` when they do not fit each other."""
-        block.rows = Rows.of(rows)
+        block.rows = Rows.from_block(rows)
         block.keys.frombytes(keys.astype(np.int64, copy=False).tobytes())
         block.positions = dict(zip(block.keys, range(len(keys)), strict=True))
         block.positions.pop(DEAD, None)

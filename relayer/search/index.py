@@ -93,7 +93,7 @@ class Asked(NamedTuple):
                 said[start] += cosine
         if self.passages is not None:
             for start, covered in self.passages.of_passages(key).items():
-                said[start] += self.weight.of(covered)
+                said[start] += self.weight.weight_of(covered)
         if said and isinstance(self.topic, VectorQuery):
             said[0] += self.topic.of_whole(key)
         return max(said, key=lambda start: (said[start], -start)) if said else None
@@ -106,7 +106,7 @@ class QueryWords(NamedTuple):
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, query: str) -> QueryWords:
+    def from_query(cls, query: str) -> QueryWords:
         """Return the words of a query."""
         return cls(asked_terms(query), names(query))
 
@@ -138,7 +138,7 @@ class Candidates(NamedTuple):
     weight: TermWeight = TERM_WEIGHT
 
     @classmethod
-    def of(cls, keys: Iterable[int], asked: Asked) -> Candidates:
+    def from_keys(cls, keys: Iterable[int], asked: Asked) -> Candidates:
         """Return the candidates with these keys, each of which has a text."""
         ordered = sorted(keys)
         count = len(ordered)
@@ -429,7 +429,7 @@ class MemoryIndex:
         index._passages = PassageWords.of_parts(parts.passage_words)
         index._links = Links.of_flat(parts.links)
         index._own = NamespaceBaseline.of_parts(parts.null)
-        index._present = Column(KeyMask.of(index._lexical.keys()).flags)
+        index._present = Column(KeyMask.from_keys(index._lexical.keys()).flags)
         if not index._dense.keys() <= index._lexical.keys():
             raise ValueError("a stored vector has no text")
         return index
@@ -566,7 +566,7 @@ class MemoryIndex:
         considered = len(self) if keys is None else len(keys)
         if considered == len(self):
             keys = None  # nothing is filtered out
-        words = QueryWords.of(query) if isinstance(query, str) else query
+        words = QueryWords.from_query(query) if isinstance(query, str) else query
         if words is None and topic is None and reading is None and not self._links:
             dense = None if query_vector is None else self._dense.ask(query_vector)
             if isinstance(dense, DenseQuery):
@@ -586,7 +586,7 @@ class MemoryIndex:
         else:
             by_meaning = candidates.where(~by_terms)
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
-            prior = LEXICAL_PRIOR.at(considered + passages)
+            prior = LEXICAL_PRIOR.baseline_at(considered + passages)
             more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading=reading)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms
@@ -659,7 +659,9 @@ class MemoryIndex:
             return Asked(dense, about, None)
         asked = words.terms
         reader = worth_reader(self.calibration.model)
-        worth = None if reader is None else partial(self._worths.of, reader=reader, along=self._along)
+        worth = (
+            None if reader is None else partial(self._worths.importances, reader=reader, along=self._along)
+        )
         return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)
 
     def _along(self, direction: Vector, keys: Sequence[int]) -> Numbers:
@@ -669,12 +671,12 @@ class MemoryIndex:
     def _candidates(self, asked: Asked, count: int, allowed: KeyMask | None) -> Candidates:
         """Return the candidates of all parts and the neighbours of the best of them, with all scores."""
         proposed = asked.best(count, allowed)
-        found = Candidates.of(proposed, asked)
+        found = Candidates.from_keys(proposed, asked)
         if not self._links:
             return found
         passable = self._lexical.keys() if allowed is None else allowed
         nearby = {other for key in found.best(LENDERS) for other, _ in self._links.near(key, passable)}
-        return found if nearby <= proposed else Candidates.of(proposed | nearby, asked)
+        return found if nearby <= proposed else Candidates.from_keys(proposed | nearby, asked)
 
     def _judged(
         self,

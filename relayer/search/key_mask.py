@@ -12,7 +12,7 @@ Flags = NDArray[np.bool_]
 
 
 class KeyMask:
-    """A set of keys, which are numbers from 0 without large gaps. Example: ``3 in KeyMask.of([2, 3])``.
+    """A set of keys, which are numbers from 0 without large gaps. Example: ``3 in KeyMask.from_keys([2, 3])``.
 
     Args:
         flags: whether each key 0, 1, ... is in the set; every other key is not.
@@ -26,7 +26,7 @@ class KeyMask:
         self._flags[:-1] = flags
 
     @classmethod
-    def of(cls, keys: Iterable[int], size: int = 0) -> KeyMask:
+    def from_keys(cls, keys: Iterable[int], size: int = 0) -> KeyMask:
         """Return the set of these keys; `at` accepts keys below ``size``, if that is more."""
         chosen = np.fromiter(keys, np.int64)
         flags = np.zeros(max(size, int(chosen.max()) + 1 if len(chosen) else 0), np.bool_)
@@ -47,7 +47,7 @@ class KeyMask:
         both._flags[shared:] = False
         return both
 
-    def at(self, keys: NDArray[np.int64]) -> Flags:
+    def contains(self, keys: NDArray[np.int64]) -> Flags:
         """Return whether each key is in the set; -1 is not, and a key beyond the flags raises `IndexError`."""
         return self._flags[keys >> self._shift if self._shift else keys]
 

@@ -56,7 +56,7 @@ class LexicalQuery:
         scores = self._scores
         found = np.flatnonzero(scores)
         if allowed is not None:
-            found = found[allowed.at(self._keys[found])]
+            found = found[allowed.contains(self._keys[found])]
         found = found[best_of(scores[found], k)]
         keys = self._keys[found]
         order = np.lexsort((keys, -scores[found]))[:k]
@@ -164,7 +164,7 @@ class LexicalIndex:
 
     def count(self, allowed: KeyMask) -> int:
         """Return how many of the allowed keys have a text."""
-        return int(np.count_nonzero(allowed.at(self._keys.values)))
+        return int(np.count_nonzero(allowed.contains(self._keys.values)))
 
     def put(
         self,

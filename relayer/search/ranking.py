@@ -32,7 +32,7 @@ class TermWeight(NamedTuple):
     full: float = 1.0
     power: float = 1.0
 
-    def of(self, covered: Number) -> Number:
+    def weight_of(self, covered: Number) -> Number:
         """Return the weight of a coverage, or of each of several."""
         worth: Number = self.full * covered**self.power
         return worth
@@ -80,7 +80,7 @@ def term_weight(model: str, *, english: bool) -> TermWeight:
 
 def evidence(cosine: Number, covered: Number, weight: TermWeight = TERM_WEIGHT) -> Number:
     """Return the score of a memory, or of each of several, for the order within its namespace; see `term_weight`."""
-    return cosine + weight.of(covered)
+    return cosine + weight.weight_of(covered)
 
 
 def without_name(vector: Vector, about: Sequence[Vector], oneself: Vector) -> Vector:
@@ -163,7 +163,7 @@ class Prior:
 
     points: tuple[tuple[int, Baseline], ...]
 
-    def at(self, size: int) -> Baseline:
+    def baseline_at(self, size: int) -> Baseline:
         """Return the baseline among ``size`` memories."""
         for (small, below), (large, above) in pairwise(self.points):
             if size < large:
@@ -185,12 +185,12 @@ def baseline_for(size: int, prior: Prior, own: Baseline | None = None, own_size:
         own: the baseline measured in this namespace, or None.
         own_size: number of memories in the namespace when ``own`` was measured.
     """
-    expected = prior.at(size)
+    expected = prior.baseline_at(size)
     weight = min(1.0, max(0.0, (own_size - ENOUGH_MEMORIES) / ENOUGH_MEMORIES))
     if own is None or weight == 0.0:
         return expected
     # A filter leaves fewer memories than the baseline was measured with.
-    fewer = expected.high - prior.at(own_size).high
+    fewer = expected.high - prior.baseline_at(own_size).high
     high = _within(own.high + fewer, expected.high)
     median = min(own.median + fewer, high)
     return Baseline(

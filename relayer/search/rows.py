@@ -179,7 +179,7 @@ class Rows:
         self._pinned: PinnedRows | None = None
 
     @classmethod
-    def of(cls, block: Block) -> Rows:
+    def from_block(cls, block: Block) -> Rows:
         """Return rows over an existing block, which is taken over, not copied."""
         rows = cls(block.shape[1])
         rows._block, rows._length = block, len(block)

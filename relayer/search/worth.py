@@ -78,7 +78,7 @@ class Worths:
         """Return the size of the array in bytes."""
         return self._known.nbytes
 
-    def of(self, keys: Sequence[int], reader: WorthReader, along: Along) -> NDArray[np.float64]:
+    def importances(self, keys: Sequence[int], reader: WorthReader, along: Along) -> NDArray[np.float64]:
         """Return the importance of memories, see `WorthReader.read`.
 
         Args:

@@ -94,12 +94,12 @@ def ordered(
     first = hits[: request.limit]
     moved = fades is not None or bool(request.diversity)
     # A penalty only moves a hit down. If none of the first hits has one, they stay first, and the others need not be decrypted.
-    if not moved and not any(penalties.of(shows[hit.key].origin) for hit in first):
+    if not moved and not any(penalties.largest(shows[hit.key].origin) for hit in first):
         return list(first), {}
     costs: dict[int, float] = {}
     scores: dict[int, float] = {}
     for hit in hits:
-        cost = penalties.of(shows[hit.key].origin)
+        cost = penalties.largest(shows[hit.key].origin)
         if cost:
             costs[hit.key] = cost
         scores[hit.key] = hit.evidence - cost
@@ -118,7 +118,7 @@ class _Penalties:
         self._any = _one_of(tuple(item.match for item in penalties))
         self._known: dict[Origin, float] = {}
 
-    def of(self, origin: Origin) -> float:
+    def largest(self, origin: Origin) -> float:
         """Return the largest penalty whose pattern matches a record's source; 0 if none matches."""
         cost = self._known.get(origin)
         if cost is None:
@@ -235,9 +235,11 @@ class _Question:
     named: Sequence[str]
 
     @classmethod
-    def of(cls, opened: OpenNamespace, query: str) -> _Question:
+    def parsed(cls, opened: OpenNamespace, query: str) -> _Question:
         """Parse a query to this namespace."""
-        return cls(query, QueryWords.of(query), read_prompt(query), opened.speakers(query)[:_MOST_NAMED])
+        return cls(
+            query, QueryWords.from_query(query), read_prompt(query), opened.speakers(query)[:_MOST_NAMED]
+        )
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -275,7 +277,7 @@ async def _read_and_embed(
     query = request.query
     if given is not None or query is None:
         await _read(ctx, opened, request, deadline, asked_at)
-        question = None if query is None else _Question.of(opened, query)
+        question = None if query is None else _Question.parsed(opened, query)
         return question, (ctx.embedder.model if given is not None else opened.model), given
     model = opened.model
     embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, query, deadline))
@@ -285,7 +287,7 @@ async def _read_and_embed(
         await _read(ctx, opened, request, deadline, asked_at)
         if not embedding.done():
             await asyncio.wait([embedding], timeout=_TAKEN_UP_SECONDS)
-        return _Question.of(opened, query), model, await embedding
+        return _Question.parsed(opened, query), model, await embedding
     finally:
         embedding.cancel()
 
@@ -309,7 +311,7 @@ async def _recall_part(
     vector = given if model == ctx.embedder.model else None
     if vector is None and query is not None:
         vector = await _embed_query(ctx, opened, model, query, deadline)
-    question = None if query is None else _Question.of(opened, query)
+    question = None if query is None else _Question.parsed(opened, query)
     request = request.model_copy(update={"include": (), "standing": ()})
     passing = await opened.passing(request.where)
     found = _search(ctx, opened, request, question, vector=vector, topic=None, passing=passing)

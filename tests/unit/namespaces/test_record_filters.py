@@ -137,14 +137,14 @@ def test_the_filters_of_a_recall_take_a_few_bytes_a_memory():
 
 
 def test_a_mask_of_some_keys_has_those_and_no_others():
-    mask = KeyMask.of([5, 2], 10)
+    mask = KeyMask.from_keys([5, 2], 10)
     assert (len(mask), mask.keys().tolist()) == (2, [2, 5])
     assert [key in mask for key in (-1, 2, 5, 9, 10, 99)] == [False, True, True, False, False, False]
-    assert mask.at(np.array([-1, 5, 9])).tolist() == [False, True, False]
-    both = KeyMask.of([2, 3]).within(mask.flags)
+    assert mask.contains(np.array([-1, 5, 9])).tolist() == [False, True, False]
+    both = KeyMask.from_keys([2, 3]).within(mask.flags)
     assert both.keys().tolist() == [2]
-    assert both.at(np.array([2, 9])).tolist() == [True, False]
-    assert mask.followed_by(4).at(np.array([5 << 4 | 7, 4 << 4, -1])).tolist() == [True, False, False]
+    assert both.contains(np.array([2, 9])).tolist() == [True, False]
+    assert mask.followed_by(4).contains(np.array([5 << 4 | 7, 4 << 4, -1])).tolist() == [True, False, False]
 
 
 def test_a_facet_takes_more_values_than_two_bytes_count():

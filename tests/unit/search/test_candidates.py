@@ -40,7 +40,7 @@ def weighed(
     about = found if topic is None else dense.ask(topic)
     words = None if query is None else lexical.ask(asked_terms(query))
     known = None if worth is None else (lambda keys: worth.read(dense.ask(worth.direction).scores(keys)))
-    return Candidates.of([3, 1, 2], Asked(found, about, words, worth=known))
+    return Candidates.from_keys([3, 1, 2], Asked(found, about, words, worth=known))
 
 
 def test_candidates_stand_by_rising_key_whatever_order_they_come_in():
@@ -106,7 +106,12 @@ def test_words_of_a_language_with_endings_order_less_where_a_model_knows_it():
 def test_one_word_of_many_in_common_is_worth_less_than_its_share_and_all_of_them_are_worth_more():
     (knows, weight), *_ = ENGLISH_TERM_WEIGHT_BY_MODEL.items()
     assert term_weight(knows, english=True) == weight
-    assert weight.of(0.2) < TERM_WEIGHT.of(0.2) < TERM_WEIGHT.of(1.0) < weight.of(1.0)
+    assert (
+        weight.weight_of(0.2)
+        < TERM_WEIGHT.weight_of(0.2)
+        < TERM_WEIGHT.weight_of(1.0)
+        < weight.weight_of(1.0)
+    )
 
 
 def test_what_lies_in_the_direction_of_what_lasts_ranks_higher_and_is_judged_alike():

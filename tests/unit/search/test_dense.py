@@ -26,7 +26,7 @@ def filled(rows, *, crossover: int = 10**9) -> DenseIndex:
 
 
 def keys(index: DenseIndex, query, k: int, allowed=None) -> list[int]:
-    only = None if allowed is None else KeyMask.of(allowed, 10**5)
+    only = None if allowed is None else KeyMask.from_keys(allowed, 10**5)
     return [match.key for match in index.search(query, k, only)]
 
 

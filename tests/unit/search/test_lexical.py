@@ -195,7 +195,7 @@ def test_ties_are_ordered_by_key_whatever_the_slots():
 
 
 def test_a_filter_keeps_the_allowed():
-    assert found(filled(), "Mara May", allowed=KeyMask.of([2, 3], 100)) == [3, 2]
+    assert found(filled(), "Mara May", allowed=KeyMask.from_keys([2, 3], 100)) == [3, 2]
 
 
 def test_removing_restores_every_score_and_forgets_every_term():
@@ -241,7 +241,7 @@ def test_the_same_query_sees_what_changed_in_between():
 def test_a_filter_does_not_narrow_what_the_next_search_finds():
     index = filled()
     everything = index.search("Mara Jonas", 10)
-    index.search("Mara Jonas", 10, KeyMask.of([2], 100))
+    index.search("Mara Jonas", 10, KeyMask.from_keys([2], 100))
     assert index.search("Mara Jonas", 10) == everything
 
 

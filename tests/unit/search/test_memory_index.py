@@ -72,7 +72,7 @@ def test_a_related_prompt_finds_its_memory_at_the_floor(world, size):
 
 @pytest.mark.parametrize("size", [1, 3, 10, 100])
 @pytest.mark.parametrize("floor", [0.0, 0.3, 0.9])
-@pytest.mark.parametrize("only", [None, KeyMask.of(range(0, 100, 3)), KeyMask.of(())])
+@pytest.mark.parametrize("only", [None, KeyMask.from_keys(range(0, 100, 3)), KeyMask.from_keys(())])
 def test_a_vector_alone_finds_what_it_finds_as_the_topic_of_a_search_with_all_evidence(
     world, size, floor, only
 ):
@@ -141,7 +141,7 @@ def test_relevance_falls_along_the_hits(world):
 
 def test_a_filter_hides_the_best_memory(world):
     result = world.index(10).search(
-        world.coffee, COFFEE, 5, allowed=KeyMask.of([*range(1, 10), 77]), floor=0.0
+        world.coffee, COFFEE, 5, allowed=KeyMask.from_keys([*range(1, 10), 77]), floor=0.0
     )
     assert 0 not in [hit.key for hit in result.hits]
     assert result.considered == 9
@@ -313,7 +313,7 @@ def test_neighbours_change_the_order_and_not_the_judgement():
 
 
 def test_a_neighbour_that_a_filter_forbids_lends_nothing_and_is_not_found():
-    hits = Conversation(linked=True).ask(allowed=KeyMask.of([0, 2, 3])).hits
+    hits = Conversation(linked=True).ask(allowed=KeyMask.from_keys([0, 2, 3])).hits
     assert {hit.key: hit.evidence for hit in hits}[2] == pytest.approx(TOLD_IN_TWO_WORDS, abs=1e-6)
     assert 1 not in [hit.key for hit in hits]
 

@@ -69,13 +69,13 @@ def test_a_filter_keeps_passages_out_as_well(index):
     put_note(index)
     index.put(1, EAST, "the tide is out")
     index.put_passage(0, 800, "the violin is in the trunk")
-    assert 0 not in found(index, UP, "violin trunk", allowed=KeyMask.of([1]))
-    assert 0 in found(index, UP, "violin trunk", allowed=KeyMask.of([0]))
+    assert 0 not in found(index, UP, "violin trunk", allowed=KeyMask.from_keys([1]))
+    assert 0 in found(index, UP, "violin trunk", allowed=KeyMask.from_keys([0]))
 
 
 def test_many_passages_ask_for_as_much_evidence_as_many_memories(index):
     index.put(0, EAST, NOTE, passages=[(400 + at, NORTH) for at in range(99)])
-    assert index.search(EAST, None, 1).judgement.null == CALIBRATION.prior.at(100)
+    assert index.search(EAST, None, 1).judgement.null == CALIBRATION.prior.baseline_at(100)
 
 
 async def test_what_is_removed_is_not_found_by_a_passage_and_leaves_no_word(index):

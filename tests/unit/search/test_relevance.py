@@ -88,58 +88,60 @@ def test_a_shipped_prior_asks_for_more_evidence_among_more_memories(prior):
 
 
 def test_the_prior_is_linear_in_the_logarithm_of_size():
-    assert PRIOR.at(1) == Baseline(0.0, 0.2)
-    assert PRIOR.at(10).high == pytest.approx(0.3)
-    assert PRIOR.at(100).high == pytest.approx(0.4)
-    assert PRIOR.at(0) == PRIOR.at(1)
+    assert PRIOR.baseline_at(1) == Baseline(0.0, 0.2)
+    assert PRIOR.baseline_at(10).high == pytest.approx(0.3)
+    assert PRIOR.baseline_at(100).high == pytest.approx(0.4)
+    assert PRIOR.baseline_at(0) == PRIOR.baseline_at(1)
 
 
 def test_beyond_what_was_measured_the_null_rises_more_slowly():
-    decade = PRIOR.at(100).high - PRIOR.at(10).high
-    assert PRIOR.at(1_000).high == pytest.approx(0.4 + SLOPE_BEYOND * decade)
-    assert PRIOR.at(100_000).high == pytest.approx(0.4 + 3 * SLOPE_BEYOND * decade)
-    assert PRIOR.at(100_000).median == pytest.approx(0.2 + 3 * SLOPE_BEYOND * decade)
+    decade = PRIOR.baseline_at(100).high - PRIOR.baseline_at(10).high
+    assert PRIOR.baseline_at(1_000).high == pytest.approx(0.4 + SLOPE_BEYOND * decade)
+    assert PRIOR.baseline_at(100_000).high == pytest.approx(0.4 + 3 * SLOPE_BEYOND * decade)
+    assert PRIOR.baseline_at(100_000).median == pytest.approx(0.2 + 3 * SLOPE_BEYOND * decade)
 
 
 @pytest.mark.parametrize("point", [1, 7])
 def test_a_prior_of_one_size_is_the_same_for_all(point):
-    assert Prior(((point, Baseline(0.1, 0.2)),)).at(10_000) == Baseline(0.1, 0.2)
+    assert Prior(((point, Baseline(0.1, 0.2)),)).baseline_at(10_000) == Baseline(0.1, 0.2)
 
 
 def test_a_null_measured_over_a_sample_is_carried_to_the_size_of_the_namespace():
     sampled = Baseline(0.15, 0.35)
     assert baseline_for(100, PRIOR, sampled, own_size=400).high < sampled.high
     grown = baseline_for(40_000, PRIOR, sampled, own_size=400)
-    rise = PRIOR.at(40_000).high - PRIOR.at(400).high
+    rise = PRIOR.baseline_at(40_000).high - PRIOR.baseline_at(400).high
     assert rise > 0
-    assert grown.high == pytest.approx(max(sampled.high + rise, PRIOR.at(40_000).high - MOST_BELOW_PRIOR))
+    assert grown.high == pytest.approx(
+        max(sampled.high + rise, PRIOR.baseline_at(40_000).high - MOST_BELOW_PRIOR)
+    )
 
 
 def test_the_prior_decides_until_the_namespace_has_enough_memories():
-    assert baseline_for(150, PRIOR, Baseline(0.0, 0.3), own_size=ENOUGH_MEMORIES) == PRIOR.at(150)
+    assert baseline_for(150, PRIOR, Baseline(0.0, 0.3), own_size=ENOUGH_MEMORIES) == PRIOR.baseline_at(150)
 
 
 def test_the_own_null_takes_over_gradually():
     own = Baseline(0.1, 0.3)
-    between = (PRIOR.at(300).high + own.high) / 2
+    between = (PRIOR.baseline_at(300).high + own.high) / 2
     assert baseline_for(300, PRIOR, own, own_size=300).high == pytest.approx(between)
     assert baseline_for(400, PRIOR, own, own_size=400) == own
 
 
 def test_a_filtered_search_is_judged_by_fewer_memories():
-    own = Baseline(0.1, PRIOR.at(1000).high - 0.02)
+    own = Baseline(0.1, PRIOR.baseline_at(1000).high - 0.02)
     assert baseline_for(10, PRIOR, own, own_size=1000).high == pytest.approx(0.28)
 
 
 def test_probes_about_the_namespaces_own_subject_do_not_silence_it():
     null = baseline_for(1000, PRIOR, Baseline(0.6, 0.95), own_size=1000)
-    assert null.high == pytest.approx(PRIOR.at(1000).high + MOST_ABOVE_PRIOR)
+    assert null.high == pytest.approx(PRIOR.baseline_at(1000).high + MOST_ABOVE_PRIOR)
     assert null.median <= null.high
 
 
 def test_an_unusually_quiet_namespace_does_not_let_everything_pass():
     assert baseline_for(1000, PRIOR, Baseline(-0.3, -0.2), own_size=1000).high == pytest.approx(
-        PRIOR.at(1000).high - MOST_BELOW_PRIOR
+        PRIOR.baseline_at(1000).high - MOST_BELOW_PRIOR
     )
 
 

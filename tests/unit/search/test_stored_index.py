@@ -49,7 +49,7 @@ def _change(rng: random.Random, *indexes: MemoryIndex) -> None:
 
 def _answers(rng: random.Random, *indexes: MemoryIndex) -> list:
     vector, text = _vector(rng), _text(rng)
-    allowed = rng.choice([None, KeyMask.of(rng.sample(range(30), 12))])
+    allowed = rng.choice([None, KeyMask.from_keys(rng.sample(range(30), 12))])
     return [
         [index.search(vector, text, 5, allowed=allowed, floor=0), index.search(None, text, 5, floor=0)]
         for index in indexes

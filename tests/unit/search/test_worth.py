@@ -66,16 +66,16 @@ def test_a_memory_is_looked_at_once_and_again_when_it_has_another_vector():
         return np.array([lies.get(key, np.nan) for key in keys])
 
     worths = Worths()
-    first = worths.of([3, 200], reader, along).tolist()
+    first = worths.importances([3, 200], reader, along).tolist()
     assert first == pytest.approx([1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1))])
-    assert worths.of([3, 200], reader, along).tolist() == first
+    assert worths.importances([3, 200], reader, along).tolist() == first
     lies[3] = -0.5
     worths.forget(3)
     worths.forget(10_000)
-    assert worths.of([3, 200], reader, along)[0] == pytest.approx(first[1])
+    assert worths.importances([3, 200], reader, along)[0] == pytest.approx(first[1])
     assert asked == [[3, 200], [3]]
     worths.clear()
-    worths.of([200], reader, along)
+    worths.importances([200], reader, along)
     assert asked[2:] == [[200]]
     assert worths.nbytes >= 4 * 201
 
@@ -83,8 +83,8 @@ def test_a_memory_is_looked_at_once_and_again_when_it_has_another_vector():
 def test_without_memories_or_vectors_nothing_is_worth_anything():
     reader = WorthReader(np.array([1.0, 0.0], np.float32), steepness=2.0, bias=0.0)
     nowhere = Worths()
-    assert nowhere.of([], reader, lambda _, keys: np.zeros(len(keys))).tolist() == []
-    assert nowhere.of([1], reader, lambda _, keys: np.full(len(keys), np.nan)).tolist() == [0.0]
+    assert nowhere.importances([], reader, lambda _, keys: np.zeros(len(keys))).tolist() == []
+    assert nowhere.importances([1], reader, lambda _, keys: np.full(len(keys), np.nan)).tolist() == [0.0]
 
 
 def test_the_order_follows_a_vector_that_is_replaced_and_forgets_a_model_that_is_left():
