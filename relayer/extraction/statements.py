@@ -160,6 +160,8 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 }
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
 _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
+# For a user's sentence that is a request, if it is not worth storing: short facts look like these, and a lost fact is worse.
+_REQUEST = -1.15
 # The same for what is rather a courtesy, or said without meaning it much.
 _LIGHT = 1.5
 # A sentence is dropped below these logits, however much its message is worth.
@@ -186,13 +188,18 @@ _COLONS = (":", "\uff1a")
 _LIST = re.compile(r"(?:\n[ \t]*+(?:[-*•]|\d{1,3}[.)])[ \t]++[^\n]*+)++")
 # The logit from which it is certain that a sentence is worth keeping.
 _CERTAIN = 6.0
+# The classes of sentences that are not kept with a statement that they are next to.
+_APART = frozenset({"question", "courtesy", "one_off"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
+    """A sentence with its logit: it is a statement by itself, or (``joins``) may be kept with one that it is next to."""
+
     span: tuple[int, int]
     worth: float
     passes: bool
+    joins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,19 +293,25 @@ def _candidate(turn: Turn, text: str, lang: str, hit: _Hit) -> Candidate:
 
 
 def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> list[_Hit]:
-    """Return the sentences that pass, each with those after it that refer to it ("She is a nurse.") or have one word."""
+    """Return the sentences that pass, each with those next to it that belong to it.
+
+    These are sentences after it that refer to it ("She is a nurse.") or have one word, and those that do not pass, but may join.
+    """
     found: list[_Hit] = []
-    end = -1
+    # The end of the sentence before, and the beginning of those before it that may join the next statement; -1 if there are none.
+    end = waiting = -1
     for hit in hits:
-        if hit.passes and found and found[-1].span[1] == end and _depends(text[slice(*hit.span)], lang):
-            start, worth = found[-1].span[0], max(found[-1].worth, hit.worth)
-            if hit.span[1] - start <= _LONGEST_STATEMENT:
-                found[-1] = _Hit((start, hit.span[1]), worth, passes=True)
-                end = hit.span[1]
-                continue
-        if hit.passes:
-            found.append(hit)
-        end = hit.span[1]
+        start, stop = hit.span
+        follows = bool(found) and found[-1].span[1] == end
+        belongs = hit.joins or (hit.passes and _depends(text[start:stop], lang))
+        if follows and belongs and stop - found[-1].span[0] <= _LONGEST_STATEMENT:
+            worth = max(found[-1].worth, hit.worth) if hit.passes else found[-1].worth
+            found[-1] = _Hit((found[-1].span[0], stop), worth, passes=True)
+        elif hit.passes:
+            begun = waiting if 0 <= stop - waiting <= _LONGEST_STATEMENT and waiting >= 0 else start
+            found.append(_Hit((begun, stop), hit.worth, passes=True))
+        waiting = (waiting if waiting >= 0 else start) if hit.joins and not follows else -1
+        end = stop
     return found
 
 
@@ -359,7 +372,12 @@ def _judge(
     if before.answering and turn.role is Role.USER and not is_question(sentence):
         worth, together = worth + _ANSWERING, together + _ANSWERING
     needed = _LIGHT if light else _WORTH[turn.role]
-    return _Hit(span, worth, passes=worth > _WORTHLESS[turn.role] and together >= needed)
+    if turn.role is Role.USER and reading.otherwise == "one_off":
+        needed = _REQUEST
+    passes = worth > _WORTHLESS[turn.role] and together >= needed
+    # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
+    joins = turn.role is Role.USER and not is_question(sentence) and reading.otherwise not in _APART
+    return _Hit(span, worth, passes=passes, joins=joins and not passes)
 
 
 def _reason(

@@ -107,6 +107,9 @@ _ASKING = ("?", "？", "؟")  # noqa: RUF001 - the full-width form is the point
 _ABBREVIATIONS = frozenset(
     {"e.g", "i.e", "etc", "vs", "mr", "mrs", "ms", "dr", "prof", "st", "no", "approx", "cf", "fig"}
 )
+# A number of one or two digits, with the word before it: dates and ranks have a dot in German and other languages.
+_ORDINAL = re.compile(r"(\w*) \d{1,2}$")
+_BEFORE_A_DATE = frozenset({"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "dnia", "od", "do"})
 _BULLET = re.compile(r"\s*(?:[-*•>#]+|\d{1,3}[.)])\s+")
 
 
@@ -132,9 +135,15 @@ def is_question(sentence: str) -> bool:
 
 
 def _goes_on(text: str, start: int, dot: int) -> bool:
-    """Return whether the dot belongs to an abbreviation or to the number of a list item."""
+    """Return whether the dot belongs to an abbreviation, to the number of a list item, or to an ordinal ("am 1. Mai")."""
     if dot - start <= 12 and text[start:dot].strip().isdecimal():
         return True
+    if ordinal := _ORDINAL.search(text, max(start, dot - 12), dot):
+        after = text[dot + 1 : dot + 3]
+        if after[:1] == " " and (
+            after[1:].islower() or (ordinal[1].lower() in _BEFORE_A_DATE and after[1:].isalpha())
+        ):
+            return True
     word = text[max(start, dot - 8) : dot].rsplit(maxsplit=1)[-1:] or [""]
     return word[0].strip("(\"'").lower() in _ABBREVIATIONS
 
