@@ -38,7 +38,22 @@ RESERVED_KEYS: Final = frozenset({*_COMBINING, *_OWN})
 
 _RANGES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
 _OPERATORS: Final = ("eq", "in", "not", *_RANGES)
+_UNKNOWN_OPERATOR: Final = f"has an unknown operator; there are {', '.join(_OPERATORS)}"
 _MISSING: Final = object()
+# The rules of the fields, as refusals state them, for the OpenAPI document.
+_TAG_RULE: Final = f"must be 1 to {MAX_TAG} visible characters, without spaces around them"
+_JSON_RULES: Final = "; ".join((
+    f"must be nested at most {_MAX_DEPTH} levels deep", "must have keys that are not empty", "must be valid Unicode",
+    "must be an integer of 64 bits", "must be finite; JSON has neither NaN nor infinity",
+    "must be JSON: text, number, true, false, null, list or object",
+))  # fmt: skip
+_METADATA_RULES: Final = f"must be a JSON object; is reserved for filters; choose another key; must have at most {MAX_METADATA_BYTES} bytes of JSON; {_JSON_RULES}"
+_FILTER_RULES: Final = "; ".join((
+    f"must have at most {MAX_FILTER_BYTES} bytes of JSON", "must be an object with at least one condition",
+    "must name a key before each condition", "must be a list of filters", _UNKNOWN_OPERATOR,
+    f"must have an operator: {', '.join(_OPERATORS)}", "must be a list of values", "must be a number or a text",
+    "must be a text or a list of texts, and has no order", _JSON_RULES,
+))  # fmt: skip
 
 
 def _check_tag(tag: str) -> str:
@@ -47,7 +62,7 @@ def _check_tag(tag: str) -> str:
         or tag != tag.strip()
         or any(_is_invisible(character) for character in tag)
     ):
-        raise ValueError(f"must be 1 to {MAX_TAG} visible characters, without spaces around them")
+        raise ValueError(_TAG_RULE)
     return tag
 
 
@@ -65,11 +80,16 @@ def _distinct(tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tags))
 
 
-Tag = Annotated[StrictStr, Field(min_length=1, max_length=MAX_TAG), AfterValidator(_check_tag)]
+Tag = Annotated[
+    StrictStr,
+    Field(min_length=1, max_length=MAX_TAG, json_schema_extra={"description": _TAG_RULE}),
+    AfterValidator(_check_tag),
+]
 Tags = Annotated[
     tuple[Tag, ...],
     Field(max_length=MAX_TAGS),
     at_most(MAX_TAGS),
+    Field(json_schema_extra={"description": "must be a list of texts"}),
     BeforeValidator(_refuse_text),
     AfterValidator(_distinct),
 ]
@@ -139,7 +159,8 @@ Metadata = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "description": f"at most {MAX_METADATA_BYTES} bytes of JSON; the keys {', '.join(sorted(RESERVED_KEYS))} are reserved",
+            "description": f"at most {MAX_METADATA_BYTES} bytes of JSON; the keys {', '.join(sorted(RESERVED_KEYS))} are reserved. "
+            f"Refusals: {_METADATA_RULES}",
         }
     ),
 ]
@@ -182,8 +203,7 @@ def _check_condition(key: str, condition: object, place: str, depth: int) -> Non
         raise ValueError(f"{place}: must have an operator: {', '.join(_OPERATORS)}")
     for name, operand in condition.items():
         if name not in _OPERATORS:
-            shown = str(name)[:_SHOWN_KEY]
-            raise ValueError(f"{place}: has no operator {shown!r}; there are {', '.join(_OPERATORS)}")
+            raise ValueError(f"{place}: {_UNKNOWN_OPERATOR}")
         if name == "not" and isinstance(operand, Mapping):
             _check_condition(key, operand, f"{place}.not", depth)
         else:
@@ -209,7 +229,7 @@ Filter = Annotated[
         {
             "type": "object",
             "minProperties": 1,
-            "description": "conditions on tags, session and metadata, see Tags, metadata and filters",
+            "description": f"conditions on tags, session and metadata, see Tags, metadata and filters. Refusals: {_FILTER_RULES}",
         }
     ),
 ]

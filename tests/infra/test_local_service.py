@@ -43,7 +43,7 @@ def gateways(service: Service, tmp_path: Path) -> Iterator[tuple[MemoryPlugin, M
 def _recall(gateway: MemoryPlugin, question: str = QUESTION) -> str:
     turn = gateway.before_turn(question, deadline=PATIENCE)
     assert turn.status in {"ok", "empty"}, turn.detail
-    return turn.text
+    return turn.prompt
 
 
 def test_what_one_gateway_remembers_another_recalls_whatever_relayer_dies(

@@ -47,7 +47,7 @@ def test_ten_lines_of_python_remember_and_recall(serve, environ):
         memory.after_turn(TURN)
         turn = memory.before_turn(QUESTION, deadline=PATIENCE)
     assert turn.status == "ok", turn.detail
-    assert COFFEE in turn.text
+    assert COFFEE in turn.prompt
 
 
 def test_another_process_with_the_same_secret_recalls_it(serve, environ):
@@ -57,7 +57,7 @@ def test_another_process_with_the_same_secret_recalls_it(serve, environ):
     code = (
         "import sys; from gateway_plugin import MemoryPlugin\n"
         f"with MemoryPlugin({relayer.url!r}, agent='researcher') as memory:\n"
-        f"    print(memory.before_turn({QUESTION!r}, deadline={PATIENCE}).text)"
+        f"    print(memory.before_turn({QUESTION!r}, deadline={PATIENCE}).prompt)"
     )
     environment = CLEAN | environ | {"MEMRELAY_SECRET": SECRET}
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_a_relayer_killed_under_the_plugin_loses_nothing_that_was_said(serve, en
         lena = memory.before_turn("Where does my sister Lena live?", deadline=PATIENCE)
         assert news in lena.text
         coffee = memory.before_turn(QUESTION, deadline=PATIENCE)
-        assert COFFEE in coffee.text
+        assert COFFEE in coffee.prompt
 
 
 @pytest.mark.parametrize("ahead", [-7200, 7200])

@@ -62,7 +62,7 @@ def _recall(relayer: Served, environ: dict[str, str], question: str = QUESTION) 
     with _plugin(relayer, environ) as memory:
         turn = memory.before_turn(question, deadline=PATIENCE)
     assert turn.status in {"ok", "empty"}, turn.detail
-    return turn.text
+    return turn.prompt
 
 
 @pytest.mark.row("MW-50", level="e2e")
