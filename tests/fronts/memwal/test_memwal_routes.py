@@ -260,11 +260,14 @@ async def test_a_recall_that_may_take_no_time_says_at_which_step_it_was(caller: 
 
 @pytest.mark.row("MW-38", level="e2e")
 async def test_analyze_stores_facts_each_as_a_job_and_anchors_them(caller: MemWalCaller) -> None:
-    text = "1. I moved to Porto for the new job.\n\n2. ok\n\n3. My daughter Lena is allergic to nuts."
+    text = (
+        "1. I moved to Porto for the new job.\n\n2. ok\n\n3. My daughter Lena is allergic to nuts.\n\n"
+        "4. She starts school in May."
+    )
     answer = await caller.post("/api/analyze", {"text": text, "occurred_at": "2026-05-08T13:56:00+02:00"})
     assert answer.status_code == 202
     told = answer.json()
-    assert told["fact_count"] == len(told["facts"]) == len(told["job_ids"]) == 2
+    assert told["fact_count"] == len(told["facts"]) == len(told["job_ids"]) == 3
     assert [one["id"] for one in told["facts"]] == told["job_ids"] == [one["job_id"] for one in told["facts"]]
     assert (told["status"], told["owner"]) == ("pending", caller.account)
     for job in told["job_ids"]:
