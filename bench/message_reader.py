@@ -26,9 +26,11 @@ from rich.table import Table
 from bench import prompt_reader, standing
 from bench.day import personas
 from bench.prompt_reader import hash_of, learn, scores
-from relayer.lib.n_grams import ABOUT, KINDS, MESSAGE_CLASSES
+from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES
 
 SETS = Path(__file__).parent / "sets"
+# A statement is about the speaker, another person or a thing. The head is learnt and measured; no part of a relayer reads it yet.
+ABOUT = ("user", "person", "thing")
 MESSAGES = SETS / "messages"
 LABELLED_KINDS = SETS / "kinds"
 STATEMENTS = SETS / "statements"

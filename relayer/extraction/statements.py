@@ -160,10 +160,10 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 }
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
 _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
-# For a user's sentence that is a request, if it is not worth storing: short facts look like these, and a lost fact is worse.
-_REQUEST = -1.15
 # The same for what is rather a courtesy, or said without meaning it much.
 _LIGHT = 1.5
+# The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request.
+_REQUEST = -1.15
 # A sentence is dropped below these logits, however much its message is worth.
 _WORTHLESS = {Role.USER: -2.0, Role.ASSISTANT: -3.5}
 # Added to the logits of an answer to a question: "Two, Max and Daisy" says much there.

@@ -258,18 +258,11 @@ class MessageReading:
 
 KINDS = ("fact", "preference", "decision", "event", "task", "statement")
 """The kinds of statements, by the names of `relayer.domain.operations.Kind`."""
-ABOUT = ("user", "person", "thing")
-"""What statements are about: the speaker, another person, or a thing."""
 
 
 def read_kind(text: str) -> str:
     """Classify a statement by its n-grams as one of `KINDS`; accepts any text."""
     return KINDS[int(heads_of(MESSAGE_READER)["kind"].logits(vector(text)).argmax())]
-
-
-def read_about(text: str) -> str:
-    """Classify a statement by its n-grams as one of `ABOUT`; accepts any text."""
-    return ABOUT[int(heads_of(MESSAGE_READER)["about"].logits(vector(text)).argmax())]
 
 
 def read_message(text: str, role: Role) -> MessageReading:

@@ -54,7 +54,7 @@ _PAUSE_AFTER_FAILURE = 60.0
 # Reports that were written longer ago are not read, or every walk would read all of them. No process is suspended for longer
 # than this and continues to write then.
 _LATE_MS = 30 * 24 * 3600 * 1000
-# A claim is deleted after this time. A request is accepted for two hours at most, with the widest --compat-clock-drift.
+# A claim is deleted after this time. A request is accepted for two hours at most.
 _CLAIM_MS = 24 * 3600 * 1000
 
 _Step: TypeAlias = Callable[[], Awaitable[Sequence["_Step"]]]
