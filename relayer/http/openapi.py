@@ -67,7 +67,11 @@ _WHEN_WRITTEN = (507,)
 _WITH_MODEL = (502,)
 # Codes of requests that state or a quota does not allow; the detail of the response says more.
 _REFUSED = (
-    *(f"`{refusal}`" for refusal in Refusal if refusal not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED}),
+    *(
+        f"`{refusal}`"
+        for refusal in Refusal
+        if refusal not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED, Refusal.EXPIRED}
+    ),
     *(
         "`quota_exceeded`",
         "`no_model`",

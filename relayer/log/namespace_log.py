@@ -621,6 +621,8 @@ class NamespaceLog:
         Raises:
             NamespaceClosed: the log has ended. A caller that retries gets the current incarnation of the name, if any.
             Refused: ``quota_exceeded``.
+            StoreUnavailable: the store's clock passed the end of the request's signature before the entry was written. The caller
+                signs the request again; an answer that lists refused memories would be taken for a delivery.
         """
         outcomes: list[Outcome] = []
         settle = await self._allowance(operations) if self._allowance is not None else None
@@ -632,6 +634,10 @@ class NamespaceLog:
         for outcome in outcomes:
             if outcome.refusal is Refusal.CLOSED:
                 raise NamespaceClosed("the namespace was erased")
+            if outcome.refusal is Refusal.EXPIRED:
+                raise StoreUnavailable(
+                    "the store's clock has passed the end of this signature: nothing was written; sign the request again"
+                )
         return outcomes
 
     async def read(

@@ -32,8 +32,14 @@ class JumpingClock(SystemClock):
     """The machine's clock, its time of day off by what a test says."""
 
     ahead = 0.0
+    jumps_after: int | None = None
+    """The number of readings after which the clock is put right; None if that does not happen by itself."""
 
     def now_ms(self) -> int:
+        if self.jumps_after is not None:
+            self.jumps_after -= 1
+            if self.jumps_after < 0:
+                self.ahead, self.jumps_after = 0.0, None
         return super().now_ms() + int(self.ahead * 1000)
 
 
@@ -112,6 +118,26 @@ async def test_a_write_is_stored_once_whatever_its_clock_does(
     recall = await native(relayer, "/v1/recall", {"query": TEXT, "floor": 0, "limit": 50}, at=0)
     answer = await sent(relayer, recall)
     assert answer.text.count(TEXT) == 1
+
+
+async def test_a_capture_during_which_the_clock_is_put_right_is_stored_or_refused_as_a_whole(
+    relayer: LocalRelayer, clock: JumpingClock
+) -> None:
+    """The clock is hours behind and is put right at each of its readings in turn; what failed is then sent again."""
+    refused = 0
+    for reading in range(40):
+        turns = [{"role": "user", "text": f"I keep the key of box {reading} in drawer {reading + 100}."}]
+        body: dict[str, object] = {"turns": turns, "idempotency_key": f"turn-{reading}"}
+        clock.ahead = -HOURS
+        capture = await native(relayer, "/v1/analyze", body, at=-HOURS)
+        clock.jumps_after = reading
+        answer = await sent(relayer, capture)
+        clock.ahead, clock.jumps_after = 0.0, None
+        if not answer.is_success:
+            refused += 1
+            answer = await sent(relayer, await native(relayer, "/v1/analyze", body, at=0))
+        assert [one["status"] for one in answer.json()["memories"]] == ["stored"], answer.text
+    assert refused
 
 
 @pytest.mark.parametrize("back", [0, 60, 180])
