@@ -190,9 +190,9 @@ def ask_memories(
 def list_memories(
     run: Run,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Maximum number of results.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,
     tag: TagOption = None,
     where: WhereOption = None,

@@ -69,9 +69,9 @@ def read_file(
     except NotRead as error:
         raise ImportProblem(f"{path}: {error.cause}") from error
     except UnicodeDecodeError as error:
-        raise ImportProblem(f"{path}: it is not UTF-8") from error
+        raise ImportProblem(f"{path}: not UTF-8") from error
     if "\0" in text:
-        raise ImportProblem(f"{path}: it is no text: export it as Markdown first")
+        raise ImportProblem(f"{path}: not a text file: export it as Markdown first")
     objection = "" if backup_of is None else _objection(data, backup_of)
     if objection:
         raise NoBackup(f"{path}: {objection}")
@@ -108,12 +108,12 @@ def _objection(data: bytes, holder: KeyHolder) -> str:
         found = parse_json(last)["seal"]
         account, agent, mac = (str(found[name]) for name in ("account", "agent", "mac"))
         if account != holder.account:
-            return "another account exported it"
+            return "it was exported by another account"
         known = hmac.new(holder.agent(agent).backup_key, body + line_end, hashlib.sha256).hexdigest()
     except IdentityError:
-        return "another agent exported it, whose keys are not held here"
+        return "it was exported by another agent, whose keys this host does not have"
     except (ValueError, KeyError, TypeError):
-        return "it ends with no seal of an export"
+        return "it has no signature at its end"
     return "" if hmac.compare_digest(known.encode(), mac.encode()) else "it was changed since it was exported"
 
 
@@ -159,10 +159,10 @@ def _mem0(document: Any) -> Iterator[ImportItem]:
             (document[name] for name in ("results", "memories") if isinstance(document.get(name), list)), None
         )
     if not isinstance(rows, list):
-        raise _NotThat("no list of memories is in it; mem0's export has one under results")
+        raise _NotThat("it contains no list of memories; an export of mem0 has one under results")
     for row in rows:
         if not isinstance(row, dict):
-            raise _NotThat("a memory is no object")
+            raise _NotThat("a memory is not a JSON object")
         text = next((row[name] for name in _TEXT_NAMES if isinstance(row.get(name), str)), "")
         if text.strip():
             yield ImportItem(

@@ -113,7 +113,7 @@ class Pauses:
 _PASSING: Final = frozenset({401, 408, 409, 429})
 # Of those, these do not pass by themselves: asking again would only hide that a person has to look.
 _LASTING: Final = {
-    "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
+    "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
     "wrong_custody": "the namespace was made by a client that leaves its key to the relayer",
 }
 # And these pass when a person acted: kept, told once, and asked for again after so many seconds, not every minute.

@@ -147,7 +147,7 @@ class Shares:
 
     def _change(self, share: Share, *, remove: bool) -> bool:
         if self._root is None:
-            raise IdentityError("sharing takes the gateway's root secret; this host holds one agent's keys")
+            raise IdentityError("sharing needs the gateway's root secret; this host only has the keys of one agent")
         with locked(self._path):
             told = self._read()
             shared = told.accounts.setdefault(self._root.account, {}).setdefault(share.agent, {})

@@ -32,7 +32,7 @@ def parse_seconds(given: str, unit: str = "s") -> float:
     """
     match = _SPAN.fullmatch(given.strip())
     if match is None:
-        raise ValueError("write a number and a unit: 30s, 10m, 12h, 7d or 8w")
+        raise ValueError("give a number and a unit: 30s, 10m, 12h, 7d or 8w")
     return float(match[1]) * _SECONDS[match[2] or unit]
 
 

@@ -240,5 +240,5 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_stored(
 ) -> None:
     (workspace / "memory" / "broken.md").write_bytes(b"\xff\xfe\x00")
     shown = run("index", "--workspace", workspace, code=1)
-    assert "broken.md: it is not UTF-8" in shown
+    assert "broken.md: not UTF-8" in shown
     assert "indexed: 3 files, 3 memories stored, 1 file not read" in shown

@@ -45,9 +45,9 @@ def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> Mem
     key, account = _KEY.fullmatch(given[0]), _ACCOUNT.fullmatch(given[1])
     checked = safe_load({"url": given[2]}, {})
     if key is None:
-        fail(USAGE, f"{called[0]}: is no key of 64 hexadecimal digits", fix)
+        fail(USAGE, f"{called[0]}: must be a key of 64 hexadecimal digits", fix)
     if account is None:
-        fail(USAGE, f"{called[1]}: is no account id (0x and hexadecimal digits)", fix)
+        fail(USAGE, f"{called[1]}: must be an account id (0x and hexadecimal digits)", fix)
     if checked.settings is None:
         fail(USAGE, f"{called[2]}: {checked.error}", fix)
     return MemWalAccess(checked.settings.url, key[1], account[0])

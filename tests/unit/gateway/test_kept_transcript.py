@@ -121,7 +121,7 @@ def test_where_nobody_has_it_the_answer_is_the_hosts(call, wire):
     refused = call()
     assert refused.failed
     assert refused.text.startswith(
-        "Memory error: path: in the host's directory of sessions: there is no such log"
+        "Memory error: path: in the host's directory of sessions: no such log"
     )
 
 

@@ -80,7 +80,7 @@ def test_a_folder_that_becomes_a_link_between_the_listing_and_the_reading_leads_
         read_below(folder, "moved/a.md")
     assert everything(folder) == (
         [],
-        [f"{folder}: it is a link, and links are not followed; name what it leads to"],
+        [f"{folder}: it is a symbolic link, and links are not followed; give its target instead"],
     )
 
 
@@ -112,7 +112,7 @@ def test_the_bounds_are_of_bytes_files_and_depth(folder):
     assert read_below(folder, "b.md", most=2, tail=True) == b"45"
     assert everything(folder, most=1) == (
         ["b.md"],
-        [f"{folder}: it holds more than 1 files; name folders below it"],
+        [f"{folder}: it holds more than 1 files; give folders below it"],
     )
     below = folder / "/".join(["x"] * 70)
     below.mkdir(parents=True)
