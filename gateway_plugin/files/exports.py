@@ -69,7 +69,9 @@ def read_file(
     except NotRead as error:
         raise ImportProblem(f"{path}: {error.cause}") from error
     except UnicodeDecodeError as error:
-        raise ImportProblem(f"{path}: not UTF-8") from error
+        raise ImportProblem(
+            f"{path}: not UTF-8, and left out; convert it: iconv -f latin1 -t utf-8"
+        ) from error
     if "\0" in text:
         raise ImportProblem(f"{path}: not a text file: export it as Markdown first")
     objection = "" if backup_of is None else _objection(data, backup_of)

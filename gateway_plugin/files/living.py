@@ -349,7 +349,8 @@ class LivingFiles:
                 live = await self._head_of(head)
                 if live is None:
                     return ""
-                if one_line(live.text) == one_line(new.item.text):
+                labels = (live.tags, live.metadata) == (new.item.tags, new.item.metadata)
+                if labels and one_line(live.text) == one_line(new.item.text):
                     return live.id
                 head = live.id
             else:
@@ -411,6 +412,8 @@ def _version(memory: str, line: NewLine) -> SupersedeRequest:
         # It is not known who edited the file, so the text does not count as the user's own words any more.
         trust="imported",
         suspect=line.item.suspect,
+        tags=line.item.tags,
+        metadata=line.item.metadata,
         # With this key a retry after a lost response creates no second version.
         idempotency_key=hashlib.sha256(f"{memory}\n{line.digest}".encode()).hexdigest(),
     )

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
 from typing import Final
 
+from gateway_plugin.files.front_matter import FrontMatter, read_front_matter
 from relayer.wire.fields import one_line
 from relayer.wire.passages import cut
 from relayer.wire.schemas import Memory, SourceInfo
@@ -26,7 +27,6 @@ _TIME: Final = re.compile(r"#{2,3}\s+(Session\s+)?(\d{1,2}):(\d{2})\s*")
 _ANCHOR: Final = re.compile(r"<!--\s*session:(\S+)(?:\s+transcript:(.*?))?\s*-->")
 _OBSERVED: Final = re.compile(r"<!--\s*observed:\s*(\S+)\s*\|\s*status:\s*(\w+)[^>]*-->")
 _COMMENT: Final = re.compile(rf"{_ANCHOR.pattern}|{_OBSERVED.pattern}")
-_FRONT_LINES: Final = 100
 _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
@@ -94,13 +94,15 @@ class _Place:
     observed: datetime | None = None
     over: bool = False
     headings: dict[int, str] = field(default_factory=dict)
+    front: FrontMatter = field(default_factory=FrontMatter)
 
 
 def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
     """Read a daily log of either layout, or notes. Each bullet and each paragraph is a memory; very long ones are split.
 
-    A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is about.
-    Fenced code is not a memory.
+    A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is about,
+    and with title and other names from the front matter; `read_front_matter` says what else becomes of that. Fenced code is not a
+    memory.
 
     Args:
         text: text of the file.
@@ -108,21 +110,16 @@ def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
         place: time zone of the file's days and times.
     """
     match = _DATE_NAME.fullmatch(PurePath(name).name)
-    here = _Place(_date(match[1], place) if match else None)
+    lines = text.removeprefix("\ufeff").splitlines()
+    front = read_front_matter(lines, PurePath(name).stem, place)
+    here = _Place(_date(match[1], place) if match else None, front=front)
     items: list[ImportItem] = []
-    for number, block in _blocks(_without_front_matter(text.removeprefix("\ufeff").splitlines())):
+    # The front matter is blanked, so that line numbers do not change.
+    for number, block in _blocks([""] * front.lines + lines[front.lines :]):
         if not _moves(here, block, place):
             items += [] if here.over else _item(block, f"{name}#{number}", here)
             here.observed, here.over = None, False
     return items
-
-
-def _without_front_matter(lines: list[str]) -> list[str]:
-    """Return a file's lines with its front matter blanked, so that line numbers do not change."""
-    if lines[:1] != ["---"] or "---" not in lines[1:_FRONT_LINES]:
-        return lines
-    end = lines.index("---", 1) + 1
-    return [""] * end + lines[end:]
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -180,8 +177,8 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     said = (bullet[2] + block[bullet.end() :]) if bullet else block
     if not one_line(said) or block.lstrip().startswith("<!--") or _FENCE.match(block):
         return []
-    path = ": ".join(filter(None, here.headings.values()))
-    at = here.observed or here.moment or here.date
+    path = ": ".join(filter(None, (here.front.title, *here.headings.values())))
+    at = here.observed or here.moment or here.date or here.front.written
     said = f"{path}: {said.strip()}" if path else said.strip()
     return [
         ImportItem(
@@ -189,6 +186,8 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
             kind="imported",
             trust="imported",
             occurred_at=None if at is None else round(at.timestamp() * 1000),
+            tags=here.front.tags,
+            metadata=dict(here.front.metadata),
             source=SourceInfo(
                 session=here.session, transcript=here.transcript, reference=reference[-_MAX_REFERENCE:]
             ),

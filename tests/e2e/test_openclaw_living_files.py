@@ -99,7 +99,26 @@ def test_files_are_found_by_tool_and_prompt_without_any_command(gateway: Gateway
     assert "(memory/2026-04-01.md#3, 2026-04-01)" in text
 
 
-@pytest.mark.row("MW-03", "AR-23", level="e2e")
+@pytest.mark.row("OC-05", level="e2e")
+def test_a_page_is_found_by_its_other_names_and_filtered_by_its_tags(
+    gateway: Gateway, model: StubModel
+) -> None:
+    wiki = workspace_of(gateway) / "wiki"
+    wiki.mkdir(exist_ok=True)
+    front = "---\naliases: [vessel registry]\ntags: [registry, quay]\nstatus: draft\n---\n"
+    (wiki / "Gannet.md").write_text(f"{front}# Gannet\n\n## Storage\n- Answers on port 6544.\n")
+    (wiki / "latin.md").write_bytes("- Die Schlüssel hängen am Brett.\n".encode("latin-1"))
+    text = "Gannet (vessel registry): Storage: Answers on port 6544."
+    (hit, *_) = wait_for(gateway, "on which port does the vessel registry answer", "6544")
+    assert (hit["text"], hit["source"]) == (text, "wiki/Gannet.md#9")
+    told = gateway.invoke("memory_search", {"query": "port", "where": {"tags": "quay", "status": "draft"}})
+    assert [one["text"] for one in told["result"]["details"]["memories"]] == [text]
+    prompt = "On which port does the vessel registry answer these days?"
+    assert text in injected(gateway, model, prompt, "wiki")
+    wait_until(lambda: "wiki/latin.md: not UTF-8, and left out" in gateway.log_text())
+
+
+@pytest.mark.row("MW-03", "AR-23", "OC-04", level="e2e")
 def test_memory_md_and_user_md_stay_in_the_system_prompt_and_no_line_of_them_is_given_twice(
     gateway: Gateway, model: StubModel
 ) -> None:
