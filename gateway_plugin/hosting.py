@@ -29,6 +29,7 @@ from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
+from gateway_plugin.files.exports import texts_below
 from gateway_plugin.files.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
 from gateway_plugin.files.memwal import MemWalAccess
 from gateway_plugin.files.sending import send_items
@@ -240,6 +241,7 @@ __all__ = [
     "send_items",
     "settings_from",
     "taken_variable",
+    "texts_below",
     "told_of_last_turn",
     "tool_schemas",
     "typed",

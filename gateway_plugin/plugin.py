@@ -108,6 +108,7 @@ class AsyncMemoryPlugin:
         clock: the source of the current time.
         http: the HTTP session to use; the caller closes it. None creates a session.
         model: the host's language model, used where the relayer has no model; the settings under ``hostModel`` limit it.
+        traces: the host's state directory, for traces of active mode; None for the plugin's own.
 
     Raises:
         SettingsError: a setting is wrong.
@@ -127,6 +128,7 @@ class AsyncMemoryPlugin:
         clock: Clock | None = None,
         http: aiohttp.ClientSession | None = None,
         model: HostModel | None = None,
+        traces: Path | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
         self._environ = environ
@@ -194,7 +196,7 @@ class AsyncMemoryPlugin:
             notify_once=self._notify_once,
             cited=self._cited,
             counts=self._counts if self.settings.consolidation.enabled else None,
-            traces=active_traces(self.settings, environ),
+            traces=active_traces(self.settings, environ, traces),
             lent=self._lent,
             shares=self._shares,
         )

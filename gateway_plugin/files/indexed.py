@@ -108,11 +108,13 @@ class IndexRoot:
         kind: the kind of root.
         path: its real path at the time when it was named. If there is a link now, nothing is read.
         pattern: for ``notes``, a pattern that selects files, with ``*``, ``?`` and ``**``; empty for all.
+        boilerplate: texts that a host wrote into such files itself, which are not stored.
     """
 
     kind: RootKind
     path: Path
     pattern: str = ""
+    boilerplate: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def files(self) -> FilesBelow:
         """Return the files that are read there now, in order."""
@@ -151,6 +153,8 @@ class IndexRoot:
         audience: AudienceName = "direct" if is_private(self, path) else "agent"
         found = []
         for item in items:
+            if one_line(item.text) in self.boilerplate:
+                continue
             clean = redact(item.text, settings.redaction)
             if not clean.blocked and one_line(clean.text):
                 update: dict[str, Any] = {"text": clean.text, **_clean_labels(item, settings)}
@@ -324,7 +328,8 @@ class Index:
         """Return every file of its own and the given roots, each once, and the files that could not be read."""
         found: dict[Path, IndexedFile] = {}
         left_out: dict[Path, NotRead] = {}
-        for root in sorted({*self.roots, *roots}):
+        # Of equal ones those of the host come first, because they know the host's own texts.
+        for root in sorted({*roots, *self.roots}):
             below = root.files()
             for path, mark in below.files:
                 found.setdefault(path, IndexedFile(root, path, mark))

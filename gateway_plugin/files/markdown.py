@@ -29,6 +29,9 @@ _OBSERVED: Final = re.compile(r"<!--\s*observed:\s*(\S+)\s*\|\s*status:\s*(\w+)[
 _COMMENT: Final = re.compile(rf"{_ANCHOR.pattern}|{_OBSERVED.pattern}")
 _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
+# Lines that are still to be filled in: a label without a value, and a remark in italics and brackets.
+_BLANK: Final = re.compile(r"\*\*[^*\n]+\*\*:?|[_*]\([^\n]*\)[_*]")
+_NO_DATE: Final = "YYYY-MM-DD"
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
 _MAX_REFERENCE: Final = 512
 # A longer paragraph is split into several memories of about the size that fits a prompt.
@@ -154,8 +157,10 @@ def _moves(here: _Place, block: str, place: tzinfo) -> bool:
         return True
     observed = _OBSERVED.match(block.strip())
     if observed is not None:
-        # OpenClaw writes this comment above an entry of USER.md and MEMORY.md: its date, and whether it was superseded.
-        here.observed, here.over = _date(observed[1], place), observed[2] == "superseded"
+        # OpenClaw writes this comment above an entry of USER.md and MEMORY.md: its date, and whether it was superseded. In
+        # its templates there is an example without a date.
+        here.observed = _date(observed[1], place)
+        here.over = observed[2] == "superseded" or observed[1] == _NO_DATE
         return True
     time = _TIME.fullmatch(block.strip())
     if time is not None and here.date is not None and int(time[2]) < 24 and int(time[3]) < 60:
@@ -175,7 +180,7 @@ def _moves(here: _Place, block: str, place: tzinfo) -> bool:
 def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     bullet = _BULLET.match(block)
     said = (bullet[2] + block[bullet.end() :]) if bullet else block
-    if not one_line(said) or block.lstrip().startswith("<!--") or _FENCE.match(block):
+    if not one_line(said) or _BLANK.fullmatch(said.strip()) or block.lstrip().startswith("<!--") or _FENCE.match(block):
         return []
     path = ": ".join(filter(None, (here.front.title, *here.headings.values())))
     at = here.observed or here.moment or here.date or here.front.written

@@ -47,7 +47,11 @@ class SearchArguments(_Arguments):
     )
     min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
     namespace: str | None = _NAMESPACE
-    corpus: str | None = Field(None, max_length=64, description="Accepted; everything is one corpus here.")
+    corpus: str | None = Field(
+        None,
+        max_length=64,
+        description="memory, sessions (what was said), wiki, or all, the default.",
+    )
     include: tuple[Literal["superseded"], ...] = Field(
         (), max_length=1, description="superseded: also what was true before it was corrected."
     )

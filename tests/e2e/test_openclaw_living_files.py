@@ -58,7 +58,7 @@ def workspace_of(gateway: Gateway) -> Path:
 def search(gateway: Gateway, question: str) -> list[dict[str, Any]]:
     """Search as the model does; return what the tool found."""
     answer = gateway.invoke("memory_search", {"query": question})
-    return answer["result"]["details"]["memories"]
+    return answer["result"]["details"].get("memories", [])  # none while the bridge starts
 
 
 def wait_for(gateway: Gateway, question: str, word: str, *, known: bool = True) -> list[dict[str, Any]]:
@@ -296,3 +296,31 @@ def test_a_long_file_does_not_hold_up_the_others(gateway: Gateway) -> None:
     wait_for(gateway, "what is the cook of the ferry called", "Eilika")
     last = search(gateway, "what does crate 499 of the cargo hold")
     assert not [hit for hit in last if hit["text"].startswith("Crate 499 ")]
+
+
+@pytest.mark.row("OC-15", level="e2e")
+def test_what_the_host_writes_into_a_new_workspace_is_no_memory(
+    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path: Path
+) -> None:
+    fresh = Gateway(openclaw, tmp_path, model.url, plugins=memrelay_plugins(relayer.url), agents=("main",))
+    whole = fresh.config()
+    del whole["agents"]["defaults"]["skipBootstrap"]
+    fresh.write_config(whole)
+    workspace = workspace_of(fresh)
+    templates = openclaw.openclaw.parent / "docs" / "reference" / "templates"
+    for name in ("USER.md", "AGENTS.md"):
+        text = (templates / name).read_text()
+        own = "\n## Islands\n\n- The ferry leaves at noon.\n" if name == "USER.md" else ""
+        # As the host writes it, without front matter; a person added a line of their own.
+        (workspace / name).write_text(text.partition("\n---\n")[2] + own)
+    (workspace / "memory").mkdir()
+    (workspace / "memory" / "agents.md").write_text((templates / "AGENTS.md").read_text())
+    fresh.start()
+    try:
+        fresh.chat("Good morning, is everything all right?", user="fresh")
+        wait_for(fresh, "when does the ferry leave", "noon")
+        assert [text for text in relayer.memories(fresh) if "Good morning" not in text] == [
+            "Islands: The ferry leaves at noon."
+        ]
+    finally:
+        fresh.stop()

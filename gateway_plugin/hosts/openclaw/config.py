@@ -177,6 +177,26 @@ class HostConfig:
         both = [(one.get("memorySearch"), _object(one.get("memory")).get("search")) for one in parts]
         return [_object(one) for pair in both for one in pair if _object(one)]
 
+    @property
+    def search_floor(self) -> float | None:
+        """Return the minimum score of the host's memory search for its default agent; None if none is set."""
+        found = [_object(search.get("query")).get("minScore") for search in self.searches(self.agents[0])]
+        floors = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
+        return float(floors[-1]) if floors and 0 <= floors[-1] <= 1 else None
+
+    def remembers_sessions(self, agent: str) -> bool:
+        """Return whether the host's memory search covers an agent's sessions, as the host decides it.
+
+        They are searched if ``sources`` names them, or if conversations are remembered across sessions. That is the default
+        unless direct chats are kept apart by person.
+        """
+        searches = self.searches(agent)
+        if any("sessions" in _array(search.get("sources")) for search in searches):
+            return True
+        named = [search.get("rememberAcrossConversations") for search in searches]
+        said = [one for one in named if isinstance(one, bool)]
+        return said[-1] if said else not self.keeps_people_apart
+
     def extra_paths(self, agent: str) -> list[object]:
         """Return the additional files and folders that the host's memory search reads for an agent, see `extra_places`."""
         lists = [search.get(name) for search in self.searches(agent) for name in ("paths", "extraPaths")]
@@ -281,15 +301,20 @@ def read_config(environ: Mapping[str, str]) -> HostConfig:
     return HostConfig(path, whole)
 
 
-def with_owners(settings: PluginSettings, environ: Mapping[str, str]) -> PluginSettings:
-    """Return settings extended by the owner's ids from the host's configuration; unchanged if there is no configuration."""
+def with_host_settings(settings: PluginSettings, environ: Mapping[str, str]) -> PluginSettings:
+    """Return settings extended by what the host's configuration says: the owner's ids, and the floor of its memory search.
+
+    They are unchanged if there is no configuration. A floor of the plugin's own settings takes precedence.
+    """
     try:
-        known = read_config(environ).owners
+        config = read_config(environ)
     except SettingsError:
         return settings
-    return settings.model_copy(
-        update={"owners": tuple(dict.fromkeys((*settings.owners, *known)))[:MAX_OWNERS]}
-    )
+    owners = tuple(dict.fromkeys((*settings.owners, *config.owners)))[:MAX_OWNERS]
+    recall, floor = settings.recall, config.search_floor
+    if floor is not None and "min_score" not in recall.model_fields_set:
+        recall = recall.model_copy(update={"min_score": floor})
+    return settings.model_copy(update={"owners": owners, "recall": recall})
 
 
 def parse_config(text: str) -> Json:

@@ -31,7 +31,7 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.hosts.openclaw.chat import memory_command
 from gateway_plugin.hosts.openclaw.commands import list_replaced, run_command
-from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
+from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_host_settings
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
@@ -213,7 +213,7 @@ class OpenClawHost:
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._make_plugin = make_plugin or (
-            lambda settings: AsyncMemoryPlugin(settings=settings, model=self._model)
+            lambda settings: AsyncMemoryPlugin(settings=settings, model=self._model, traces=self._state)
         )
         self._model: OpenClawModel | None = None
         self._ask: AskHost | None = None
@@ -236,7 +236,7 @@ class OpenClawHost:
         await self.aclose()
         try:
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
-            settings = await self._with_relayer(with_owners(settings, self._environ))
+            settings = await self._with_relayer(with_host_settings(settings, self._environ))
             # The model answers at the operator's cost, so it is used only with their consent.
             lends = params.get("model") is True and settings.host_model.enabled is True
             self._model = OpenClawModel(self._ask) if lends and self._ask else None
@@ -479,7 +479,13 @@ class OpenClawHost:
         if arguments.split()[:1] == ["replaced"]:
             return {"text": await list_replaced(self._plugin, context)}
         told = await memory_command(self._plugin, arguments, context)
-        return {"text": run_command(self._plugin, arguments, context) if told is None else told}
+        if told is not None:
+            return {"text": told}
+        before = self._plugin.enabled_everywhere
+        text = run_command(self._plugin, arguments, context)
+        after = self._plugin.enabled_everywhere
+        # The switch is shown in the host's configuration, too, which only the host itself may write.
+        return {"text": text, **({"enabled": after} if before is not after else {})}
 
     async def _status(self, call: Call) -> Json:
         del call
