@@ -400,7 +400,8 @@ class LivingFiles:
             request = ImportRequest(memories=page, idempotency_key=secrets.token_hex(16))
             answer = await self.client.import_memories(self.identity, request, deadline=_DEADLINE)
             look.position = answer.position or look.position
-            for place, one in zip(places, answer.memories, strict=False):
+            # The places come second, because `zip` takes one more of its first argument before it sees that the other ended.
+            for one, place in zip(answer.memories, places, strict=False):
                 counts[one.status] += 1
                 ids[place] = one.id if one.id is not None and one.status in {"stored", "duplicate"} else ""
         return ids

@@ -287,17 +287,6 @@ def test_a_restarted_gateway_goes_on_where_it_was(gateway: Gateway, relayer: Rel
     assert [text for text in after if text not in before] == ["The dentist moved to Husum."]
 
 
-def test_a_long_file_does_not_hold_up_the_others(gateway: Gateway) -> None:
-    notes = workspace_of(gateway) / "memory"
-    lines = [f"- Crate {number} of the cargo holds {number * 7} bolts.\n" for number in range(500)]
-    (notes / "long.md").write_text("".join(lines))
-    wait_for(gateway, "what does crate 3 of the cargo hold", "Crate 3 ")
-    (notes / "short.md").write_text("- The cook of the ferry is called Eilika.\n")
-    wait_for(gateway, "what is the cook of the ferry called", "Eilika")
-    last = search(gateway, "what does crate 499 of the cargo hold")
-    assert not [hit for hit in last if hit["text"].startswith("Crate 499 ")]
-
-
 @pytest.mark.row("OC-15", level="e2e")
 def test_what_the_host_writes_into_a_new_workspace_is_no_memory(
     openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path: Path

@@ -288,3 +288,20 @@ def test_no_secret_of_front_matter_is_stored(run: Callable[..., str], workspace:
     run("index", "--workspace", workspace)
     (row,) = json.loads(run("list", "--json", "--where", '{"owner": "Ana"}'))["memories"]
     assert row["metadata"] == {"owner": "Ana"}
+
+
+@pytest.mark.row("CP-24", "CP-52", level="e2e")
+def test_each_of_many_lines_is_cited_and_edited_as_itself(run: Callable[..., str], workspace: Path) -> None:
+    note = workspace / "memory" / "crates.md"
+    lines = [f"- Crate {number} holds {number * 7} bolts." for number in range(1, 91)]
+    note.write_text("\n".join(lines))
+    run("index", "--workspace", workspace)
+    before = live(run)
+    (hit, *_) = [hit for hit in found(run, "Crate 85 holds bolts") if hit["snippet"].startswith("Crate 85 ")]
+    assert hit["path"] == "memory/crates.md#85"
+    lines[84] = "- Crate 85 holds nothing but straw."
+    note.write_text("\n".join(lines))
+    assert "1 memory replaced" in run("index")
+    old = json.loads(run("show", before["Crate 85 holds 595 bolts."], "--json"))["memory"]
+    assert (old["state"], old["text"]) == ("superseded", "Crate 85 holds 595 bolts.")
+    assert "Crate 84 holds 588 bolts." in live(run)
