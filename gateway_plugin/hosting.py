@@ -63,6 +63,7 @@ from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, tool_schemas
+from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
 from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
@@ -178,6 +179,7 @@ __all__ = [
     "ALL_TOOL_NAMES",
     "DEFAULT_AGENT",
     "DEFAULT_NAME",
+    "INTENT_TOOL",
     "READING",
     "SEARCH_FLOOR",
     "SECRET_VARIABLES",

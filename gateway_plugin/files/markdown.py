@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from gateway_plugin.files.front_matter import FrontMatter, read_front_matter
 from relayer.wire.fields import one_line
@@ -31,9 +31,13 @@ _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
 # Lines that are still to be filled in: a label without a value, and a remark in italics and brackets.
 _BLANK: Final = re.compile(r"\*\*[^*\n]+\*\*:?|[_*]\([^\n]*\)[_*]")
+# What OpenClaw's own memory writes behind an entry: phrases that bring it up, and a weight from 1 to 10.
+_NOTE: Final = re.compile(r"[ \t]*<!--\s*(trigger|importance):\s*([^>]*?)\s*-->", re.IGNORECASE)
 _NO_DATE: Final = "YYYY-MM-DD"
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
 _MAX_REFERENCE: Final = 512
+_MAX_TRIGGERS: Final = 8
+_MOST_IMPORTANT: Final = 10
 # A longer paragraph is split into several memories of about the size that fits a prompt.
 _MOST_BYTES: Final = 2_000
 
@@ -180,8 +184,14 @@ def _moves(here: _Place, block: str, place: tzinfo) -> bool:
 def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     bullet = _BULLET.match(block)
     said = (bullet[2] + block[bullet.end() :]) if bullet else block
-    if not one_line(said) or _BLANK.fullmatch(said.strip()) or block.lstrip().startswith("<!--") or _FENCE.match(block):
+    if (
+        not one_line(said)
+        or _BLANK.fullmatch(said.strip())
+        or block.lstrip().startswith("<!--")
+        or _FENCE.match(block)
+    ):
         return []
+    said, notes = _without_notes(said)
     path = ": ".join(filter(None, (here.front.title, *here.headings.values())))
     at = here.observed or here.moment or here.date or here.front.written
     said = f"{path}: {said.strip()}" if path else said.strip()
@@ -192,7 +202,7 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
             trust="imported",
             occurred_at=None if at is None else round(at.timestamp() * 1000),
             tags=here.front.tags,
-            metadata=dict(here.front.metadata),
+            metadata={**here.front.metadata, **notes},
             source=SourceInfo(
                 session=here.session, transcript=here.transcript, reference=reference[-_MAX_REFERENCE:]
             ),
@@ -200,6 +210,20 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
         for start, end in cut(said, _MOST_BYTES)
         if one_line(part := said[start:end].strip())
     ]
+
+
+def _without_notes(said: str) -> tuple[str, dict[str, Any]]:
+    """Return a line without the notes behind it, with the trigger phrases in brackets, and the notes as metadata."""
+    notes: dict[str, Any] = {}
+    for name, value in _NOTE.findall(said):
+        if name.lower() == "trigger":
+            phrases = [one_line(phrase) for phrase in re.split(r"[,;]", value)]
+            notes["triggers"] = [phrase for phrase in phrases if phrase][:_MAX_TRIGGERS]
+        elif value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_IMPORTANT:
+            notes["importance"] = int(value)
+    text = _NOTE.sub("", said).rstrip()
+    missing = [phrase for phrase in notes.get("triggers", ()) if phrase.casefold() not in text.casefold()]
+    return (f"{text} ({', '.join(missing)})" if missing else text), notes
 
 
 def _date(text: str, place: tzinfo) -> datetime | None:

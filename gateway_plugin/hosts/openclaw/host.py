@@ -322,22 +322,24 @@ class OpenClawHost:
             self._files.heard(context)
         # A new turn of the session means that the output of the last one is complete.
         await self._settling.flush(session_key_of(context) or "")
+        host = host_turn(
+            context,
+            first_turn=total == 0,
+            interactive=somebody_waits(context),
+            searches=call.params.get("hostSearch") is not False,
+            prompted=await self._prompted(call, context),
+        )
         injection = await plugin.before_turn(
             prompt,
             session_key=session_key_of(context),
             messages=messages_of(call.params),
-            host=host_turn(
-                context,
-                first_turn=total == 0,
-                interactive=somebody_waits(context),
-                searches=call.params.get("hostSearch") is not False,
-                prompted=await self._prompted(call, context),
-            ),
+            host=host,
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
+        due = await plugin.due_intents(prompt, session_key=session_key_of(context), host=host)
         if plugin.outage and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(_look_again(plugin, context))
-        return _answer(injection)
+        return _answer(injection, due)
 
     async def _after(self, call: Call) -> Json:
         context = _context(call)
@@ -521,8 +523,9 @@ def _within(asked: float | None, milliseconds: float) -> float:
     return own if asked is None else min(asked * _OWN_SHARE, own)
 
 
-def _answer(injection: Injection) -> Json:
-    result: dict[str, str] = {_SLOTS[injection.position]: injection.text} if injection.text else {}
+def _answer(injection: Injection, due: Sequence[str]) -> Json:
+    text = "\n\n".join(filter(None, (injection.text, *due)))
+    result: dict[str, str] = {_SLOTS[injection.position]: text} if text else {}
     if injection.instruction or injection.standing:
         system = _SLOTS[Position.SYSTEM_APPEND]
         # The constant part comes first, so that the provider's prompt cache can keep it.

@@ -5,6 +5,7 @@ import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { cannotRun, sharedBridge } from "./bridge.js";
 import { registerCommands, showLines } from "./chat.js";
+import { flushPlan } from "./flush.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
 import { Runs, runsOver, whole, window } from "./runs.js";
@@ -173,7 +174,9 @@ function register(api) {
 
 function registerTools(api, ask) {
   for (const tool of tools.tools) {
-    const make = (ctx) => ({
+    // Standing intents are the owner's, as in the host's own memory.
+    const make = (ctx) => (tool.name === "intent" && ctx?.senderIsOwner !== true ? null : definition(ctx));
+    const definition = (ctx) => ({
       ...tool,
       catalogMode: "direct-only",
       execute: async (_id, params, signal) => {
@@ -200,6 +203,7 @@ function registerCapability(api, ask, bridge, section) {
   api.registerMemoryCapability?.({
     deterministicRecallToolName: "memory_search",
     supportsPrivateTranscriptRecall: true,
+    flushPlanResolver: flushPlan,
     promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),

@@ -12,6 +12,7 @@ from typing import Any, Final
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosting import (
     DEFAULT_AGENT,
+    INTENT_TOOL,
     Audience,
     HostFiles,
     NoSuchLog,
@@ -122,6 +123,23 @@ _DESCRIBED: Final = {
     "memory_transcript": "Read a session word for word, as memory_get names it.",
 }
 
+# Under the name and with the arguments of the host's own tool; the others of its arguments are accepted as well.
+_INTENT: Final[Mapping[str, Any]] = {
+    "name": INTENT_TOOL,
+    "label": "Standing intent",
+    "description": "Be reminded when words come up.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "action": {"type": "string", "enum": ["create", "list", "cancel"]},
+            "description": {"type": "string"},
+            "triggerKeywords": {"type": "array", "items": {"type": "string"}},
+            "id": {"type": "string"},
+        },
+        "required": ["action"],
+    },
+}
+
 Json = Mapping[str, Any]
 
 
@@ -131,7 +149,7 @@ def tool_definitions() -> list[dict[str, Any]]:
     The schemas require no argument except a query or a text: the others have several accepted names, of which a schema can
     show only one. If one is missing, the plugin's error names it.
     """
-    return [_definition(schema) for schema in tool_schemas()]
+    return [*(_definition(schema) for schema in tool_schemas()), dict(_INTENT)]
 
 
 async def call_tool(
@@ -148,6 +166,9 @@ async def call_tool(
     """
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
+    if name == INTENT_TOOL:
+        said = await plugin.intent(arguments, session_key=session_key_of(context), host=host_turn(context))
+        return {"text": said.text, "details": {**said.details, "failed": said.failed}}
     recall = context.get("conversationRecall")
     if isinstance(recall, Mapping) and recall.get("corpus") == "sessions" and isinstance(arguments, Mapping):
         arguments = {**arguments, "corpus": "sessions"}

@@ -72,3 +72,12 @@ def test_metadata_stays_within_its_bounds_and_takes_no_reserved_name():
     (item,) = read_markdown(f"---\nsession: mine\n{many}\n---\nPort 5433.\n", "heron.md", UTC)
     assert "session" not in item.metadata
     assert 10 < len(item.metadata) < 21
+
+
+def test_trigger_phrases_are_found_with_their_line_and_kept_with_its_weight():
+    line = "- Keep the gateway on loopback. <!-- trigger: network setup; loopback --> <!-- importance: 9 -->\n"
+    (item,) = read_markdown(line, "MEMORY.md", UTC)
+    assert item.text == "Keep the gateway on loopback. (network setup)"
+    assert item.metadata == {"triggers": ["network setup", "loopback"], "importance": 9}
+    (plain,) = read_markdown("- Plain. <!-- importance: 99 -->\n", "MEMORY.md", UTC)
+    assert (plain.text, plain.metadata) == ("Plain.", {})
