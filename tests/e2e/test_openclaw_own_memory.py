@@ -111,3 +111,23 @@ def test_a_line_is_found_by_its_trigger_phrases(gateway: Gateway) -> None:
 
     wait_until(lambda: bool(found()))
     assert [hit["text"] for hit in found()] == ["Keep the tide gate shut. (spring flood, harbour master)"]
+
+
+@pytest.mark.row("OC-08", level="e2e")
+def test_a_session_is_forgotten_and_the_index_reset_by_the_hosts_own_commands(
+    gateway: Gateway, relayer: Relayer
+) -> None:
+    fact = "The harbour dues of Emden are paid by the quarter."
+    gateway.chat(fact, user="dues")
+    wait_until(lambda: fact in relayer.memories(gateway))
+    key = "agent:main:openai-user:dues"
+    counted = gateway.cli("memory", "forget", "--session", key, "--dry-run", "--json")
+    assert json.loads(counted.stdout)["matched"] == 1
+    assert fact in relayer.memories(gateway)
+    done = gateway.cli("memory", "forget", "--session", key)
+    assert (done.returncode, fact in relayer.memories(gateway)) == (0, False), done.stderr
+    before = sorted(relayer.memories(gateway))
+    assert gateway.cli("memory", "reset").returncode == 2
+    assert gateway.cli("memory", "reset", "--yes").returncode == 0
+    assert gateway.cli("memory", "index").returncode == 0
+    assert sorted(relayer.memories(gateway)) == before
