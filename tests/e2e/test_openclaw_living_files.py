@@ -116,6 +116,9 @@ def test_a_page_is_found_by_its_other_names_and_filtered_by_its_tags(
     prompt = "On which port does the vessel registry answer these days?"
     assert text in injected(gateway, model, prompt, "wiki")
     wait_until(lambda: "wiki/latin.md: not UTF-8, and left out" in gateway.log_text())
+    for file in wiki.iterdir():
+        file.unlink()
+    wait_for(gateway, "on which port does the vessel registry answer", "6544", known=False)
 
 
 @pytest.mark.row("MW-03", "AR-23", "OC-04", level="e2e")
@@ -252,7 +255,8 @@ def test_the_hosts_memory_command_is_ours(gateway: Gateway) -> None:
 def test_what_is_captured_is_mirrored_into_the_daily_notes_and_edited_there(
     gateway: Gateway, relayer: Relayer
 ) -> None:
-    gateway.reload(memrelay_plugins(relayer.url, capture={"mirrorDailyLog": True}))
+    # As memory-core-plus did it, so does its preset.
+    gateway.reload(memrelay_plugins(relayer.url, preset="memory-core-plus"))
     gateway.chat("Please remember that my sailing boat is called Wilhelmine.", user="mirror")
     notes = workspace_of(gateway) / "memory"
 

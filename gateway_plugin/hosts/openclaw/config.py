@@ -165,8 +165,9 @@ class HostConfig:
         is_owner = agent == DEFAULT_AGENT or len(self.agents) == 1
         if isinstance(shared, str) and shared.strip():
             return _expanded(shared, environ) / ("" if is_owner else agent)
-        home = Path(environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~").expanduser()
-        return home / ".openclaw" / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
+        return (
+            _profile_folder(environ) / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
+        )
 
     def searches(self, agent: str) -> list[Json]:
         """Return the settings of an agent's memory search, its own ones last.
@@ -270,6 +271,11 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the host's state directory."""
     if environ.get("OPENCLAW_STATE_DIR"):
         return Path(environ["OPENCLAW_STATE_DIR"]).expanduser()
+    return _profile_folder(environ)
+
+
+def _profile_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the host's profile, which a variable names."""
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
     profile = environ.get("OPENCLAW_PROFILE", "").strip()
     named = f"-{profile}" if profile and profile.lower() != "default" else ""

@@ -32,7 +32,9 @@ const CONTEXT = [
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
 function stateFolder(api) {
-  const usual = process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), ".openclaw");
+  const profile = (process.env.OPENCLAW_PROFILE ?? "").trim();
+  const name = profile && profile.toLowerCase() !== "default" ? `.openclaw-${profile}` : ".openclaw";
+  const usual = process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), name);
   try {
     return api.runtime?.state?.resolveStateDir?.() ?? usual;
   } catch {
