@@ -90,7 +90,7 @@ def remember(
     stored = answer.memories[0]
     run.json(answer)
     if stored.status == "refused":
-        fail(FAILED, f"the relayer did not take it: {stored.code}", "")
+        fail(FAILED, f"rejected by the relayer: {stored.code}", "")
     run.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
 
 

@@ -31,13 +31,13 @@ def consolidate(
     run: Run,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="IDS", help="With --apply: the proposals or memories to act on; all by default."),
+        typer.Argument(
+            metavar="IDS", help="With --apply: the proposals or memories to act on; all by default."
+        ),
     ] = None,
     *,
     apply: Annotated[bool, typer.Option("--apply", help="Take the proposals.")] = False,
-    last: Annotated[
-        bool, typer.Option("--last", help="Show what the last scheduled run did.")
-    ] = False,
+    last: Annotated[bool, typer.Option("--last", help="Show what the last scheduled run did.")] = False,
 ) -> None:
     """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back.
 

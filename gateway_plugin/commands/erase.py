@@ -36,7 +36,9 @@ def erase(
     memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One memory.")] = None,
     *,
     whole: Annotated[bool, typer.Option("--namespace", help="Erase all memories of the agent.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Erase; without this option, only show what would be erased.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Erase; without this option, only show what would be erased.")
+    ] = False,
 ) -> None:
     """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone.
 

@@ -27,10 +27,18 @@ def edit(
     *,
     pin: Annotated[
         bool | None,
-        typer.Option("--pin/--unpin", help="Pin the memory; filters can exclude pinned memories from deletion."),
+        typer.Option(
+            "--pin/--unpin", help="Pin the memory; filters can exclude pinned memories from deletion."
+        ),
     ] = None,
     expire_in: Annotated[
-        str | None, typer.Option("--expire-in", "--in", metavar="30m|12h|7d", help="Time after which the memory is no longer recalled.")
+        str | None,
+        typer.Option(
+            "--expire-in",
+            "--in",
+            metavar="30m|12h|7d",
+            help="Time after which the memory is no longer recalled.",
+        ),
     ] = None,
     never_expire: Annotated[
         bool, typer.Option("--never-expire", "--never", help="Remove the expiry time.")
@@ -46,9 +54,7 @@ def edit(
     Example: memrelay-gateway edit ID --pin --expire-in 30d
     """
     if never_expire and expire_in is not None:
-        fail(
-            USAGE, "give either --expire-in or --never-expire", "memrelay-gateway edit ID --expire-in 30d"
-        )
+        fail(USAGE, "give either --expire-in or --never-expire", "memrelay-gateway edit ID --expire-in 30d")
     seconds = None if expire_in is None else _seconds("--expire-in", expire_in)
     if seconds is not None and seconds > MAX_TTL_SECONDS:
         fail(USAGE, "--expire-in: at most 100 years", "or: --never-expire")
@@ -92,7 +98,8 @@ def delete(
         str | None, typer.Option(metavar="12h|90d", help="Only memories stored before this age.")
     ] = None,
     inactive_for: Annotated[
-        str | None, typer.Option(metavar="12h|90d", help="Only memories neither stored nor repeated within this age.")
+        str | None,
+        typer.Option(metavar="12h|90d", help="Only memories neither stored nor repeated within this age."),
     ] = None,
     unpinned: Annotated[bool, typer.Option("--unpinned", help="Spare pinned ones.")] = False,
     everything: Annotated[bool, typer.Option("--everything", help="All memories, without a filter.")] = False,

@@ -24,7 +24,9 @@ def outbox_status(
     *,
     as_metrics: Annotated[
         bool,
-        typer.Option("--prometheus", help="Print the numbers as metrics for node_exporter's textfile collector."),
+        typer.Option(
+            "--prometheus", help="Print the numbers as metrics for node_exporter's textfile collector."
+        ),
     ] = False,
 ) -> None:
     """Show how much waits and for how long, how much was refused, and whether a process delivers.
@@ -120,7 +122,11 @@ def outbox_drop(
 
 def _named(letter: str | None, *, every: bool) -> None:
     if (letter is None) != every:
-        fail(USAGE, "give the id of a captured turn, or --all", "list the ids with: memrelay-gateway outbox list")
+        fail(
+            USAGE,
+            "give the id of a captured turn, or --all",
+            "list the ids with: memrelay-gateway outbox list",
+        )
 
 
 def _tell(run: Run, name: str, count: int, what: str) -> None:

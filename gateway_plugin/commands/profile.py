@@ -24,7 +24,8 @@ def profile(
     run: Run,
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the profile to this file, such as USER.md.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the profile to this file, such as USER.md."),
     ] = None,
     audience: Annotated[
         list[str] | None,

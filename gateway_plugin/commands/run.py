@@ -39,7 +39,6 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.keys.gateway_secret import secret_path
 from gateway_plugin.keys.identity import (
     DEFAULT_NAME,
     Identity,
@@ -179,9 +178,7 @@ class Output:
             rows.append((view.name, memories, size, view.custody, view.state))
         self._rows(("name", "memories", "bytes", "custody", "state"), rows)
         if any(view.memories is None for view in views):
-            self.say(
-                "?: not loaded by the relayer; memrelay-gateway status --agent NAME loads and counts it"
-            )
+            self.say("?: not loaded by the relayer; memrelay-gateway status --agent NAME loads and counts it")
 
 
 def date_of(memory: Memory) -> date:
@@ -213,7 +210,9 @@ LimitOption = Annotated[
 FloorOption = Annotated[
     float, typer.Option("--floor", "--min-score", min=0, max=1, help="Minimum relevance; 0 shows everything.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="Apply the change; without this option, only show what would happen.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Apply the change; without this option, only show what would happen.")
+]
 UrlOption = Annotated[
     str | None,
     typer.Option(
@@ -521,8 +520,7 @@ def _fix(error: GatewayError) -> str:
         return "its answer was discarded; check what runs at this address with: memrelay-gateway doctor"
     if isinstance(error, RelayerRefused):
         return {
-            "unauthorized": "does the relayer serve this account, are both clocks right, and were this agent's keys not taken "
-            f"back (memrelay-gateway keys revoked)? See secret: {secret_path(os.environ)}",
+            "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked). Secret: {secret_path(os.environ)}",
             "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
             "not_found": "list the ids with: memrelay-gateway list",
             "stale_head": "list its versions with: memrelay-gateway show ID",

@@ -16,7 +16,9 @@ from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
     str | None,
-    typer.Argument(metavar="NAMESPACE", help="An agent, NAME/BELOW, or shared/NAME for a namespace without an owner."),
+    typer.Argument(
+        metavar="NAMESPACE", help="An agent, NAME/BELOW, or shared/NAME for a namespace without an owner."
+    ),
 ]
 _With = Annotated[str | None, typer.Option("--with", metavar="AGENT", help="The agent that gets access.")]
 

@@ -93,6 +93,10 @@ def _switched(
         toggles.set_everywhere(enabled=enabled)
         return f"memory is {word} for every session of this gateway at {context.settings.url}"
     if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
-        fail(USAGE, "--agent: the switch applies to a whole agent", f"--agent {typed(whose.agent)}, or --session KEY")
+        fail(
+            USAGE,
+            "--agent: the switch applies to a whole agent",
+            f"--agent {typed(whose.agent)}, or --session KEY",
+        )
     toggles.set_agent(whose.agent, enabled=enabled)
     return f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"

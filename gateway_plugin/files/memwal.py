@@ -296,9 +296,7 @@ def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
     if answer.status_code == 404:
         raise _NoRoute(f"MemWal's service has no {path.partition('?')[0]}")
     if answer.status_code != 200:
-        raise MemWalProblem(
-            f"MemWal's service answers {path} with {answer.status_code}; try again later"
-        )
+        raise MemWalProblem(f"MemWal's service answers {path} with {answer.status_code}; try again later")
     try:
         return shape.model_validate_json(answer.content)
     except ValidationError:

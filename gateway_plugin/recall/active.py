@@ -202,7 +202,7 @@ class ActiveRecaller:
         named = self._settings.active.model
         if not named or not answer.model_missing or answer.reason in {"model_timeout", "model_unavailable"}:
             return reminder
-        instead = f"{answer.model} was asked instead" if answer.model else "no other one was asked"
+        instead = f"{answer.model} was asked instead" if answer.model else "no other model was used"
         return replace(reminder, detail=f"the relayer has no model {named} (active.model); {instead}")
 
     async def _ask(
@@ -261,7 +261,7 @@ class ActiveRecaller:
         verdict = scan(answer.summary)
         if verdict.blocked or verdict.suspect:
             # The summary probably repeats an instruction from a memory. Neither it nor the hits may enter the prompt.
-            return Reminder("empty", detail="the model's answer reads like an instruction; it was left out")
+            return Reminder("empty", detail="the model's answer looks like an instruction and was dropped")
         return Reminder("ok", text, answer.summary)
 
     def _request(self, turn: Turn, query: Query) -> ActiveRecallRequest:
@@ -298,9 +298,9 @@ _WORDS: Final = {"timeout": "model_timeout", "budget": "over_budget", "spared": 
 _NO_MODEL: Final = frozenset({"fallback:no_model", "fallback:model_unavailable", "fallback:over_budget"})
 _SENTENCES: Final = {
     "no_model": "the relayer has no language model; its operator starts it with --model-url and --model-name",
-    "over_budget": "the account's use of the language model is up for today",
+    "over_budget": "the account's budget for the language model is used up for today",
     "model_unavailable": "the relayer's language model does not answer",
-    "model_timeout": "the language model took longer than the turn had",
+    "model_timeout": "the language model did not answer within the turn's time limit",
     "model_answer_unusable": "the language model's answer could not be used",
-    "not_proved": "the language model said what no memory says",
+    "not_proved": "the language model's answer is not supported by any memory",
 }

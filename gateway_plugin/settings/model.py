@@ -152,9 +152,7 @@ def _url(url: str) -> str:
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ValueError("contains credentials, a query or a fragment; give only the address")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ValueError(
-            "would be unencrypted; use https, or http only for this machine's loopback address"
-        )
+        raise ValueError("would be unencrypted; use https, or http only for this machine's loopback address")
     return url.rstrip("/")
 
 
@@ -276,9 +274,14 @@ class _Settings(BaseModel):
 class ColdStartSettings(_Settings):
     """Settings of the memories that the first turn of a session gets (MS-01, MS-02)."""
 
-    enabled: bool = Field(True, description="inject memories of the newest two days at the start of a session")
+    enabled: bool = Field(
+        True, description="inject memories of the newest two days at the start of a session"
+    )
     max_lines: int = Field(
-        6, ge=1, le=30, description="maximum number of these memories; tasks, events, decisions and preferences come first"
+        6,
+        ge=1,
+        le=30,
+        description="maximum number of these memories; tasks, events, decisions and preferences come first",
     )
 
 
@@ -286,7 +289,8 @@ class StandingSettings(_Settings):
     """Settings of the standing block, which is in every prompt of a session: dangers, how to answer, who the person is."""
 
     enabled: bool = Field(
-        True, description="in interactive runs, put health, safety and identity facts of the user into every prompt"
+        True,
+        description="in interactive runs, put health, safety and identity facts of the user into every prompt",
     )
 
 
@@ -308,7 +312,8 @@ class RecallSettings(_Settings):
         True, title="Auto-recall", description="inject relevant memories into the prompt of each turn"
     )
     mode: RecallMode = Field(
-        RecallMode.DIRECT, description="direct: search only; active: a model chooses which memories are recalled"
+        RecallMode.DIRECT,
+        description="direct: search only; active: a model chooses which memories are recalled",
     )
     agents: Names = Field((), description="agents that use recall; empty means all")
     allowed_chat_types: tuple[Audience, ...] = Field(
@@ -321,15 +326,28 @@ class RecallSettings(_Settings):
         0.3, ge=0, le=1, title="Least relevance", description="minimum relevance of an injected memory"
     )
     min_prompt_length: int = Field(
-        10, ge=1, le=10_000, description="minimum length of the cleaned prompt in characters; shorter prompts are not searched for"
+        10,
+        ge=1,
+        le=10_000,
+        description="minimum length of the cleaned prompt in characters; shorter prompts are not searched for",
     )
     max_tokens: int = Field(
-        768, ge=1, le=32_000, title="Token budget", description="maximum estimated size of the injected block in tokens"
+        768,
+        ge=1,
+        le=32_000,
+        title="Token budget",
+        description="maximum estimated size of the injected block in tokens",
     )
     deadline_ms: int = Field(
-        2000, ge=50, le=60_000, title="Deadline", description="maximum time that a turn waits for memory, in ms"
+        2000,
+        ge=50,
+        le=60_000,
+        title="Deadline",
+        description="maximum time that a turn waits for memory, in ms",
     )
-    skip_patterns: Patterns = Field((), description="regular expressions; recall is skipped for prompts that match one")
+    skip_patterns: Patterns = Field(
+        (), description="regular expressions; recall is skipped for prompts that match one"
+    )
     skip_triggers: Names = Field(
         ("memory", "heartbeat", "cron", "subagent", "hook"), description="kinds of run without recall"
     )
@@ -349,19 +367,25 @@ class RecallSettings(_Settings):
         0.0, ge=0, le=1, description="weight by which a result that repeats a better one is moved down"
     )
     source_penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16)] | None = Field(
-        None, description="penalties by source; default: the relayer's own, which rank drafts, tool output and transcripts lower"
+        None,
+        description="penalties by source; default: the relayer's own, which rank drafts, tool output and transcripts lower",
     )
     namespace_instruction: bool = Field(
         False, description="put the namespace into the system prompt, as MemWal does"
     )
     logging: bool = Field(False, description="log one line for each recall, without its texts")
-    log_queries: bool = Field(False, description="with logging: also log the first 80 characters of each query")
+    log_queries: bool = Field(
+        False, description="with logging: also log the first 80 characters of each query"
+    )
     cold_start: ColdStartSettings = Field(
         ColdStartSettings(), description="memories that the first turn of a session gets"
     )
-    standing: StandingSettings = Field(StandingSettings(), description="memories that are part of every prompt")
+    standing: StandingSettings = Field(
+        StandingSettings(), description="memories that are part of every prompt"
+    )
     one_shots: bool = Field(
-        True, description="also recall in runs that are not interactive, such as a one-shot command; direct mode only"
+        True,
+        description="also recall in runs that are not interactive, such as a one-shot command; direct mode only",
     )
 
 
@@ -369,15 +393,21 @@ class CaptureSettings(_Settings):
     """Settings of capture, after a turn. Lengths are in characters per message."""
 
     enabled: bool = Field(True, title="Auto-capture", description="store memorable statements of each turn")
-    max_messages: int = Field(10, ge=1, le=50, description="maximum number of messages of a capture; the newest are used")
-    min_length: int = Field(2, ge=1, le=2000, description="minimum length of a message; wide characters count as two")
+    max_messages: int = Field(
+        10, ge=1, le=50, description="maximum number of messages of a capture; the newest are used"
+    )
+    min_length: int = Field(
+        2, ge=1, le=2000, description="minimum length of a message; wide characters count as two"
+    )
     max_length: int = Field(
         64_000,
         ge=10,
         le=64_000,
         description="maximum length of a message; a longer one is cut in its middle",
     )
-    min_turn_length: int = Field(0, ge=0, le=10_000, description="maximum length of all messages of a turn together")
+    min_turn_length: int = Field(
+        0, ge=0, le=10_000, description="maximum length of all messages of a turn together"
+    )
     min_messages: int = Field(1, ge=1, le=10, description="minimum number of new messages of a captured turn")
     assistant_tail: int = Field(
         0,
@@ -417,7 +447,9 @@ class CaptureSettings(_Settings):
 class FilesSettings(_Settings):
     """Settings of the workspace files that are stored as memories while the host runs (CP-24, AR-05)."""
 
-    enabled: bool = Field(True, description="index MEMORY.md, memory/ and wiki/ of the workspace and the additional paths")
+    enabled: bool = Field(
+        True, description="index MEMORY.md, memory/ and wiki/ of the workspace and the additional paths"
+    )
     paths: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=100)
     ] = Field(
@@ -474,7 +506,9 @@ class ActiveSettings(_Settings):
         (Audience.DIRECT,), description="kinds of chat that use active mode"
     )
     allowed_chat_ids: Names = Field((), description="ids of chats that use active mode; empty means all")
-    denied_chat_ids: Names = Field((), description="ids of chats that never use active mode; takes precedence over allowed ids")
+    denied_chat_ids: Names = Field(
+        (), description="ids of chats that never use active mode; takes precedence over allowed ids"
+    )
     query_mode: QueryMode = Field(QueryMode.RECENT, description="amount of conversation that the model reads")
     prompt_style: PromptStyle | None = Field(
         None, description="style of the model's instructions; default: chosen by the query mode"
@@ -509,14 +543,24 @@ class ActiveSettings(_Settings):
     )
     max_summary_chars: int = Field(220, ge=40, le=1000, description="maximum length of the model's summary")
     recent_user_turns: int = Field(2, ge=0, le=4, description="number of recent user turns in the query")
-    recent_assistant_turns: int = Field(1, ge=0, le=3, description="number of recent assistant turns in the query")
+    recent_assistant_turns: int = Field(
+        1, ge=0, le=3, description="number of recent assistant turns in the query"
+    )
     recent_user_chars: int = Field(220, ge=40, le=1000, description="maximum length of each user turn")
-    recent_assistant_chars: int = Field(180, ge=40, le=1000, description="maximum length of each assistant turn")
+    recent_assistant_chars: int = Field(
+        180, ge=40, le=1000, description="maximum length of each assistant turn"
+    )
     cache_ttl_ms: int = Field(
-        15_000, ge=1000, le=120_000, description="time for which the answer to an equal question is cached, in ms"
+        15_000,
+        ge=1000,
+        le=120_000,
+        description="time for which the answer to an equal question is cached, in ms",
     )
     circuit_breaker_max_timeouts: int = Field(
-        3, ge=1, le=100, description="number of consecutive time-outs after which the model is no longer asked"
+        3,
+        ge=1,
+        le=100,
+        description="number of consecutive time-outs after which the model is no longer asked",
     )
     circuit_breaker_cooldown_ms: int = Field(
         60_000, ge=1000, le=3_600_000, description="pause after these time-outs, in ms"
@@ -545,7 +589,9 @@ class OfferSettings(_Settings):
 
     tools: bool = Field(True, description="the memory tools")
     skill: bool = Field(True, description="register the skill that explains when to search further")
-    section: bool = Field(True, description="add the tools' instructions to the system prompt; only with tools")
+    section: bool = Field(
+        True, description="add the tools' instructions to the system prompt; only with tools"
+    )
 
 
 class HostModelSettings(_Settings):
@@ -567,9 +613,12 @@ class HostModelSettings(_Settings):
 class ConsolidationSettings(_Settings):
     """Settings of consolidation, in which the gateway tidies up memories on a schedule; memory-core calls it dreaming (CP-49)."""
 
-    enabled: bool = Field(False, description="run on the schedule; if false, consolidation only runs as a command")
+    enabled: bool = Field(
+        False, description="run on the schedule; if false, consolidation only runs as a command"
+    )
     schedule: CronLine = Field(
-        "0 3 * * *", description="schedule in cron syntax: minute, hour, day, month and weekday, in local time"
+        "0 3 * * *",
+        description="schedule in cron syntax: minute, hour, day, month and weekday, in local time",
     )
     apply: bool = Field(
         False,
@@ -594,7 +643,9 @@ class PluginSettings(_Settings):
         title="Relayer",
         description="URL of the relayer: https, or http on this machine; default: a relayer is started on this machine",
     )
-    agent: str | None = Field(None, min_length=1, max_length=128, description="use one agent for all sessions")
+    agent: str | None = Field(
+        None, min_length=1, max_length=128, description="use one agent for all sessions"
+    )
     key: Secret | None = Field(
         None,
         title="Secret",

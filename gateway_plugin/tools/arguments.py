@@ -32,7 +32,7 @@ _ArgumentsT = TypeVar("_ArgumentsT", bound=Arguments)
 _Ref = Annotated[str, Field(min_length=1, max_length=512)]
 _Text = Annotated[str, Field(min_length=3, max_length=MAX_TEXT)]
 _REF_NAMES: Final = AliasChoices("ref", "id", "memory_id", "memoryId", "chunk_hash", "path", "blob_id")
-_NAMESPACE: Final = Field(None, max_length=512, description="Only this agent's own, or one below it.")
+_NAMESPACE: Final = Field(None, max_length=512, description="A namespace of this agent.")
 
 
 _WHERE: Final = Field(
@@ -44,24 +44,22 @@ _WHERE: Final = Field(
 class SearchArguments(Arguments):
     """Search long-term memory for what was said in earlier conversations."""
 
-    query: Annotated[str, Field(min_length=1, max_length=4000, description="What to look for, in words.")]
+    query: Annotated[str, Field(min_length=1, max_length=4000, description="Search text.")]
     limit: int = Field(
         5, ge=1, le=100, validation_alias=AliasChoices("limit", "maxResults", "max_results", "top_k")
     )
     min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
     namespace: str | None = _NAMESPACE
     corpus: str | None = Field(
-        None,
-        max_length=64,
-        description="memory, sessions (what was said), wiki, or all, the default.",
+        None, max_length=64, description="memory, sessions (what was said), wiki, or all (default)."
     )
     include: tuple[Literal["superseded"], ...] = Field(
-        (), max_length=1, description="superseded: also what was true before it was corrected."
+        (), max_length=1, description="superseded: also search memories that were replaced by corrections."
     )
     as_of: str | int | None = Field(
         None,
         validation_alias=AliasChoices("asOf", "as_of"),
-        description="What held at that time: ISO 8601, or ms since 1970.",
+        description="Search what was valid at this time: ISO 8601, or ms since 1970.",
     )
     where: Filter | None = _WHERE
 
@@ -69,7 +67,7 @@ class SearchArguments(Arguments):
 class GetArguments(Arguments):
     """Read one memory whole, with what was said around it; or lines of a memory file, such as MEMORY.md."""
 
-    ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id, or a path, such as MEMORY.md.")
+    ref: _Ref = Field(validation_alias=_REF_NAMES, description="Id of a memory, or a path such as MEMORY.md.")
     start: int = Field(1, ge=1, validation_alias=AliasChoices("from", "start"), description="First line.")
     lines: int | None = Field(None, ge=1, le=10_000, description="How many lines.")
     namespace: str | None = _NAMESPACE
@@ -79,7 +77,7 @@ class StoreArguments(Arguments):
     """Remember something lasting: a fact, a preference or a decision, in a sentence of its own."""
 
     text: _Text = Field(validation_alias=AliasChoices("text", "content", "fact"))
-    tags: Tags = Field((), description="Up to 32 short words to find it by.")
+    tags: Tags = Field((), description="Up to 32 short labels, for filters.")
     metadata: Metadata = Field(default_factory=dict, description="A JSON object, for filters.")
     namespace: str | None = _NAMESPACE
     occurred_at: str | int | None = Field(
@@ -98,7 +96,7 @@ class UpdateArguments(Arguments):
 
 
 class ForgetArguments(Arguments):
-    """Hide a memory from recall. A person can bring it back."""
+    """Hide a memory from recall. The user can restore it."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES)
     namespace: str | None = _NAMESPACE
@@ -112,7 +110,9 @@ class TranscriptArguments(Arguments):
         description="The session, as memory_get names it, or a file of the host's logs.",
     )
     anchor: str | None = Field(
-        None, max_length=512, description="Read around it: the time that memory_get shows, or a message's id."
+        None,
+        max_length=512,
+        description="Position to read around: a time that memory_get shows, or the id of a message.",
     )
     turns: int = Field(20, ge=1, le=200)
 
@@ -121,7 +121,7 @@ class ListArguments(Arguments):
     """List memories, newest first."""
 
     limit: int = Field(20, ge=1, le=100)
-    cursor: str | None = Field(None, max_length=4096, description="next_cursor of the page before.")
+    cursor: str | None = Field(None, max_length=4096, description="next_cursor of the previous page.")
     where: Filter | None = _WHERE
     namespace: str | None = _NAMESPACE
 
@@ -195,7 +195,7 @@ def parse_arguments(tool: str, arguments: object) -> Arguments:
     """Validate the arguments of a tool call.
 
     Raises:
-        ToolError: there is no such tool, or an argument is missing or wrong. The message does not contain values.
+        ToolError: unknown tool, or an argument is missing or wrong. The message does not contain values.
     """
     shape = _TOOLS.get(tool) or _MORE.get(tool)
     if shape is None:

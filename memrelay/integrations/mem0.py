@@ -213,7 +213,10 @@ def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, condition in given.items():
         if key == "user_id":
-            raise InvalidInput("filters", "user_id must be at the top level of the filters, because users are isolated from each other")
+            raise InvalidInput(
+                "filters",
+                "user_id must be at the top level of the filters, because users are isolated from each other",
+            )
         if key in _GROUPS:
             made[_GROUPS[key]] = [_filter(one) for one in condition]
         elif key == "NOT":

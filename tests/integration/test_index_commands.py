@@ -144,7 +144,7 @@ def test_what_was_indexed_once_is_looked_at_again_without_being_named(
     for question in ("how long does bread take", "which cabin is mine on the ferry"):
         assert json.loads(run("search", question, "--json"))["memories"]
     assert run("index", "--force") == "indexed: 8 files, 10 known already\n"
-    assert run("index", "--forget-roots", code=2).count("no place was named") == 1
+    assert run("index", "--forget-roots", code=2).count("no files or folders were given") == 1
 
 
 @pytest.mark.row("CP-44")

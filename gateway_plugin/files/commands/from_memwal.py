@@ -102,8 +102,7 @@ def import_all(
         )
         if not walked.complete:
             problems.append(
-                f"{namespace}: {walked.found} of {walked.known} were read, and no recall shows the others; "
-                "MemWal's own restore may bring them into its index, then run this again"
+                f"{namespace}: {walked.found} of {walked.known} were read, because recall does not return the others; MemWal's own restore may add them to its index: run it, then run this command again"
             )
     return total, problems
 

@@ -230,7 +230,11 @@ def scan(opened: OpenIndex, output: Output, *, force: bool, verbose: bool) -> Lo
 
     look = with_client(opened.context.settings, looked)
     if look.busy:
-        fail(FAILED, "another process is indexing these files", "wait until it has finished; a running gateway indexes by itself")
+        fail(
+            FAILED,
+            "another process is indexing these files",
+            "wait until it has finished; a running gateway indexes by itself",
+        )
     for problem in look.problems:
         output.say(problem)
     return look

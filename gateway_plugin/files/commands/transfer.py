@@ -146,9 +146,7 @@ def import_files(
     ] = None,
     namespace: Annotated[
         list[str] | None,
-        typer.Option(
-            "--namespace", metavar="NAME", help="With --from: only this namespace; repeatable."
-        ),
+        typer.Option("--namespace", metavar="NAME", help="With --from: only this namespace; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only read and count; send nothing.")] = False,
     as_backup: Annotated[
@@ -156,7 +154,10 @@ def import_files(
         typer.Option("--as-backup", help="Restore an export of this account with its speakers and pins."),
     ] = False,
     unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="With --as-backup: also accept files without this account's signature.")
+        bool,
+        typer.Option(
+            "--unsigned", help="With --as-backup: also accept files without this account's signature."
+        ),
     ] = False,
 ) -> None:
     """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json).
@@ -172,7 +173,9 @@ def import_files(
         return
     holder = run.context.holder if as_backup and not unsigned else None
     if unsigned:
-        complain("--unsigned: speakers and pins are taken from these files without a proof of their origin", "")
+        complain(
+            "--unsigned: speakers and pins are taken from these files without a proof of their origin", ""
+        )
     roots = [named(path) for path in paths or ()]
     below = [files_of(root) for root in roots]
     found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
@@ -195,8 +198,7 @@ def import_files(
     run.json({"files": len(found), **told, **total, "problems": problems})
     if claims:
         run.say(
-            f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
-            "--as-backup restores an export of this account as it was."
+            f"{claims} claim to be pinned or the user's own words and are imported as statements of a file. --as-backup restores an export of this account with speakers and pins."
         )
     _end(problems)
 
@@ -222,7 +224,11 @@ def _check_together(
     if source is not None and (paths or as_backup or unsigned):
         fail(USAGE, "--from: cannot be combined with PATH, --as-backup or --unsigned", "leave them out")
     if source is None and namespaces:
-        fail(USAGE, "--namespace: only valid with --from", "choose the agent that gets the memories with --agent")
+        fail(
+            USAGE,
+            "--namespace: only valid with --from",
+            "choose the agent that gets the memories with --agent",
+        )
     if source is None and not paths:
         fail(USAGE, "PATH: missing", "give files or directories, or --from memwal")
     if unsigned and not as_backup:
@@ -243,7 +249,9 @@ def _import_service(run: Run, wanted: Sequence[str], *, dry_run: bool) -> None:
 @command()
 def watch(
     run: Run,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with MEMORY.md, memory/*.md and similar files.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder with MEMORY.md, memory/*.md and similar files.")
+    ],
     *,
     every: Annotated[
         float,

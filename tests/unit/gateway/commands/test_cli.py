@@ -115,7 +115,7 @@ def test_a_refusal_is_exit_code_1_with_its_reason(wire):
     wire.script = [answer(409, "wrong_namespace_key")]
     done = run("list")
     assert done.exit_code == 1
-    assert "another secret" in done.stderr
+    assert "different secret" in done.stderr
 
 
 @pytest.mark.parametrize(
