@@ -37,14 +37,18 @@ class MemrelayMemoryService(BaseMemoryService):
 
     Args:
         memory: the memories to use; None opens `AsyncMemory` at its default settings.
+        min_score: the minimum score of a memory, because ``PreloadMemoryTool`` searches before each request of the model.
         deadline: the maximum time in seconds of a call.
 
     Attributes:
         turns: the memory around a turn; ``await service.turns.flush()`` waits for captures.
     """
 
-    def __init__(self, memory: AsyncMemory | None = None, *, deadline: float = 2.0) -> None:
+    def __init__(
+        self, memory: AsyncMemory | None = None, *, min_score: float = 0.3, deadline: float = 2.0
+    ) -> None:
         self.turns = TurnMemory(memory, deadline=deadline)
+        self._min_score = min_score
         self._memory = self.turns.memory
 
     @staticmethod
@@ -96,7 +100,7 @@ class MemrelayMemoryService(BaseMemoryService):
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """Return the memories that are relevant to a query, best first."""
-        found = self._memory.search(query, user=self.user_of(app_name, user_id))
+        found = self._memory.search(query, min_score=self._min_score, user=self.user_of(app_name, user_id))
         return SearchMemoryResponse(
             memories=[
                 MemoryEntry(

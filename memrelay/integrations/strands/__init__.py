@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from strands import tool
-from strands.memory import MemoryEntry, MemoryStore
+from strands.memory import AddMessagesContext, ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 from strands.memory.extraction.triggers import InvocationTrigger
-from strands.memory.extraction.types import ExtractionConfig
-from strands.memory.types import AddMessagesContext, SearchOptions
 from strands.types.content import Message
 from strands.types.tools import AgentTool
 
@@ -32,6 +30,7 @@ class MemrelayStore(MemoryStore):
         memory: the memories to use; None opens `AsyncMemory` at its default settings.
         user: the user; None for the agent's own memories.
         name: the name of the store in the manager's tools.
+        min_score: the minimum score of a memory, because the manager searches before each request of the model.
         deadline: the maximum time in seconds of a call.
 
     Attributes:
@@ -44,10 +43,12 @@ class MemrelayStore(MemoryStore):
         *,
         user: str | None = None,
         name: str = "memrelay",
+        min_score: float = 0.3,
         deadline: float = 2.0,
     ) -> None:
         self.turns = TurnMemory(memory, deadline=deadline)
         self._user = user
+        self._min_score = min_score
         self.name = name
         self.description = "Long-term memory of earlier conversations with the user."
         self.max_search_results = 5
@@ -57,7 +58,7 @@ class MemrelayStore(MemoryStore):
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
         """Return memories that are relevant to a query, best first."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
-        found = self.turns.memory.search(query, limit=limit, user=self._user)
+        found = self.turns.memory.search(query, limit=limit, min_score=self._min_score, user=self._user)
         return [
             MemoryEntry(hit.text, self.name, hit.metadata | {"id": hit.id, "score": hit.score})
             for hit in await self.turns.attempt(found, ())

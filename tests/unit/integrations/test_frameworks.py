@@ -5,20 +5,16 @@ A turn runs in the framework with a scripted model, which records everything tha
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted import Script
 
 from memrelay import AsyncMemory
-from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
 
 # The module of each framework that its integration needs.
 FRAMEWORKS = {
@@ -53,19 +49,6 @@ def framework(request: pytest.FixtureRequest) -> Any:
     return import_module(f"scripted_{request.param}")
 
 
-@pytest.fixture(scope="module")
-def relayer() -> Iterator[LocalRelayer]:
-    with threaded_relayer() as running:
-        yield running
-
-
-@pytest.fixture
-async def memory(relayer: LocalRelayer, tmp_path: Path) -> AsyncIterator[AsyncMemory]:
-    environ = {"HOME": str(tmp_path)}
-    async with AsyncMemory(url=relayer.url, secret=os.urandom(32).hex(), environ=environ) as made:
-        yield made
-
-
 def owner(framework: Any, user: str) -> str:
     """Return the user of `AsyncMemory` for a user of the framework."""
     return str(framework.user_of(user)) if hasattr(framework, "user_of") else user
@@ -80,6 +63,9 @@ async def test_recall(framework: Any, memory: AsyncMemory) -> None:
     script = Script("A Brompton.")
     assert await framework.turn(memory, "ana", QUESTION, script) == "A Brompton."
     assert "red Brompton" in script.shown[0]
+    script = Script("Paris.")
+    await framework.turn(memory, "ana", "What is the capital of France?", script)
+    assert "Brompton" not in script.shown[0]
 
 
 async def test_capture(framework: Any, memory: AsyncMemory) -> None:
@@ -115,15 +101,12 @@ async def test_users_apart(framework: Any, memory: AsyncMemory) -> None:
     assert BIKE not in await texts(memory, owner(framework, "ben"))
 
 
-async def test_relayer_away(framework: Any, tmp_path: Path) -> None:
-    # Nothing listens on the discard port of the loopback address.
-    away = AsyncMemory(url="http://127.0.0.1:9", secret="5a" * 32, environ={"HOME": str(tmp_path)})
+async def test_relayer_away(framework: Any, away: AsyncMemory) -> None:
     script = Script(("search_memory", {"query": "bike"}), "I do not know.", deadline=0.3)
     begun = time.monotonic()
     assert await framework.turn(away, "ana", QUESTION, script) == "I do not know."
     assert time.monotonic() - begun < 30
     assert len(script.shown) == 2
-    await away.aclose()
 
 
 async def test_erased_is_gone(framework: Any, memory: AsyncMemory) -> None:

@@ -12,13 +12,7 @@ import pytest
 
 import memrelay
 from memrelay.integrations.mem0 import Memory
-from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
-
-
-@pytest.fixture(scope="module")
-def relayer() -> Iterator[LocalRelayer]:
-    with threaded_relayer() as running:
-        yield running
+from relayer.testing.local_relayer import LocalRelayer
 
 
 @pytest.fixture
