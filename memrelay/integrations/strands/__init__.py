@@ -10,8 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from strands import tool
-from strands.memory import AddMessagesContext, ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
-from strands.memory.extraction.triggers import InvocationTrigger
+from strands.memory import (
+    AddMessagesContext,
+    ExtractionConfig,
+    InvocationTrigger,
+    MemoryEntry,
+    MemoryStore,
+    SearchOptions,
+)
 from strands.types.content import Message
 from strands.types.tools import AgentTool
 
