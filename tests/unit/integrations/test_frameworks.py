@@ -35,7 +35,7 @@ QUESTION = "Which bike do I have?"
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.enable_socket]
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -44,7 +44,7 @@ def _is_installed(module: str) -> bool:
 
 @pytest.fixture(params=FRAMEWORKS)
 def framework(request: pytest.FixtureRequest) -> Any:
-    if not _is_installed(FRAMEWORKS[request.param]):
+    if not is_installed(FRAMEWORKS[request.param]):
         pytest.skip(f"{request.param} is not installed; make test-integrations installs it")
     return import_module(f"scripted_{request.param}")
 
