@@ -21,7 +21,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from memrelay import AsyncMemory
-from memrelay.integrations.turns import TurnMemory
+from memrelay.integrations.turns import MemoryTool, TurnMemory
 
 __all__ = ["MemrelayMemoryService", "capture_turn"]
 
@@ -143,7 +143,7 @@ class MemrelayMemoryService(BaseMemoryService):
 
         return [search_memory, remember, forget_memory]
 
-    def _tools_of(self, context: ToolContext) -> Any:
+    def _tools_of(self, context: ToolContext) -> tuple[MemoryTool, MemoryTool, MemoryTool]:
         return self.turns.tools(self.user_of(context.session.app_name, context.session.user_id))
 
 

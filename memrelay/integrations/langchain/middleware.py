@@ -17,7 +17,7 @@ __all__ = ["MemrelayMiddleware"]
 
 
 class _State(AgentState[Any]):
-    memories: NotRequired[str]
+    memories: NotRequired[str]  # type: ignore[valid-type]  # only where LangChain is not installed
 
 
 class MemrelayMiddleware(AgentMiddleware[_State, Any, Any]):

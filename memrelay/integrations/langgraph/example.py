@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
 
@@ -21,7 +22,8 @@ class State(MessagesState):
 
 def answer(state: State) -> dict[str, Any]:
     """Answer as a language model would."""
-    return {"messages": [("assistant", answer_to(f"{state['memories']}\n{state['messages'][-1].text}"))]}
+    text = answer_to(f"{state['memories']}\n{state['messages'][-1].text}")
+    return {"messages": [AIMessage(text)]}
 
 
 async def main() -> None:
@@ -37,7 +39,8 @@ async def main() -> None:
         app = graph.compile(store=MemrelayStore(memory))
         for chat, message in (("chat-1", SAID), ("chat-2", ASKED)):
             config: RunnableConfig = {"configurable": {"user_id": "ana", "thread_id": chat}}
-            result = await app.ainvoke({"messages": [("user", message)], "memories": ""}, config)
+            begin_state: State = {"messages": [HumanMessage(message)], "memories": ""}
+            result = await app.ainvoke(begin_state, config)
             print(f"{message} -> {result['messages'][-1].text}")  # noqa: T201 - the output of the example
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -35,12 +35,12 @@ class MemoryNodes:
     def __init__(self, memory: AsyncMemory | None = None, *, deadline: float = 2.0) -> None:
         self.turns = TurnMemory(memory, deadline=deadline)
 
-    async def recall(self, state: Mapping[str, Any], config: RunnableConfig) -> dict[str, str]:
+    async def recall(self, state: Any, config: RunnableConfig) -> dict[str, str]:
         """Return ``memories``: the block for the prompt, which is empty if nothing relevant is known."""
         asked = [one.text for one in state["messages"] if isinstance(one, HumanMessage)]
         return {"memories": await self.turns.recall(asked[-1], user=_user(config)) if asked else ""}
 
-    async def capture(self, state: Mapping[str, Any], config: RunnableConfig) -> dict[str, Any]:
+    async def capture(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         """Store what is worth keeping of the last turn, which begins with the last message of the user."""
         session = config.get("configurable", {}).get("thread_id")
         await self.turns.capture(last_turn(_said(state["messages"])), user=_user(config), session=session)

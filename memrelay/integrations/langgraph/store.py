@@ -132,7 +132,7 @@ class MemrelayStore(BaseStore):
         if op.query:
             hits = await self._memory.search(op.query, limit=min(count, _MAX_HITS), where=where, user=user)
             return [(space, hit) for hit in hits]
-        found = []
+        found: list[Any] = []
         async for one in self._memory.list(where=where, user=user):
             if len(found) == count:
                 break

@@ -30,7 +30,7 @@ async def main() -> None:
             block = MemrelayMemoryBlock(memory=memory, user="ana", deadline=30)
             agent = FunctionAgent(llm=llm, tools=[*block.tools()], streaming=False)
             chat_memory = Memory.from_defaults(session_id=chat, memory_blocks=[block])
-            result = await agent.run(user_msg=message, memory=chat_memory)
+            result: Any = await agent.run(user_msg=message, memory=chat_memory)
             print(f"{message} -> {result.response.content}")  # noqa: T201 - the output of the example
 
 
