@@ -172,7 +172,8 @@ class LabelColumns:
             return ~self._all(condition)
         if key in _COMBINING:
             each = [self._all(one) for one in condition]
-            return np.logical_or.reduce(each) if key == "or" else np.logical_and.reduce(each)
+            combined: Flags = np.logical_or.reduce(each) if key == "or" else np.logical_and.reduce(each)
+            return combined
         if not isinstance(condition, Mapping):
             return self._test(key, "eq", condition)
         flags = np.ones(len(self._present), np.bool_)

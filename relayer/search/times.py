@@ -79,7 +79,7 @@ class NamedTime(NamedTuple):
         return min((_days_outside(at, *interval) for interval in found), default=float("inf"))
 
 
-class PastTime(NamedTuple):
+class Interval(NamedTuple):
     """A time by its beginning and its end, such as the last week."""
 
     begin: datetime
@@ -90,7 +90,7 @@ class PastTime(NamedTuple):
         return _days_outside(at, self.begin, self.end)
 
 
-Times = tuple[NamedTime | PastTime, ...]
+Times = tuple[NamedTime | Interval, ...]
 
 
 def named_times(query: str, now_ms: int) -> Times:
@@ -113,7 +113,7 @@ def named_times(query: str, now_ms: int) -> Times:
     # Most queries name no time, and looking for words of times takes a hundredth of the time of the patterns.
     if not _MAY_NAME.search(text) and patterns.words.isdisjoint(_WORD.findall(text)):
         return ()
-    found: dict[NamedTime | PastTime, None] = {}
+    found: dict[NamedTime | Interval, None] = {}
     for pattern, read in patterns.readers:
         at, rest = 0, []
         for match in pattern.finditer(text):
@@ -150,7 +150,7 @@ def _days_outside(at: datetime, begin: datetime, end: datetime) -> float:
     return min(abs(at - begin), abs(at - end)) / timedelta(days=1)
 
 
-_Read = Callable[[re.Match[str], int], NamedTime | PastTime | None]
+_Read = Callable[[re.Match[str], int], NamedTime | Interval | None]
 
 
 class _Patterns(NamedTuple):
@@ -184,10 +184,10 @@ def _patterns() -> _Patterns:
     english = languages["en"]
     ambiguous, before = set(english["ambiguous"]), set(english["before"])
 
-    def read_phrase(match: re.Match[str], now_ms: int) -> PastTime:
+    def read_phrase(match: re.Match[str], now_ms: int) -> Interval:
         return _past(*phrases[re.sub(r"\s+", " ", match.group())], now_ms)
 
-    def read_ago(match: re.Match[str], now_ms: int) -> PastTime:
+    def read_ago(match: re.Match[str], now_ms: int) -> Interval:
         name = next(name for name, form in match.groupdict().items() if form and name in units)
         return _past(units[name], int(match[f"n{name}"]), now_ms)
 
@@ -255,7 +255,7 @@ def _named(year: str | None, month: int | None, day: str | None, now_ms: int) ->
     return NamedTime(int(year) if year else None, month, int(day) if day else None)
 
 
-def _past(unit: str, count: int, now_ms: int) -> PastTime:
+def _past(unit: str, count: int, now_ms: int) -> Interval:
     """Return the day, calendar week, month or year that lies ``count`` of them back."""
     today = datetime.fromtimestamp(now_ms // _DAY_MS * _DAY_MS / 1000, UTC)
     match unit:
@@ -269,7 +269,7 @@ def _past(unit: str, count: int, now_ms: int) -> PastTime:
         case _:
             begin = datetime(max(today.year - count, _FIRST_YEAR), 1, 1, tzinfo=UTC)
             end = datetime(max(today.year - count, _FIRST_YEAR) + 1, 1, 1, tzinfo=UTC)
-    return PastTime(begin, end)
+    return Interval(begin, end)
 
 
 def _months_before(day: datetime, count: int) -> datetime:

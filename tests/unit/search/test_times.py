@@ -1,13 +1,13 @@
 # ruff: noqa: RUF001 - fifteen languages are the point
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayer.search.times import NEAR_DAYS, NamedTime, PastTime, named_times, nearness
+from relayer.search.times import NEAR_DAYS, NamedTime, Interval, named_times, nearness
 
 NOW = datetime(2026, 9, 21, 13, 30, tzinfo=UTC)  # a Monday
 MARCH = NamedTime(month=3)
@@ -17,7 +17,7 @@ def ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
-def times(query: str) -> list[NamedTime | PastTime]:
+def times(query: str) -> list[NamedTime | Interval]:
     return list(named_times(query, ms(NOW)))
 
 
@@ -67,7 +67,7 @@ def test_phrases_of_past_times_are_counted_from_now(
     queries: tuple[str, ...], begin: datetime, days: int
 ) -> None:
     for query in queries:
-        assert times(f"{query}?") == [PastTime(begin, begin + timedelta(days=days))]
+        assert times(f"{query}?") == [Interval(begin, begin + timedelta(days=days))]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_no_text_and_no_instant_raise(query: str, at: int) -> None:
     assert 0.0 <= nearness(named_times(query, ms(NOW)), at) <= 1.0
 
 
-@given(st.dates(datetime(1971, 1, 8).date(), datetime(2026, 12, 20).date()), st.floats(0.1, 30))
-def test_nearness_falls_with_the_days_between(day, away: float) -> None:
+@given(st.dates(date(1971, 1, 8), date(2026, 12, 20)), st.floats(0.1, 30))
+def test_nearness_falls_with_the_days_between(day: date, away: float) -> None:
     named = (NamedTime(day.year, day.month, day.day),)
     begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
     assert nearness(named, ms(begin)) == 1.0
