@@ -37,7 +37,6 @@ from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, Calibration, ship
 from relayer.search.index import MemoryIndex, QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.relevance import (
-    LEAST_SHARE,
     Logistic,
     Prompt,
     Read,
@@ -55,6 +54,10 @@ _FILLS = (40, 170)
 _POOL = 40
 _FOLDS = 3
 _COMPONENTS = 64
+# The share of unrelated prompts that is admitted.
+_ADMITTED = 0.015
+# The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
+_KNOWN = 0.2
 # Weights of cases for the probability of a memory, and for the admission of a prompt.
 _OF_MEMORY = {"question": 1.0, "plan": 1.5, "unanswerable": 0.5, "untouched": 0.8, "unrelated": 0.6, "removed": 0.4}
 _OF_PROMPT = {"question": 1.0, "plan": 1.0, "unanswerable": 0.0, "untouched": 1.5, "unrelated": 2.0, "removed": 0.0}
@@ -278,6 +281,8 @@ def report(cases: Sequence[Case], readings: Sequence[Reading], bar: float = 0.0)
         if case.kind == "question":
             counts["told"].append(100.0 * (shown == 1).any())
             counts["first 3"].append(100.0 * (shown[:3] == 1).any())
+            likeliest = case.right[np.argsort(-each, kind="stable")[:3]]
+            counts["first 3 by relevance"].append(100.0 * bool(len(shown)) * (likeliest == 1).any())
             counts["lines"].append(len(shown))
         elif case.kind == "plan":
             if (total := (case.right == 1).sum()) > 0:
@@ -319,21 +324,28 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     gates = np.stack(prompt_rows)
     kinds = np.array([case.kind for case in cases])
     wanted = np.isin(kinds, ("question", "plan"))
-    heavy = np.array([_OF_PROMPT[kind] for kind in kinds])
+    heavy = np.array([_OF_PROMPT[case.kind] * (1.0 if _is_new(case) else _KNOWN) for case in cases])
     prompt = learn_logistic(gates[heavy > 0], wanted[heavy > 0].astype(int), heavy[heavy > 0], 1.0)
     logits = prompt.logits(gates)
-    for share in (0.5, 1.0, 1.5, 2.0, 3.0):
-        bar = float(np.quantile(logits[kinds == "unrelated"], 1 - share / 100))
-        readings = [Reading(one, float(its)) for one, its in zip(likelies, logits, strict=True)]
-        print(f"bar at {share} % of unrelated prompts ({bar:.2f}):", report(cases, readings, bar))
-    bar = float(np.quantile(logits[kinds == "unrelated"], 0.985))
-    prompt.weights[-1] -= bar
+    new = np.array([_is_new(case) for case in cases])
+    strange = logits[(kinds == "unrelated") & new]
+    some = np.flatnonzero(new | (kinds == "unanswerable")).tolist()
+    for share in (0.5, 1.0, 2.0, 3.0, 5.0):
+        bar = float(np.quantile(strange, 1 - share / 100))
+        readings = [Reading(likelies[at], float(logits[at])) for at in some]
+        print(f"{share} % of unrelated prompts ({bar:.2f}):", report([cases[at] for at in some], readings, bar))
+    prompt.weights[-1] -= float(np.quantile(strange, 1 - _ADMITTED))
     return {
         "down": down.astype(np.float16),
         "up": up.astype(np.float16),
         "memory": memory.weights.astype(np.float32),
         "prompt": prompt.weights.astype(np.float32),
     }
+
+
+def _is_new(case: Case) -> bool:
+    """Return whether the classifier of prompts was not learnt from the case's prompt."""
+    return case.person.startswith("train/") and (case.kind != "unrelated" or case.text in UNRELATED_PROMPTS)
 
 
 def _counted(case: Case) -> NDArray[np.bool_]:
@@ -363,8 +375,8 @@ def main(
     found: list[Case] = pickle.loads(cases.read_bytes())  # noqa: S301 - written by this command
     learnt = learn(found)
     if write:
-        sha256 = next(iter(PRIORS))
         sha256 = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
+        Path(f"{cases}.learnt").write_bytes(pickle.dumps(learnt))
         np.savez_compressed(WEIGHTS, **{f"{sha256}_{name}": one for name, one in learnt.items()})  # type: ignore[arg-type]
         data = WEIGHTS.read_bytes()
         print(f"{len(data):,} bytes written, SHA-256 {hashlib.sha256(data).hexdigest()}")

@@ -240,7 +240,7 @@ def _block(
 
 def _are_uncertain(items: Sequence[RecalledMemory]) -> bool:
     """Return whether no item is likely to help; items whose relevance is not known do not count."""
-    return any(item.relevance for item in items) and all(item.relevance < CERTAIN for item in items)
+    return bool(items) and all(0 < item.relevance < CERTAIN for item in items)
 
 
 def _disputes(items: Sequence[RecalledMemory]) -> list[str]:

@@ -744,7 +744,7 @@ class MemoryIndex:
         null = prompt.null
         if not candidates.keys or asked.reader is None or asked.turned is None:
             return [], Judgement(None, null, prompt.doubt)
-        ranked = self._raised(candidates) + candidates.bonus
+        ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
         order = np.argsort(-ranked, kind="stable")[:MOST_READ]
         best = candidates.where_at(order)
         read = Read(
