@@ -740,7 +740,7 @@ class MemoryIndex:
     def _chosen(
         self, candidates: Candidates, asked: Asked, prompt: Prompt, floor: float, k: int
     ) -> tuple[list[Hit], Judgement]:
-        """Return the memories that a prompt gets, in the order of their evidence; ties by key."""
+        """Return the memories that a prompt gets, best first; ties by evidence."""
         null = prompt.null
         if not candidates.keys or asked.reader is None or asked.turned is None:
             return [], Judgement(None, null, prompt.doubt)
@@ -759,6 +759,7 @@ class MemoryIndex:
         )
         each = chosen(asked.reader.read(read, prompt))
         hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
+        hits.sort(key=lambda hit: -hit.relevance)
         passed = [hit for hit in hits if hit.relevance >= floor][:k]
         return passed, Judgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
 
