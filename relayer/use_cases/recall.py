@@ -397,7 +397,16 @@ def _search(
     words = reading = None
     if question is not None:
         words, reading = question.words, question.form.reading(vector, opened.model.sha256)
-    search = partial(opened.search, vector, words, count, floor=request.floor, topic=topic, reading=reading)
+    search = partial(
+        opened.search,
+        vector,
+        words,
+        count,
+        floor=request.floor,
+        topic=topic,
+        reading=reading,
+        prompt=request.prompt,
+    )
     found = search(allowed=allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:
