@@ -251,7 +251,13 @@ _VARIABLES: Final = (
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment variables that a gateway reads, without their prefix."""
-_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES"}
+_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {
+    "DISABLE",
+    "MCP_DEBUG",
+    "OPENCLAW_CONFIG",
+    "OPENCLAW_FILES",
+    "OPENCLAW_TEMPLATES",
+}
 # Similarity from which on an unknown variable counts as a misspelt one of ours. The relayer's variables, which may be set
 # in the same environment, are less similar to ours, except for those in `_OF_RELAYERS`.
 _MISSPELT: Final = 0.75
@@ -457,7 +463,8 @@ class FilesSettings(_Settings):
         description="additional files and folders, absolute or relative to the workspace; the host's extraPaths are indexed as well",
     )
     sessions: bool = Field(
-        True, description="capture the direct chats that the host stored before the plugin was there, if its memory search covers sessions"
+        True,
+        description="capture the direct chats that the host stored before the plugin was there, if its memory search covers sessions",
     )
 
 

@@ -166,7 +166,9 @@ class HostConfig:
         if isinstance(shared, str) and shared.strip():
             return _expanded(shared, environ) / ("" if is_owner else agent)
         return (
-            _profile_folder(environ) / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
+            _profile_folder(environ) / "workspace"
+            if is_owner
+            else state_folder(environ) / f"workspace-{agent}"
         )
 
     def searches(self, agent: str) -> list[Json]:

@@ -75,7 +75,9 @@ def test_metadata_stays_within_its_bounds_and_takes_no_reserved_name():
 
 
 def test_trigger_phrases_are_found_with_their_line_and_kept_with_its_weight():
-    line = "- Keep the gateway on loopback. <!-- trigger: network setup; loopback --> <!-- importance: 9 -->\n"
+    line = (
+        "- Keep the gateway on loopback. <!-- trigger: network setup; loopback --> <!-- importance: 9 -->\n"
+    )
     (item,) = read_markdown(line, "MEMORY.md", UTC)
     assert item.text == "Keep the gateway on loopback. (network setup)"
     assert item.metadata == {"triggers": ["network setup", "loopback"], "importance": 9}

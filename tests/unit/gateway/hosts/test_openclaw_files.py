@@ -57,7 +57,10 @@ def test_a_workspace_is_found_as_the_host_finds_it(tmp_path):
     [
         ({}, True),
         ({"session": {"dmScope": "per-peer"}}, False),
-        ({"session": {"dmScope": "per-peer"}, "memory": {"search": {"sources": ["memory", "sessions"]}}}, True),
+        (
+            {"session": {"dmScope": "per-peer"}, "memory": {"search": {"sources": ["memory", "sessions"]}}},
+            True,
+        ),
         ({"memory": {"search": {"rememberAcrossConversations": False}}}, False),
         ({"agents": {"defaults": {"memorySearch": {"sources": ["sessions"]}}}}, True),
     ],
