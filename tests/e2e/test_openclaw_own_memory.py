@@ -26,7 +26,10 @@ def gateway(
 ) -> Iterator[Gateway]:
     """A gateway that has notes written before each turn of a chat that has any length."""
     folder = tmp_path_factory.mktemp("openclaw-own")
-    gateway = Gateway(openclaw, folder, model.url, plugins=memrelay_plugins(relayer.url), agents=("main",))
+    plugins = memrelay_plugins(relayer.url)
+    vault = {"vaultMode": "bridge", "vault": {"path": str(folder / "vault")}, "bridge": {"enabled": True}}
+    plugins["entries"]["memory-wiki"] = {"enabled": True, "config": vault}
+    gateway = Gateway(openclaw, folder, model.url, plugins=plugins, agents=("main",))
     gateway.environment["XDG_STATE_HOME"] = str(folder / "state-of-ours")
     whole = gateway.config()
     whole["agents"]["defaults"]["compaction"] = {"memoryFlush": {"forceFlushTranscriptBytes": 1}}
@@ -131,3 +134,12 @@ def test_a_session_is_forgotten_and_the_index_reset_by_the_hosts_own_commands(
     assert gateway.cli("memory", "reset", "--yes").returncode == 0
     assert gateway.cli("memory", "index").returncode == 0
     assert sorted(relayer.memories(gateway)) == before
+
+
+@pytest.mark.row("OC-08", level="e2e")
+def test_the_wikis_bridge_is_given_the_memory_files(gateway: Gateway) -> None:
+    (workspace_of(gateway) / "MEMORY.md").write_text("- The sluice of Greetsiel is opened at six.\n")
+    done = gateway.cli("wiki", "bridge", "import", "--json")
+    assert done.returncode == 0, done.stderr
+    pages = [page.read_text() for page in (gateway.folder / "vault" / "sources").rglob("*.md")]
+    assert [text for text in pages if "sluice of Greetsiel" in text], done.stdout

@@ -9,7 +9,7 @@ import { flushPlan } from "./flush.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
 import { Runs, runsOver, whole, window } from "./runs.js";
-import { classifyWorkspaceMemoryPaths, prompted } from "./workspace.js";
+import { classifyWorkspaceMemoryPaths, listArtifacts, prompted } from "./workspace.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -206,6 +206,7 @@ function registerCapability(api, ask, bridge, section) {
     deterministicRecallToolName: "memory_search",
     supportsPrivateTranscriptRecall: true,
     flushPlanResolver: flushPlan,
+    publicArtifacts: { listArtifacts },
     promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),
