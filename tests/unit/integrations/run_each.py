@@ -61,7 +61,9 @@ def _environment(name: str, packages: list[str]) -> Path:
     if not stamp.is_file() or stamp.read_text() != wanted:
         venv.create(home, with_pip=True, clear=True)
         inside = next(home.glob("lib/python*/site-packages"))
-        (inside / "development.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        # `addsitedir` also follows the .pth files there.
+        shared = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+        (inside / "development.pth").write_text(shared)
         command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
         subprocess.run(command, check=True)
         stamp.write_text(wanted)
