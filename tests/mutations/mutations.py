@@ -140,8 +140,8 @@ MUTATIONS = (
     Mutation(
         "a-recall-ignores-its-deadline",
         "gateway_plugin/recall/recaller.py",
-        "answer = await self._client.recall(identity, request, deadline=end - self._clock.monotonic())",
-        "answer = await self._client.recall(identity, request, deadline=30.0)",
+        "answer = await self._client.recall(identity, asked, deadline=end - self._clock.monotonic())",
+        "answer = await self._client.recall(identity, asked, deadline=30.0)",
         ("tests/unit/gateway/test_promises_of_a_turn.py", "tests/unit/gateway/test_relayer_trouble.py"),
     ),
     Mutation(
@@ -195,11 +195,11 @@ MUTATIONS = (
         ("tests/unit/gateway/test_layers_of_defence.py", "tests/security/test_planted_memories.py"),
     ),
     Mutation(
-        "a-repeated-fact-is-stored-again",
+        "a-fact-that-changed-replaces-nothing",
         "relayer/writing/drafts.py",
         "if draft.captured and not draft.replaces:",
         "if False:",
-        ("tests/unit/use_cases/test_analyze.py", "tests/unit/use_cases/test_consolidation.py"),
+        ("tests/unit/use_cases/test_consolidating.py",),
     ),
     Mutation(
         "a-restore-brings-erased-memories-back",

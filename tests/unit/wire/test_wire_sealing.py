@@ -72,7 +72,7 @@ def test_no_other_key_opens(secret):
 )
 def test_an_object_opens_in_its_own_place_only(kind, account, incarnation, object_id):
     place = context(kind, account, incarnation, object_id)
-    if (kind, place) == (ObjectType.RECORD, PLACE):
+    if (kind, account, incarnation, object_id) == (ObjectType.RECORD, "0xaccount", b"incarnation", b"object"):
         assert unseal(KEY, kind, place, SEALED)
         return
     with pytest.raises(UnsealError):
