@@ -188,7 +188,12 @@ class Candidates(NamedTuple):
         bm25 = None if self.bm25 is None else self.bm25[places]
         numbers = (self.covered, self.spoken, self.told, self.worth)
         return Candidates(
-            keys, self.cosine[places], self.topical[places], bm25, *(one[places] for one in numbers), self.weight
+            keys,
+            self.cosine[places],
+            self.topical[places],
+            bm25,
+            *(one[places] for one in numbers),
+            self.weight,
         )
 
     @property
