@@ -188,7 +188,12 @@ class Candidates(NamedTuple):
         bm25 = None if self.bm25 is None else self.bm25[places]
         numbers = (self.covered, self.spoken, self.told, self.worth)
         return Candidates(
-            keys, self.cosine[places], self.topical[places], bm25, *(one[places] for one in numbers), self.weight
+            keys,
+            self.cosine[places],
+            self.topical[places],
+            bm25,
+            *(one[places] for one in numbers),
+            self.weight,
         )
 
     @property
@@ -757,11 +762,20 @@ class MemoryIndex:
             worth=best.worth,
             every=candidates.cosine,
         )
-        each = chosen(asked.reader.read(read, prompt))
+        reading = asked.reader.read(read, prompt)
+        if self._surely_relevant(float(candidates.judged.max()), prompt):
+            reading = reading._replace(admitted=max(reading.admitted, 0.0))
+        each = chosen(reading)
         hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
         hits.sort(key=lambda hit: -hit.relevance)
         passed = [hit for hit in hits if hit.relevance >= floor][:k]
         return passed, Judgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
+
+    def _surely_relevant(self, best: float, prompt: Prompt) -> bool:
+        """Return whether the best score and the form of a prompt alone are enough, as in an explicit search."""
+        steps = in_steps(best - prompt.doubt, prompt.null)
+        asks, concerns = prompt.logits
+        return judged_steps(steps, asks, concerns, self.calibration.model) >= 1
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
         """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""

@@ -65,6 +65,11 @@ class Prompt(NamedTuple):
         asks, concerns = np.clip((reading.asks, reading.concerns), -_MOST_LOGITS, _MOST_LOGITS) / _MOST_LOGITS
         return cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size)
 
+    @property
+    def logits(self) -> tuple[float, float]:
+        """Return the two logits of its form."""
+        return _MOST_LOGITS * self.asks, _MOST_LOGITS * self.concerns
+
     def steps(self, judged: Numbers) -> Numbers:
         """Return scores as standard scores of the baseline, see `relayer.search.ranking.in_steps`."""
         width = max(self.null.high - self.null.median, NARROWEST)
