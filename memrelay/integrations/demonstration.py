@@ -1,4 +1,4 @@
-"""What the examples share: a stand-in for a language model, so that they run without a key."""
+"""Shared parts of the examples: a stand-in for a language model, so that they run without a key."""
 
 from __future__ import annotations
 

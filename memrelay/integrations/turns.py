@@ -1,4 +1,4 @@
-"""What the integrations of frameworks share: memory around a turn that never fails it, and the tools that a model can call.
+"""Shared parts of the integrations: memory around a turn that never fails it, and the tools that a model can call.
 
 Example:
     turns = TurnMemory(AsyncMemory(agent="support"))
