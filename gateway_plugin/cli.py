@@ -90,7 +90,7 @@ def remember(
     stored = answer.memories[0]
     run.json(answer)
     if stored.status == "refused":
-        fail(FAILED, f"the relayer did not take it: {stored.code}", "")
+        fail(FAILED, f"rejected by the relayer: {stored.code}", "")
     run.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
 
 
@@ -190,9 +190,9 @@ def ask_memories(
 def list_memories(
     run: Run,
     *,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Maximum number of results.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="From the page before.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="live, superseded, forgotten.")] = None,
     tag: TagOption = None,
     where: WhereOption = None,

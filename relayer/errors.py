@@ -11,7 +11,7 @@ RelayerError
 │  └─ StoreMisconfigured      an operator must act: missing permission, missing bucket, file system that breaks its contract
 │     ├─ VersionsHidden       older versions may not be listed: refuse where some are kept, warn elsewhere
 │     └─ BrokenPromise        the store responds, but lacks a guarantee that the log depends on
-├─ WrongRelayerKey            the store belongs to another relayer key: refuse to start
+├─ WrongRelayerKey            the store was created with another relayer key: refuse to start
 ├─ CorruptNamespace           the log contradicts itself: stop serving this namespace, keep the others
 │  └─ AccountLost             an account's object is missing: accept only a list of revocations that the account signed
 ├─ UpgradeRequired            written by a newer version: neither serve nor append (I12)

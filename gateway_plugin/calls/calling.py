@@ -182,13 +182,12 @@ class Transport:
                 yield response
         except aiohttp.ClientProxyConnectionError as error:
             raise RelayerUnreachable(
-                f"the proxy on the way to {self.endpoint.origin}, which the environment names, does not answer"
+                f"the proxy on the way to {self.endpoint.origin}, which is set in the environment, does not answer"
             ) from error
         except aiohttp.ClientConnectorError as error:
             if _is_untrusted(error):
                 raise RelayerUntrusted(
-                    f"the TLS certificate of {self.endpoint.origin} is not trusted by this machine; if its authority is "
-                    "your own, set SSL_CERT_FILE to that authority's PEM file"
+                    f"the TLS certificate of {self.endpoint.origin} is not trusted by this machine; for a private certificate authority, set SSL_CERT_FILE to its PEM file"
                 ) from error
             raise RelayerUnreachable(f"no relayer answers at {self.endpoint.origin}") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -291,7 +290,7 @@ class Refusal:
         try:
             problem = Problem.model_validate_json(answer.body)
         except ValidationError:
-            detail = "the relayer says no in a form that is unknown here: update this plugin"
+            detail = "the relayer sent an error in an unknown format: update this plugin"
             return cls(
                 answer.status,
                 f"http_{answer.status}",
@@ -334,12 +333,11 @@ def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
     """Return the exception for a response without the relayer's proof, of which only the status is used."""
     if 300 <= answer.status < 400:
         # Following the redirect would send a signed request to an address that is not configured.
-        return RelayerUntrusted(f"{origin} answers with a redirect; set the URL to the relayer itself")
+        return RelayerUntrusted(f"{origin} answers with a redirect; set the URL of the relayer itself")
     if answer.status >= 500 or answer.status in _PROXIES:
-        return RelayerUnreachable(f"something answers in the relayer's place at {origin}: {answer.status}")
+        return RelayerUnreachable(f"the server at {origin} is not the relayer: {answer.status}")
     return RelayerUntrusted(
-        f"what answers at {origin} ({answer.status}) does not prove to be the relayer, and nothing of it is believed; "
-        "see what listens there, and if it is a relayer that is older than this plugin, update it"
+        f"what answers at {origin} ({answer.status}) did not prove that it is the relayer, and its answer was discarded; check which program listens there, and update the relayer if it is older than this plugin"
     )
 
 
@@ -449,7 +447,7 @@ _REFUSED_WHOM: Final = frozenset({401, 403})
 _AWAY: Final = frozenset({"unavailable", "timeout"})
 # Timeouts in a row that count as an outage: a single slow turn is not one.
 _TIMEOUTS: Final = 2
-_GOES_ON: Final = "Turns go on without memory; what is captured waits on this machine."
+_GOES_ON: Final = "Turns continue without memory; captured turns wait on this machine."
 
 
 class Outages:

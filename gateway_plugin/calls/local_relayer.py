@@ -77,7 +77,7 @@ def trouble_of(environ: Mapping[str, str]) -> str:
     """Return a message if the local relayer keeps failing; "" if it does not."""
     with contextlib.suppress(GatewayError, OSError, ValueError, KeyError, TypeError):
         failures = int(json.loads((folder_of(environ) / _TROUBLE).read_text("utf-8"))["failures"])
-        return f"the relayer of this machine failed {_times(failures)} in a row, and is started again"
+        return f"the relayer of this machine failed {_times(failures)} in a row and is being restarted"
     return ""
 
 
@@ -125,11 +125,9 @@ class LocalRelayer:
         if not (folder / "data").exists() and await self._is_anothers():
             return DEFAULT_URL
         if missing := [name for name in ("msgspec", "usearch") if importlib.util.find_spec(name) is None]:
-            fix = (
-                "pip install '.[relayer]' in a clone of memrelay with it, or name a relayer: the setting url"
-            )
+            fix = "pip install '.[relayer]' in a clone of memrelay with it, or set the URL of a relayer: setting url"
             raise LocalRelayerFailed(
-                f"no relayer is named, and {sys.executable} cannot run one ({missing[0]} is missing); {fix}"
+                f"no relayer URL is set, and {sys.executable} cannot run one ({missing[0]} is missing); {fix}"
             )
         await asyncio.to_thread(self._hold, folder)
         if (url := await _answering(folder)) is not None:
@@ -142,7 +140,7 @@ class LocalRelayer:
             await asyncio.sleep(_PAUSE)
         trouble = trouble_of(self._environ)
         raise LocalRelayerFailed(
-            f"{trouble or 'the relayer of this machine does not answer'}; see {folder / 'relayer.log'}, or name another: the setting url"
+            f"{trouble or 'the relayer of this machine does not answer'}; see {folder / 'relayer.log'}, or set another URL: setting url"
         )
 
     def release(self) -> None:

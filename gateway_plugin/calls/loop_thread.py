@@ -34,7 +34,7 @@ class LoopClosed(GatewayError, RuntimeError):
     """Raised when the event loop is closed, was closed during the call, or belongs to the process before a fork."""
 
     def __init__(self) -> None:
-        super().__init__("this object is closed, or was made before a fork: make a new one")
+        super().__init__("this object is closed, or was created before a fork: create a new one")
 
 
 class LoopThread:

@@ -64,12 +64,14 @@ class Endpoint:
         except ValueError as error:
             raise _wrong("is no URL") from error
         if parts.scheme not in {"http", "https"} or not host or parts.username is not None:
-            raise _wrong("is no URL of a relayer")
+            raise _wrong("is not the URL of a relayer")
         if parts.path.strip("/") or parts.query or parts.fragment:
-            raise _wrong("has a path; a relayer needs a host name, or a port, of its own")
+            raise _wrong("has a path; a relayer needs its own host name or port")
         loopback = is_loopback(host)
         if parts.scheme == "http" and not loopback:
-            raise _wrong("would send keys unencrypted; http is for this machine's loopback address only")
+            raise _wrong(
+                "would send keys unencrypted; http is only allowed for this machine's loopback address"
+            )
         name = f"[{host}]" if ":" in host else host
         authority = normal_authority(name if port is None else f"{name}:{port}", parts.scheme)
         return cls(parts.scheme, authority, loopback)
@@ -77,7 +79,7 @@ class Endpoint:
 
 def _wrong(problem: str) -> SettingsError:
     return SettingsError(
-        SettingsIssue("url", problem, "write https://host, or http://127.0.0.1:8787 on this machine")
+        SettingsIssue("url", problem, "use https://host, or http://127.0.0.1:8787 on this machine")
     )
 
 
@@ -137,7 +139,7 @@ class TrustStore:
                     replace_private(self._path, text.encode() + b"\n")
                 return bytes.fromhex(pins.relayers[origin])
         except IdentityError as error:
-            raise RelayerUntrusted(f"the relayer's identity cannot be kept: {error}") from error
+            raise RelayerUntrusted(f"the relayer's identity cannot be stored: {error}") from error
         except ValueError as error:
             raise self._damaged() from error
 
@@ -216,7 +218,7 @@ class FleetKeys:
         listed = await self._current_list(now)
         usable = [key for key in listed.keys if key.not_after > now + _MARGIN_SECONDS]
         if not usable:
-            raise RelayerUntrusted("the relayer is not trusted: every key that it offers has ended")
+            raise RelayerUntrusted("the relayer is not trusted: all keys that it offers have expired")
         return max(usable, key=lambda key: key.not_after)
 
     async def identity(self, now: int) -> bytes:
@@ -241,7 +243,7 @@ class FleetKeys:
             raise RelayerUntrusted(
                 f"{self._origin} has another identity than the one it had before "
                 f"({found.identity.hex()[:16]} instead of {pinned.hex()[:16]}); no key is sent to it. "
-                f"If its operator changed it, run: memrelay-gateway trust {self._origin}"
+                f"If its operator has changed it, run: memrelay-gateway trust {self._origin}"
             )
         return found
 

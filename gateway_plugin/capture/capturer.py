@@ -440,8 +440,7 @@ class Capturer:
         session.captured = report if messages else session.captured
         if report.dropped.get(OVER_SENDER_LIMIT):
             self._notify_once(
-                f"a sender of a group wrote more than {MAX_PER_SENDER} messages in an hour: "
-                "the rest of them is not remembered"
+                f"a sender in a group wrote more than {MAX_PER_SENDER} messages in an hour: the further ones are not stored"
             )
         if report.queued:
             self._client.note_write(namespace)
@@ -513,7 +512,7 @@ class Capturer:
                     speakers = [item.speaker or turn.host.sender or "" for item in said]
                     self._senders.add(space, speakers, now=now)
                 return report
-            detail = "another process keeps capturing the same session"
+            detail = "another process is capturing the same session"
             return CaptureReport("failed", waiting=self._outbox.waiting(), detail=detail)
 
     async def _queue(

@@ -22,7 +22,7 @@ from relayer.wire.service import ProposalView, TakenView
 _WHY: Final = {
     "duplicate": "says the same",
     "replaced": "takes its place",
-    "conflict": "cannot be true together with it; decide with: memrelay-gateway forget ID, or edit ID TEXT",
+    "conflict": "contradicts it; choose one with: memrelay-gateway forget ID, or correct one with: edit ID TEXT",
 }
 
 
@@ -31,13 +31,13 @@ def consolidate(
     run: Run,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="IDS", help="With --apply: these proposals, or memories that go; else all."),
+        typer.Argument(
+            metavar="IDS", help="With --apply: the proposals or memories to act on; all by default."
+        ),
     ] = None,
     *,
     apply: Annotated[bool, typer.Option("--apply", help="Take the proposals.")] = False,
-    last: Annotated[
-        bool, typer.Option("--last", help="Show instead what the last run on the schedule did.")
-    ] = False,
+    last: Annotated[bool, typer.Option("--last", help="Show what the last scheduled run did.")] = False,
 ) -> None:
     """Show which memories repeat or replace each other; with --apply, tidy up. `restore` brings each back.
 
@@ -46,9 +46,9 @@ def consolidate(
     Example: memrelay-gateway consolidate --apply --agent coder
     """
     if ids and not apply:
-        fail(USAGE, "IDS: they are for --apply", "memrelay-gateway consolidate --apply ID")
+        fail(USAGE, "IDS: only valid with --apply", "memrelay-gateway consolidate --apply ID")
     if last and (ids or apply):
-        fail(USAGE, "--last: it shows what was done, and does nothing", "leave out IDS and --apply")
+        fail(USAGE, "--last: cannot be combined with IDS or --apply", "remove IDS and --apply")
     if last:
         _show_last(run)
         return
@@ -71,8 +71,8 @@ def consolidate(
     if any(one.status != "taken" for one in taken):
         fail(
             FAILED,
-            "some memories changed meanwhile and stay as they are",
-            "look again: memrelay-gateway consolidate",
+            "some memories were changed in the meantime and were left alone",
+            "check the proposals again with: memrelay-gateway consolidate",
         )
 
 
@@ -95,7 +95,7 @@ def _show_last(run: Run) -> None:
     with open_outbox(context) as kept:
         report = last_report(kept, context.identity.ref)
     if report is None:
-        fail(FAILED, "no run on a schedule was here yet", "consolidation.enabled: true begins it")
+        fail(FAILED, "no scheduled run has happened yet", "set consolidation.enabled to true to start it")
     document = report.model_dump(mode="json") | {"at": render_time(int(report.at * 1000))}
     run.tell(document, *_lines_of(report))
 
@@ -103,16 +103,16 @@ def _show_last(run: Run) -> None:
 def _lines_of(report: Report) -> Iterator[str]:
     yield f"{datetime.fromtimestamp(report.at, UTC).astimezone():%Y-%m-%d %H:%M}"
     yield f"light: {report.given} memories were given to turns"
-    yield f"REM: {report.examined} compared; can go: {len(report.proposals)}; conflicts: {report.conflicts}"
+    yield f"REM: {report.examined} compared; proposed for removal: {len(report.proposals)}; conflicts: {report.conflicts}"
     yield f"deep: {len(report.promoted)} promoted, {len(report.taken)} taken"
     for one in report.promoted:
         why = f"{one.recalls} turns, {one.questions} questions, mean relevance {one.score}"
-        yield f"  promoted {one.id} ({why}); back with: memrelay-gateway edit {one.id} --unpin"
+        yield f"  promoted {one.id} ({why}); undo with: memrelay-gateway edit {one.id} --unpin"
     for proposal in report.taken:
         gone = proposal.partition("-")[0]
-        yield f"  taken {gone}; back with: memrelay-gateway restore {gone}"
+        yield f"  taken {gone}; undo with: memrelay-gateway restore {gone}"
     if len(report.proposals) > len(report.taken):
-        yield "the proposals as they are now: memrelay-gateway consolidate"
+        yield "show the current proposals with: memrelay-gateway consolidate"
 
 
 def _is_named(proposal: ProposalView, ids: Sequence[str]) -> bool:
@@ -133,16 +133,16 @@ def _lines(found: Difference, taken: Sequence[TakenView], *, apply: bool) -> Ite
         yield f"  {stays} {proposal.stays.id}  {one_line(proposal.stays.text)}"
         yield f"    {_WHY[proposal.reason]}"
     count = len(found.takeable)
-    yield f"{found.examined} memories examined; can go: {count}; conflicts: {len(found.proposals) - count}"
+    yield f"{found.examined} memories examined; proposed for removal: {count}; conflicts: {len(found.proposals) - count}"
     if found.expired:
-        yield f"{found.expired} more have expired and are not recalled"
+        yield f"{found.expired} more have expired and are no longer recalled"
     if found.replaced:
-        yield "replaced lately by what was said; each comes back with: memrelay-gateway restore ID"
+        yield "recently replaced by newer statements; bring one back with: memrelay-gateway restore ID"
     for gone in found.replaced:
         yield f"  - {gone.memory}  {one_line(gone.statement)}"
         yield f"  + {gone.by}  {one_line(gone.text)}"
     if apply:
         done = [one for one in taken if one.status == "taken"]
-        yield f"taken: {len(done)} of {len(taken)}; each comes back with: memrelay-gateway restore ID"
+        yield f"taken: {len(done)} of {len(taken)}; bring one back with: memrelay-gateway restore ID"
     elif count:
-        yield "nothing was changed; take them with: memrelay-gateway consolidate --apply [IDS]..."
+        yield "nothing was changed; apply the proposals with: memrelay-gateway consolidate --apply [IDS]..."

@@ -41,7 +41,7 @@ _HOST: Final = typer.Option(metavar="HOST")
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     hosts = [adapter.name for adapter in host_adapters() if adapter.examine is not None]
-    _HOST.help = f"Check this host's configuration as well, with its settings: {', '.join(hosts)}."
+    _HOST.help = f"Also check the configuration of this host: {', '.join(hosts)}."
     app.command("doctor")(doctor)
     app.command("why")(why)
 
@@ -52,13 +52,13 @@ def doctor(
     *,
     host: Annotated[str | None, _HOST] = None,
     only_canary: Annotated[
-        bool, typer.Option("--canary", help="Only write a memory, recall it and erase it again.")
+        bool, typer.Option("--canary", help="Only write a test memory, recall it and erase it.")
     ] = False,
     accept_rollback: Annotated[
         bool,
         typer.Option(
             "--accept-rollback",
-            help="Accept an agent's memories as the store has them, although newer ones were seen.",
+            help="Accept the store's version of an agent's memories, although this gateway has seen a newer one.",
         ),
     ] = False,
 ) -> None:
@@ -71,7 +71,7 @@ def doctor(
     if accept_rollback and (only_canary or host is not None):
         fail(
             USAGE,
-            "--accept-rollback: it runs no checks",
+            "--accept-rollback: cannot be combined with checks",
             "memrelay-gateway doctor --accept-rollback --agent NAME",
         )
     if accept_rollback:
@@ -89,7 +89,7 @@ def doctor(
 def _examination(host: str) -> HostExamination:
     examines = {adapter.name: adapter.examine for adapter in host_adapters() if adapter.examine is not None}
     if host not in examines:
-        fail(USAGE, f"--host: {host[:40]} is not known", f"there are: {', '.join(examines) or 'none'}")
+        fail(USAGE, f"--host: {host[:40]} is not known", f"available: {', '.join(examines) or 'none'}")
     return guarded(lambda: examines[host](os.environ))
 
 
@@ -137,7 +137,7 @@ def why(
     run: Run,
     *,
     capture: Annotated[
-        bool, typer.Option("--capture", help="Show what was kept of the last captured turn instead.")
+        bool, typer.Option("--capture", help="Show what was stored from the last captured turn.")
     ] = False,
 ) -> None:
     """Show why the last turn was given what it was given, gate by gate, hit by hit; or what was kept of one, and why not the rest.
@@ -152,8 +152,8 @@ def why(
     trace = _noted(
         run.context,
         WHY_MARK,
-        "no turn of {} was noted yet",
-        "a gateway notes it when it next delivers a turn, or ends; another agent's: --agent NAME; in a chat: /memory why",
+        "no recall is recorded for {} yet",
+        "a gateway records it when it next delivers a turn or exits; for another agent use --agent NAME; in a chat use /memory why",
     )
     run.json(trace)
     detail = f": {trace['detail']}" if trace["detail"] else ""
@@ -174,8 +174,8 @@ def _why_captured(run: Run) -> None:
     said = _noted(
         run.context,
         WHY_CAPTURED,
-        "no captured turn of {} was answered yet",
-        "a gateway notes it when it delivered a turn; another agent's: --agent NAME",
+        "no captured turn is recorded for {} yet",
+        "a gateway records it when it has delivered a turn; for another agent use --agent NAME",
     )
     run.json(said)
     run.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
@@ -205,7 +205,7 @@ def _accept_rollback(run: Run) -> None:
     namespace = context.identity.namespace
     run.tell(
         {"accepted": namespace},
-        f"accepted for {namespace}; a running gateway takes it over when it starts next",
+        f"accepted for {namespace}; a running gateway uses it after its next start",
     )
 
 

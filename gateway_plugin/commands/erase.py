@@ -24,9 +24,9 @@ from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.memories import EraseNamespaceResponse, ErasureView
 
 _STATES = {
-    "erased": "in no answer any more; the relayer goes on with its objects",
-    "destroyed": "and no relayer finds it in the store; confirmed about an hour later",
-    "confirmed": "nothing of it is left in the store, in no older version either",
+    "erased": "no longer recalled; the relayer is now deleting the stored objects",
+    "destroyed": "removed from the store; the final check follows in about an hour",
+    "confirmed": "nothing is left in the store, including older versions",
 }
 
 
@@ -35,8 +35,10 @@ def erase(
     run: Run,
     memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One memory.")] = None,
     *,
-    whole: Annotated[bool, typer.Option("--namespace", help="Everything the agent remembers.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, say what would go.")] = False,
+    whole: Annotated[bool, typer.Option("--namespace", help="Erase all memories of the agent.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Erase; without this option, only show what would be erased.")
+    ] = False,
 ) -> None:
     """Destroy a memory, every version of it and what was made of it, or a whole namespace. It cannot be undone.
 
@@ -45,7 +47,7 @@ def erase(
     Example: memrelay-gateway erase --namespace --agent coder --yes
     """
     if whole == (memory_id is not None):
-        fail(USAGE, "ID, --namespace: give one of them", "memrelay-gateway erase ID")
+        fail(USAGE, "give either ID or --namespace", "memrelay-gateway erase ID")
     context = _as_a_person(run.context)
     if memory_id is None:
         _erase_namespace(run, context, yes=yes)
@@ -55,7 +57,7 @@ def erase(
 
 @command()
 def erasure(
-    run: Run, erasure_id: Annotated[str, typer.Argument(metavar="ID", help="As `erase` printed it.")]
+    run: Run, erasure_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `erase` printed.")]
 ) -> None:
     """Show how far an erasure is.
 
@@ -89,14 +91,14 @@ def _erase_memory(run: Run, context: CliContext, memory_id: str, *, yes: bool) -
         shown = "\n".join(f"  {text}" for text in texts)
         run.tell(
             {"dry_run": True, "namespace": context.identity.namespace, "id": memory_id, "texts": texts},
-            f"would be destroyed, with what was made of it:\n{shown}\ndo it: --yes",
+            f"would be erased, together with everything derived from it:\n{shown}\ndo it: --yes",
         )
         return
     answer = with_client(context.settings, lambda client: client.erase(context.identity, memory_id))
     with open_outbox(context) as outbox:
         waiting = erase_texts(outbox, context.identity.namespace, texts)
     if answer.erasure is None:
-        fail(FAILED, "the relayer gave no report: it is older than this gateway", "")
+        fail(FAILED, "the relayer sent no report: it is older than this gateway", "")
     _print(run, answer.erasure, waiting)
 
 
@@ -120,7 +122,7 @@ def _erase_namespace(run: Run, context: CliContext, *, yes: bool) -> None:
     answer = with_client(context.settings, work)
     if answer.erasure is None:
         many = "what it holds cannot be read" if answer.memories is None else f"{answer.memories} memories"
-        said = f"would be destroyed: namespace {answer.namespace}, {many}\ndo it: --yes"
+        said = f"would be erased: namespace {answer.namespace}, {many}\ndo it: --yes"
         run.tell(answer, said)
         return
     whose = NamespaceRef(identity.namespace.partition("/")[0], identity.namespace, identity.generation)
@@ -133,9 +135,9 @@ def _print(run: Run, view: ErasureView, waiting: int) -> None:
     run.json({**view.model_dump(mode="json"), "waiting_turns": waiting})
     _show(run, view)
     if waiting:
-        run.say(f"turns that waited here and are destroyed: {waiting}")
+        run.say(f"undelivered turns that are also erased: {waiting}")
     if view.state != "confirmed":
-        run.say(f"see how far it is: memrelay-gateway erasure {view.id}")
+        run.say(f"check the progress with: memrelay-gateway erasure {view.id}")
 
 
 def _show(output: Output, view: ErasureView) -> None:

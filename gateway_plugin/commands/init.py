@@ -30,20 +30,20 @@ def init(
     host: Annotated[str, _HOST] = "python",
     write: Annotated[
         bool,
-        typer.Option("--write", help="Merge it into openclaw.json, and keep a copy of the file as it was."),
+        typer.Option("--write", help="Merge the block into openclaw.json and keep a backup of the file."),
     ] = False,
     allow: Annotated[
         bool | None,
         typer.Option(
             "--allow-conversation-access/--no-conversation-access",
-            help="Let recall and capture read conversations; asked when it is not said.",
+            help="Allow recall and capture to read conversations; asked for if not given.",
         ),
     ] = None,
     model: Annotated[
         bool | None,
         typer.Option(
             "--host-model/--no-host-model",
-            help="Let the host's own model make facts and summaries, at its price; asked in a terminal when it is not said.",
+            help="Allow the host's model to extract facts and write summaries, at its price; asked for in a terminal if not given.",
         ),
     ] = None,
 ) -> None:
@@ -54,8 +54,8 @@ def init(
     if host in _NOT_YET:
         fail(
             FAILED,
-            f"--host: there is no adapter for {_NOT_YET[host]} yet, so that a block for it would do nothing",
-            "an agent loop in Python can use memory now: memrelay-gateway init --host python",
+            f"--host: there is no adapter for {_NOT_YET[host]} yet",
+            "use memory from Python with: memrelay-gateway init --host python",
         )
     if host == "python":
         _print_python(run, write=write)
@@ -81,8 +81,8 @@ def _print_python(run: Run, *, write: bool) -> None:
     if write:
         fail(
             USAGE,
-            "--write: a Python program has no configuration of ours",
-            "leave it out, and copy the lines",
+            "--write: a Python program has no configuration file to write to",
+            "remove --write and copy the lines",
         )
     lines = _PYTHON.replace("URL", run.context.settings.url)
     run.json({"host": "python", "block": lines})
@@ -96,15 +96,15 @@ def bridge(*, host: Annotated[str, _BRIDGE_HOST] = "openclaw") -> None:
     """
     bridges = {adapter.name: adapter.run_bridge for adapter in host_adapters() if adapter.run_bridge}
     if host not in bridges:
-        fail(USAGE, f"--host: {host[:40]} has no bridge", f"there are: {', '.join(bridges) or 'none'}")
+        fail(USAGE, f"--host: {host[:40]} has no bridge", f"available: {', '.join(bridges) or 'none'}")
     bridges[host]()
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    _HOST.help = f"Which program the block is for: {', '.join(_blocks())}."
+    _HOST.help = f"The program to configure: {', '.join(_blocks())}."
     bridges = [adapter.name for adapter in host_adapters() if adapter.run_bridge]
-    _BRIDGE_HOST.help = f"Whose events will come: {', '.join(bridges)}."
+    _BRIDGE_HOST.help = f"The host that sends the events: {', '.join(bridges)}."
     app.command("init")(init)
     app.command(hidden=True)(bridge)
 

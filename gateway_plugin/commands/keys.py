@@ -79,7 +79,7 @@ def keys_export(
         typer.Option(
             parser=span("--days", "d", least=1, most=3650),
             metavar="DAYS|12w",
-            help="How long the certificate is valid.",
+            help="Validity of the certificate.",
         ),
     ] = 90,
 ) -> None:
@@ -104,7 +104,7 @@ def keys_recovery(
     run: Run,
     verify: Annotated[
         str | None,
-        typer.Option("--verify", metavar="FILE", help="Check a sheet instead; - reads standard input."),
+        typer.Option("--verify", metavar="FILE", help="Check this sheet; - reads standard input."),
     ] = None,
 ) -> None:
     """Print the root secret as a sheet for paper, or check one against this gateway's secret.

@@ -23,20 +23,28 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID")]
 def edit(
     run: Run,
     memory_id: IdArgument,
-    text: Annotated[str | None, typer.Argument(help="What it says from now on.")] = None,
+    text: Annotated[str | None, typer.Argument(help="The new text.")] = None,
     *,
     pin: Annotated[
         bool | None,
-        typer.Option("--pin/--unpin", help="Mark it as one to keep; filters can spare pinned ones."),
+        typer.Option(
+            "--pin/--unpin", help="Pin the memory; filters can exclude pinned memories from deletion."
+        ),
     ] = None,
     expire_in: Annotated[
-        str | None, typer.Option("--expire-in", "--in", metavar="30m|12h|7d", help="Hidden from then on.")
+        str | None,
+        typer.Option(
+            "--expire-in",
+            "--in",
+            metavar="30m|12h|7d",
+            help="Time after which the memory is no longer recalled.",
+        ),
     ] = None,
     never_expire: Annotated[
-        bool, typer.Option("--never-expire", "--never", help="Recalled without an end.")
+        bool, typer.Option("--never-expire", "--never", help="Remove the expiry time.")
     ] = False,
     settle: Annotated[
-        bool, typer.Option("--settle", help="Take away the mark that it contradicts others.")
+        bool, typer.Option("--settle", help="Remove the mark that the memory contradicts others.")
     ] = False,
 ) -> None:
     """Change a memory's text, mark or end; the old version stays in its history.
@@ -46,9 +54,7 @@ def edit(
     Example: memrelay-gateway edit ID --pin --expire-in 30d
     """
     if never_expire and expire_in is not None:
-        fail(
-            USAGE, "--expire-in, --never-expire: give one of them", "memrelay-gateway edit ID --expire-in 30d"
-        )
+        fail(USAGE, "give either --expire-in or --never-expire", "memrelay-gateway edit ID --expire-in 30d")
     seconds = None if expire_in is None else _seconds("--expire-in", expire_in)
     if seconds is not None and seconds > MAX_TTL_SECONDS:
         fail(USAGE, "--expire-in: at most 100 years", "or: --never-expire")
@@ -61,7 +67,7 @@ def edit(
     }
     fields = {name: value for change in changes.values() for name, value in change.items()}
     if not fields:
-        fail(USAGE, "say what to change: TEXT or an option", 'memrelay-gateway edit ID "The new text."')
+        fail(USAGE, "nothing to change: give TEXT or an option", 'memrelay-gateway edit ID "The new text."')
     request = checked(lambda: SupersedeRequest.model_validate(fields))
     answer = run.ask(lambda client, identity: client.supersede(identity, memory_id, request))
     done = ", ".join(word for word, change in changes.items() if change)
@@ -83,20 +89,21 @@ def restore(run: Run, memory_id: IdArgument) -> None:
 def delete(
     run: Run,
     *,
-    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
-    session: Annotated[list[str] | None, typer.Option(help="Only of this session.")] = None,
-    host: Annotated[list[str] | None, typer.Option(help="Only of this host.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
+    session: Annotated[list[str] | None, typer.Option(help="Only this session.")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="Only this host.")] = None,
     audience: Annotated[list[str] | None, typer.Option(help="agent, direct, group.")] = None,
     trust: Annotated[list[str] | None, typer.Option(help="user, imported, assistant, tool.")] = None,
     older_than: Annotated[
-        str | None, typer.Option(metavar="12h|90d", help="Stored longer ago than that.")
+        str | None, typer.Option(metavar="12h|90d", help="Only memories stored before this age.")
     ] = None,
     inactive_for: Annotated[
-        str | None, typer.Option(metavar="12h|90d", help="Neither stored nor said again for so long.")
+        str | None,
+        typer.Option(metavar="12h|90d", help="Only memories neither stored nor repeated within this age."),
     ] = None,
     unpinned: Annotated[bool, typer.Option("--unpinned", help="Spare pinned ones.")] = False,
-    everything: Annotated[bool, typer.Option("--everything", help="No filter: all of them.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and forget nothing.")] = False,
+    everything: Annotated[bool, typer.Option("--everything", help="All memories, without a filter.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
 ) -> None:
     """Forget memories by filter; `restore` brings each back.
 
@@ -116,7 +123,7 @@ def delete(
     if bool(given) == everything:
         fail(
             USAGE,
-            "say which memories: a filter, or --everything and no filter",
+            "choose the memories: give a filter, or --everything",
             "memrelay-gateway delete --kind event --older-than 90d --dry-run",
         )
     request = checked(
@@ -124,7 +131,7 @@ def delete(
     )
     answer = run.ask(lambda client, identity: _in_rounds(client, identity, request))
     done = f"forgotten: {answer.forgotten} of {_memories(answer.matched)}"
-    would = f"{_memories(answer.matched)} would be forgotten; nothing was"
+    would = f"{_memories(answer.matched)} would be forgotten; nothing was changed"
     run.tell(answer, would if dry_run else done)
 
 
@@ -151,7 +158,7 @@ def _seconds(option: str, span: str) -> int:
     except ValueError:
         seconds = 0
     if not seconds:
-        fail(USAGE, f"{option}: write a number and a unit", "30s, 30m, 12h, 7d or 8w")
+        fail(USAGE, f"{option}: give a number and a unit", "30s, 30m, 12h, 7d or 8w")
     return seconds
 
 
@@ -160,7 +167,7 @@ def _ago(option: str, span: str) -> str:
     try:
         return (now - timedelta(seconds=_seconds(option, span))).isoformat()
     except OverflowError:
-        fail(USAGE, f"{option}: that is longer ago than time goes back", "write a shorter span")
+        fail(USAGE, f"{option}: the time is too far in the past", "give a shorter time")
 
 
 def _memories(count: int) -> str:

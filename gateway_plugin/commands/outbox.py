@@ -13,8 +13,8 @@ from gateway_plugin.commands.run import Output, Run, command, open_outbox
 from gateway_plugin.outbox.queue import DeadLetter, QueuedItem
 from relayer.wire.command_line import FAILED, USAGE, fail
 
-outbox = typer.Typer(help="Captured turns on their way to the relayer.", no_args_is_help=True)
-_Id = Annotated[str | None, typer.Argument(metavar="ID", help="As `list` shows it.")]
+outbox = typer.Typer(help="Captured turns that wait for delivery.", no_args_is_help=True)
+_Id = Annotated[str | None, typer.Argument(metavar="ID", help="The id that `list` shows.")]
 _All = Annotated[bool, typer.Option("--all", help="Every one.")]
 
 
@@ -24,7 +24,9 @@ def outbox_status(
     *,
     as_metrics: Annotated[
         bool,
-        typer.Option("--prometheus", help="Print the numbers as metrics, for node_exporter's textfiles."),
+        typer.Option(
+            "--prometheus", help="Print the numbers as metrics for node_exporter's textfile collector."
+        ),
     ] = False,
 ) -> None:
     """Show how much waits and for how long, how much was refused, and whether a process delivers.
@@ -32,7 +34,7 @@ def outbox_status(
     Example: memrelay-gateway outbox status --prometheus
     """
     if run.as_json and as_metrics:
-        fail(USAGE, "--json, --prometheus: give one of them", "the numbers are the same")
+        fail(USAGE, "give either --json or --prometheus", "both print the same numbers")
     with open_outbox(run.context) as found:
         dead, waiting = found.dead_letters(), found.waiting()
         oldest = _seconds_waited(found.queued())
@@ -62,8 +64,8 @@ def _metrics(waiting: int, dead: int, oldest: int) -> str:
     """Return the counts in Prometheus' text format."""
     rows = (
         ("outbox_waiting", "Captured turns that wait for the relayer.", waiting),
-        ("outbox_oldest_seconds", "For how long the oldest of them has waited.", oldest),
-        ("outbox_dead_letters", "Captured turns that the relayer refused for good.", dead),
+        ("outbox_oldest_seconds", "Age of the oldest captured turn that waits.", oldest),
+        ("outbox_dead_letters", "Captured turns that the relayer rejected permanently.", dead),
     )
     return "\n".join(
         f"# HELP memrelay_gateway_{name} {text}\n# TYPE memrelay_gateway_{name} gauge\nmemrelay_gateway_{name} {number}"
@@ -97,7 +99,7 @@ def outbox_retry(run: Run, letter: _Id = None, *, every: _All = False) -> None:
     _named(letter, every=every)
     with open_outbox(run.context) as found:
         count = found.retry(letter)
-    _tell(run, "waiting", count, "wait again; a running gateway, or the next one, delivers them")
+    _tell(run, "waiting", count, "queued again; a running gateway delivers them, or the next one that starts")
 
 
 @command(outbox, "drop", agent=None)
@@ -106,7 +108,7 @@ def outbox_drop(
     letter: _Id = None,
     *,
     every: _All = False,
-    waiting: Annotated[bool, typer.Option("--waiting", help="Also what was not refused.")] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Also turns that were not rejected.")] = False,
 ) -> None:
     """Destroy refused turns; with --waiting also those that still wait.
 
@@ -120,12 +122,16 @@ def outbox_drop(
 
 def _named(letter: str | None, *, every: bool) -> None:
     if (letter is None) != every:
-        fail(USAGE, "name one captured turn, or say --all", "see the ids with: memrelay-gateway outbox list")
+        fail(
+            USAGE,
+            "give the id of a captured turn, or --all",
+            "list the ids with: memrelay-gateway outbox list",
+        )
 
 
 def _tell(run: Run, name: str, count: int, what: str) -> None:
     if not count:
-        fail(FAILED, "no such captured turn", "see the ids with: memrelay-gateway outbox list")
+        fail(FAILED, "no such captured turn", "list the ids with: memrelay-gateway outbox list")
     run.tell({name: count}, f"{count} {what}")
 
 

@@ -24,24 +24,25 @@ def profile(
     run: Run,
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Keep it in this file, such as USER.md.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the profile to this file, such as USER.md."),
     ] = None,
     audience: Annotated[
         list[str] | None,
         typer.Option(
-            help="agent, direct, group; without it agent and your own words in groups: nothing from direct messages."
+            help="agent, direct or group; default: agent, and your own words in groups, but nothing from direct messages."
         ),
     ] = None,
     trust: Annotated[
-        list[str] | None, typer.Option(help="user, imported, assistant, tool; without it user and imported.")
+        list[str] | None, typer.Option(help="user, imported, assistant or tool; default: user and imported.")
     ] = None,
     section: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(SECTIONS)}: these alone; may be given again.")
+        list[str] | None, typer.Option(help=f"{', '.join(SECTIONS)}; repeatable, default: all.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, max=20_000, help="How long at most.")] = 1000,
+    max_tokens: Annotated[int, typer.Option(min=1, max=20_000, help="Maximum length.")] = 1000,
     standing: Annotated[
         bool,
-        typer.Option("--standing", help="Show the standing block, which is in every prompt of a session."),
+        typer.Option("--standing", help="Show the standing block that is part of every prompt of a session."),
     ] = False,
 ) -> None:
     """Show what is known of the user and their work; --out keeps it in a file, whose other lines stay.
@@ -50,8 +51,8 @@ def profile(
     """
     if standing:
         if out is not None or audience or trust or section:
-            fix = "leave --out, --audience, --trust and --section away"
-            fail(USAGE, "--standing goes with no other choice", fix)
+            fix = "remove --out, --audience, --trust and --section"
+            fail(USAGE, "--standing cannot be combined with other options", fix)
         _show_standing(run)
         return
     trusts = _names("--trust", trust or ["user", "imported"], _TRUSTS)
@@ -77,7 +78,7 @@ def profile(
     elif told.document:
         run.raw(told.document.removesuffix("\n"))
     elif not run.as_json:
-        complain("nothing is known yet that these options let through", "see: memrelay-gateway list")
+        complain("no memories match these options", "see: memrelay-gateway list")
 
 
 def _show_standing(run: Run) -> None:
@@ -88,7 +89,7 @@ def _show_standing(run: Run) -> None:
     if block.text:
         run.raw(block.text)
     elif not run.as_json:
-        complain("nothing of this is known yet", "see: memrelay-gateway list")
+        complain("nothing is stored about this yet", "see: memrelay-gateway list")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -98,6 +99,6 @@ def add_to(app: typer.Typer) -> None:
 
 def _names(option: str, given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     if not set(given) <= set(known):
-        fail(USAGE, f"{option}: it is none of these", ", ".join(known))
+        fail(USAGE, f"{option}: unknown value", ", ".join(known))
     # In a fixed order and without duplicates, so that the same options always give the same request.
     return tuple(name for name in known if name in given)

@@ -39,7 +39,6 @@ from gateway_plugin.errors import (
     RelayerUntrusted,
     SettingsError,
 )
-from gateway_plugin.keys.gateway_secret import secret_path
 from gateway_plugin.keys.identity import (
     DEFAULT_NAME,
     Identity,
@@ -179,9 +178,7 @@ class Output:
             rows.append((view.name, memories, size, view.custody, view.state))
         self._rows(("name", "memories", "bytes", "custody", "state"), rows)
         if any(view.memories is None for view in views):
-            self.say(
-                "?: the relayer does not have it open; memrelay-gateway status --agent NAME opens and counts it"
-            )
+            self.say("?: not loaded by the relayer; memrelay-gateway status --agent NAME loads and counts it")
 
 
 def date_of(memory: Memory) -> date:
@@ -196,30 +193,32 @@ def _origin(memory: Memory, cited: Mapping[str, str]) -> str:
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
-PLACE: Final = "Whose memories, at which relayer"
+PLACE: Final = "Agent and relayer"
 """The heading of the options for agent and relayer, in every help."""
 AgentOption = Annotated[
     str | None,
     typer.Option(
         "--agent",
         metavar="NAME",
-        help="Whose memories; NAME/BELOW for a namespace below it. Default: main.",
+        help="Name of the agent, or NAME/BELOW for a namespace below it. Default: main.",
         rich_help_panel=PLACE,
     ),
 ]
 LimitOption = Annotated[
-    int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="How many at most.")
+    int, typer.Option("--limit", "-k", "--max-results", min=1, max=100, help="Maximum number of results.")
 ]
 FloorOption = Annotated[
-    float, typer.Option("--floor", "--min-score", min=0, max=1, help="Least relevance; 0 shows everything.")
+    float, typer.Option("--floor", "--min-score", min=0, max=1, help="Minimum relevance; 0 shows everything.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, say what would happen.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Apply the change; without this option, only show what would happen.")
+]
 UrlOption = Annotated[
     str | None,
     typer.Option(
         "--url",
         metavar="URL",
-        help=f"The relayer. Default: MEMRELAY_URL, or {DEFAULT_URL}.",
+        help=f"URL of the relayer. Default: MEMRELAY_URL, or {DEFAULT_URL}.",
         rich_help_panel=PLACE,
     ),
 ]
@@ -256,7 +255,7 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
             )
             parts = [names.as_shown(part) for part in below]
             if whose is not None and names.normalise(whose) == DEFAULT_NAME:
-                notify("memrelay: the default agent is main; this is an agent that its host calls default")
+                notify("memrelay: note that this is an agent named default; the default agent is main")
         except InvalidName as error:
             raise IdentityError(f"--agent: {error}") from error
         if parts:
@@ -303,7 +302,7 @@ def root_holder(context: CliContext, doing: str, *, instead: str = "") -> RootHo
         fix = "run it on the host that keeps the root secret, in MEMRELAY_SECRET or a file"
         fail(
             USAGE,
-            f"{doing} takes the gateway's root secret; this host holds one agent's keys",
+            f"{doing} needs the gateway's root secret; this host only has the keys of one agent",
             f"{fix}, or: {instead}" if instead else fix,
         )
     return holder
@@ -424,8 +423,8 @@ def _end(error: GatewayError, whose: str = "") -> NoReturn:
     if isinstance(error, RelayerRefused) and error.code == "not_found" and whose:
         fail(
             FAILED,
-            f"{whose} has nothing of this id",
-            "its ids: memrelay-gateway list; another agent's: --agent NAME",
+            f"{whose} has no memory with this id",
+            "list the ids with: memrelay-gateway list; for another agent use --agent NAME",
             kind=error.code,
         )
     fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
@@ -437,13 +436,13 @@ def bridge_command() -> str:
     return str(sibling) if sibling.exists() else shutil.which("memrelay-gateway") or "memrelay-gateway"
 
 
-TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given again.")]
+TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; repeatable.")]
 WhereOption = Annotated[
     list[str] | None,
     typer.Option(
         "--where",
         metavar="CONDITION",
-        help="On metadata: ticket=4711, price>=10, status!=closed, or a filter in JSON; may be given again.",
+        help="On metadata: ticket=4711, price>=10, status!=closed, or a filter in JSON; repeatable.",
     ),
 ]
 _CONDITION: Final = re.compile(r"(.+?)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
@@ -462,7 +461,7 @@ def filter_of(tags: Sequence[str] | None, conditions: Sequence[str] | None) -> d
             continue
         parts = _CONDITION.fullmatch(condition)
         if parts is None or not parts[1].strip():
-            fail(USAGE, "--where: give KEY=VALUE, or another of != > >= < <=", "--where ticket=4711")
+            fail(USAGE, "--where: give KEY=VALUE, or use one of != > >= < <=", "--where ticket=4711")
         filters.append({parts[1].strip(): {_OPERATORS[parts[2]]: value_of(parts[3])}})
     return {"and": filters} if len(filters) > 1 else filters[0] if filters else None
 
@@ -480,7 +479,7 @@ def _json_or(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        fail(USAGE, f"{option}: is no valid JSON", "")
+        fail(USAGE, f"{option}: not valid JSON", "")
 
 
 def checked(build: Callable[[], _T]) -> _T:
@@ -514,17 +513,16 @@ def _kind(error: GatewayError) -> str:
 
 def _fix(error: GatewayError) -> str:
     if isinstance(error, RelayerUnreachable):
-        return "start one with: memrelay serve      or name another: --url URL, MEMRELAY_URL"
+        return "start one with: memrelay serve      or set another URL: --url URL, MEMRELAY_URL"
     if isinstance(error, DeadlineExceeded):
-        return "the relayer is slow or stuck: look at its log, then try again"
+        return "the relayer did not answer in time: check its log, then try again"
     if isinstance(error, RelayerUntrusted):
-        return "nothing that it answered counts; see what answers there: memrelay-gateway doctor"
+        return "its answer was discarded; check what runs at this address with: memrelay-gateway doctor"
     if isinstance(error, RelayerRefused):
         return {
-            "unauthorized": "does the relayer serve this account, are both clocks right, and were this agent's keys not taken "
-            f"back (memrelay-gateway keys revoked)? See secret: {secret_path(os.environ)}",
-            "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
-            "not_found": "see the ids with: memrelay-gateway list",
-            "stale_head": "see its versions with: memrelay-gateway show ID",
+            "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked). Secret: {secret_path(os.environ)}",
+            "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
+            "not_found": "list the ids with: memrelay-gateway list",
+            "stale_head": "list its versions with: memrelay-gateway show ID",
         }.get(error.code, "")
     return ""

@@ -16,9 +16,11 @@ from relayer.wire.errors import InvalidName
 
 _Namespace = Annotated[
     str | None,
-    typer.Argument(metavar="NAMESPACE", help="An agent, NAME/BELOW, or shared/NAME, which no agent owns."),
+    typer.Argument(
+        metavar="NAMESPACE", help="An agent, NAME/BELOW, or shared/NAME for a namespace without an owner."
+    ),
 ]
-_With = Annotated[str | None, typer.Option("--with", metavar="AGENT", help="Who may read it.")]
+_With = Annotated[str | None, typer.Option("--with", metavar="AGENT", help="The agent that gets access.")]
 
 
 @command(agent=None, url=None)
@@ -28,7 +30,7 @@ def share(
     *,
     reader: _With = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Its memory tools may store there, too, when they name it.")
+        bool, typer.Option("--write", help="Also allow its memory tools to store memories there.")
     ] = False,
 ) -> None:
     """Let an agent's recall find the memories of another namespace, too; without arguments, list what is shared.
@@ -46,7 +48,7 @@ def share(
         for one in found:
             run.say(_told(one))
         if not found:
-            run.say("nothing is shared; share something with: memrelay-gateway share NAMESPACE --with AGENT")
+            run.say("no namespaces are shared; share one with: memrelay-gateway share NAMESPACE --with AGENT")
 
 
 @command(agent=None, url=None)
@@ -60,7 +62,7 @@ def unshare(run: Run, namespace: _Namespace = None, *, reader: _With = None) -> 
         fail(
             USAGE,
             f"{typed(wanted.namespace)} is not shared with {typed(wanted.agent)}",
-            "see what is: memrelay-gateway share",
+            "list the shares with: memrelay-gateway share",
         )
     said = f"{typed(wanted.agent)} reads {typed(wanted.namespace)} no more"
     run.tell({"ended": _row(wanted)}, said)
@@ -81,7 +83,7 @@ def _parsed(namespace: str | None, reader: str | None, *, writes: bool) -> Share
     if namespace is None or reader is None:
         fail(
             USAGE,
-            "NAMESPACE and --with AGENT belong together",
+            "give both NAMESPACE and --with AGENT",
             "memrelay-gateway share researcher --with coder",
         )
     try:
@@ -96,5 +98,5 @@ def _row(one: Share) -> dict[str, object]:
 
 
 def _told(one: Share) -> str:
-    rights = "reads and may write to" if one.writes else "reads"
+    rights = "may read and write" if one.writes else "reads"
     return f"{typed(one.agent)} {rights} {typed(one.namespace)}"

@@ -19,7 +19,7 @@ SessionOption = Annotated[
     typer.Option(
         "--session",
         metavar="KEY",
-        help="One chat session, by the host's key; else every one of --agent, or of all.",
+        help="Session key of one chat session. Default: every session of --agent, or of all agents.",
     ),
 ]
 
@@ -28,7 +28,7 @@ WhoseOption = Annotated[
     typer.Option(
         "--agent",
         metavar="NAME",
-        help="Every session of this agent. Default: of every agent.",
+        help="All sessions of this agent. Default: all agents.",
         rich_help_panel=PLACE,
     ),
 ]
@@ -73,7 +73,7 @@ def _switch(run: Run, session: str | None, *, enabled: bool) -> None:
     switched = context.identity.agent if run.agent is not None or session is not None else None
     run.tell(
         {"memory": "on" if enabled else "off", "agent": switched, "session": session},
-        said + ("; MEMRELAY_DISABLE is set, too" if enabled and switched_off else ""),
+        said + ("; MEMRELAY_DISABLE is also set" if enabled and switched_off else ""),
     )
 
 
@@ -93,6 +93,10 @@ def _switched(
         toggles.set_everywhere(enabled=enabled)
         return f"memory is {word} for every session of this gateway at {context.settings.url}"
     if whose.namespace.partition("/")[0] != whose.namespace and "/" in agent:
-        fail(USAGE, "--agent: a switch is a whole agent's", f"--agent {typed(whose.agent)}, or --session KEY")
+        fail(
+            USAGE,
+            "--agent: the switch applies to a whole agent",
+            f"--agent {typed(whose.agent)}, or --session KEY",
+        )
     toggles.set_agent(whose.agent, enabled=enabled)
     return f"memory is {word} for every session of agent {whose.agent} at {context.settings.url}"

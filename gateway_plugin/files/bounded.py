@@ -31,7 +31,7 @@ _FOLDER: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ON_THE_WAY: Final = _FOLDER | getattr(os, "O_PATH", os.O_RDONLY)
 # O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_LINK: Final = "it is a link, and links are not followed; name what it leads to"
+_LINK: Final = "it is a symbolic link, and links are not followed; give its target instead"
 
 
 class NotRead(Exception):
@@ -173,7 +173,7 @@ def _folder(real: Path, below: list[str] | None = None) -> Iterator[int]:
 def _tell(path: Path, error: Exception) -> Never:
     """Raise the `NotRead` for an error of opening or reading."""
     if isinstance(error, ValueError):  # the name has a zero byte
-        raise NotRead(path, "it is no name of a file", missing=True) from error
+        raise NotRead(path, "it is not a file name", missing=True) from error
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.ELOOP or (number == errno.ENOTDIR and path.is_symlink()):
         raise NotRead(path, _LINK) from error
@@ -184,7 +184,7 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise NotRead(path, _LINK)
     if not stat.S_ISREG(status.st_mode):
-        raise NotRead(path, "it is no regular file")
+        raise NotRead(path, "it is not a regular file")
 
 
 class _Full(Exception):
@@ -217,7 +217,7 @@ class _Walk:
             with os.scandir(descriptor) as scan:
                 entries = sorted(islice(scan, _MAX_ENTRIES + 1), key=lambda entry: entry.name)
             if len(entries) > _MAX_ENTRIES:
-                raise _Full(f"{below} holds more than {_MAX_ENTRIES:,} entries; name folders below it")
+                raise _Full(f"{below} holds more than {_MAX_ENTRIES:,} entries; give folders below it")
             for entry in entries:
                 try:
                     self._look(entry, descriptor, below / entry.name)
@@ -236,14 +236,14 @@ class _Walk:
         if stat.S_ISDIR(status.st_mode):
             if self.enter(below):
                 if len(below.parts) > _MAX_DEPTH:
-                    raise NotRead(path, f"it lies deeper than {_MAX_DEPTH} folders; name it")
+                    raise NotRead(path, f"it is nested deeper than {_MAX_DEPTH} folders; give its path")
                 self.enter_folder(entry.name, above, below)
         elif stat.S_ISLNK(status.st_mode):
             self._pass_over(path, below)
         elif self.wanted(below):
             _require_regular(path, status)
             if len(self.found.files) == self.most:
-                raise _Full(f"it holds more than {self.most:,} files; name folders below it")
+                raise _Full(f"it holds more than {self.most:,} files; give folders below it")
             self.found.files.append((path, mark_of(status)))
 
     def _pass_over(self, path: Path, below: PurePosixPath) -> None:

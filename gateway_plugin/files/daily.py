@@ -164,7 +164,7 @@ class DailyNotes:
                 return ""
             raise NotesProblem(str(error)) from error
         except UnicodeDecodeError as error:
-            raise NotesProblem(f"memory/{day}.md: it is not UTF-8") from error
+            raise NotesProblem(f"memory/{day}.md: not UTF-8") from error
 
     def _write(self, day: str, line: str) -> None:
         folder = self.workspace / "memory"

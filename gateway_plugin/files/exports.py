@@ -6,19 +6,23 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, read_below
+from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, named, read_below
+from gateway_plugin.files.front_matter import read_front_matter
 from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.files.profile_file import without_profiles
 from gateway_plugin.keys.identity import Identity, KeyHolder
 from gateway_plugin.text.injection import scan
 from gateway_plugin.text.json_text import parse_json
+from relayer.wire.fields import one_line
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem
 
@@ -69,9 +73,11 @@ def read_file(
     except NotRead as error:
         raise ImportProblem(f"{path}: {error.cause}") from error
     except UnicodeDecodeError as error:
-        raise ImportProblem(f"{path}: it is not UTF-8") from error
+        raise ImportProblem(
+            f"{path}: not UTF-8, and left out; convert it: iconv -f latin1 -t utf-8"
+        ) from error
     if "\0" in text:
-        raise ImportProblem(f"{path}: it is no text: export it as Markdown first")
+        raise ImportProblem(f"{path}: not a text file: export it as Markdown first")
     objection = "" if backup_of is None else _objection(data, backup_of)
     if objection:
         raise NoBackup(f"{path}: {objection}")
@@ -94,6 +100,19 @@ def read_file(
         raise ImportProblem(f"{path}: {error}") from None
 
 
+@cache
+def texts_below(folder: Path) -> frozenset[str]:
+    """Return the texts of the memories that the Markdown files below a folder would become, also without their front matter."""
+    root, found = named(folder), set[str]()
+    for path, _ in files_below(root, lambda below: below.suffix == ".md").files:
+        with suppress(NotRead, UnicodeDecodeError):
+            lines = read_below(root, path.relative_to(root)).decode().splitlines()
+            front = read_front_matter(lines, path.stem, UTC)
+            for text in ("\n".join(lines), "\n".join(lines[front.lines :])):
+                found |= {one_line(item.text) for item in read_markdown(text, path.name, UTC)}
+    return frozenset(found)
+
+
 def seal(body: bytes, identity: Identity) -> bytes:
     """Return the last line of an export: a MAC by which the account that wrote it recognises it and detects any change."""
     mac = hmac.new(identity.keys.backup_key, body, hashlib.sha256).hexdigest()
@@ -108,12 +127,12 @@ def _objection(data: bytes, holder: KeyHolder) -> str:
         found = parse_json(last)["seal"]
         account, agent, mac = (str(found[name]) for name in ("account", "agent", "mac"))
         if account != holder.account:
-            return "another account exported it"
+            return "it was exported by another account"
         known = hmac.new(holder.agent(agent).backup_key, body + line_end, hashlib.sha256).hexdigest()
     except IdentityError:
-        return "another agent exported it, whose keys are not held here"
+        return "it was exported by another agent, whose keys this host does not have"
     except (ValueError, KeyError, TypeError):
-        return "it ends with no seal of an export"
+        return "it has no signature at its end"
     return "" if hmac.compare_digest(known.encode(), mac.encode()) else "it was changed since it was exported"
 
 
@@ -159,10 +178,10 @@ def _mem0(document: Any) -> Iterator[ImportItem]:
             (document[name] for name in ("results", "memories") if isinstance(document.get(name), list)), None
         )
     if not isinstance(rows, list):
-        raise _NotThat("no list of memories is in it; mem0's export has one under results")
+        raise _NotThat("it contains no list of memories; an export of mem0 has one under results")
     for row in rows:
         if not isinstance(row, dict):
-            raise _NotThat("a memory is no object")
+            raise _NotThat("a memory is not a JSON object")
         text = next((row[name] for name in _TEXT_NAMES if isinstance(row.get(name), str)), "")
         if text.strip():
             yield ImportItem(

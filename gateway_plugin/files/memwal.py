@@ -250,12 +250,12 @@ class _Service:
                 )
             except httpx.HTTPError as error:
                 raise MemWalProblem(
-                    f"no MemWal service answers at {self._access.url} ({type(error).__name__}); look at serverUrl"
+                    f"no MemWal service answers at {self._access.url} ({type(error).__name__}); check serverUrl"
                 ) from None
             if answer.status_code not in {429, 503}:
                 return _parsed(answer, path, shape)
             await self._wait(answer)
-        raise MemWalProblem(f"MemWal's service is too busy for {path}; run this again later")
+        raise MemWalProblem(f"MemWal's service is too busy for {path}; try again later")
 
     async def _wait(self, answer: httpx.Response) -> None:
         told = answer.headers.get("retry-after", "")
@@ -289,21 +289,19 @@ class _Service:
 def _parsed(answer: httpx.Response, path: str, shape: type[_Answer]) -> _Answer:
     if answer.status_code in {401, 403, 426}:
         raise MemWalProblem(
-            f"MemWal's service refuses this key ({answer.status_code}); look at privateKey, accountId and this machine's clock"
+            f"MemWal's service refuses this key ({answer.status_code}); check privateKey, accountId and this machine's clock"
         )
     if answer.status_code == 404 and path == "/config":
         return shape.model_validate({})  # the service is older than SEAL sessions
     if answer.status_code == 404:
         raise _NoRoute(f"MemWal's service has no {path.partition('?')[0]}")
     if answer.status_code != 200:
-        raise MemWalProblem(
-            f"MemWal's service answers {path} with {answer.status_code}; run this again later"
-        )
+        raise MemWalProblem(f"MemWal's service answers {path} with {answer.status_code}; try again later")
     try:
         return shape.model_validate_json(answer.content)
     except ValidationError:
         raise MemWalProblem(
-            f"what answers {path} is no MemWal service: its answer has another shape"
+            f"the server that answers {path} is not a MemWal service: its answer has an unknown format"
         ) from None
 
 

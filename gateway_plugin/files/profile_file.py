@@ -51,7 +51,7 @@ def put_profile(path: Path, namespace: str, document: str) -> bool:
         replace_private(path, after.encode(), mode=mode)
     except IdentityError as error:
         raise ProfileFileProblem(
-            f"{path} cannot be written: may this user write it and its directory?"
+            f"{path} cannot be written: check the permissions of the file and its directory"
         ) from error
     return True
 
@@ -75,16 +75,16 @@ def _read(path: Path) -> tuple[str, int]:
     except NotRead as error:
         if error.missing:
             return "", 0o600
-        raise ProfileFileProblem(f"{path}: {error.cause}; name a file, such as USER.md") from error
+        raise ProfileFileProblem(f"{path}: {error.cause}; give a file, such as USER.md") from error
     except UnicodeDecodeError as error:
-        raise ProfileFileProblem(f"{path} is not UTF-8: convert it, or name another file") from error
+        raise ProfileFileProblem(f"{path} is not UTF-8: convert it, or give another file") from error
 
 
 def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
     own = [(begin, end) for name, begin, end in _blocks(text) if name == namespace]
     if len(own) > 1 or _is_damaged(text):
         raise ProfileFileProblem(
-            f"{path} has a profile without its end, or the same twice: delete the lines from "
+            f"{path} contains an incomplete or duplicated profile: delete the lines from "
             f'<{OUR_TAG} profile="..."> on, and try again'
         )
     line_end = "\r\n" if "\r\n" in text else "\n"

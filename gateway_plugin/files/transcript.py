@@ -78,7 +78,7 @@ def read_dialogue(
     entries = _of_folder(logs, path) if logs is None or isinstance(logs, Path) else logs.entries(path)
     said = [one for entry in entries for one in _told(entry)]
     if not said:
-        raise NoSuchLog("path: the log holds no dialogue")
+        raise NoSuchLog("path: the log contains no messages")
     end = len(said)
     if anchor is not None:
         end = min(len(said), _place(said, anchor) + turns // 2 + 1)
@@ -101,19 +101,19 @@ def _place(said: list[Said], anchor: str) -> int:
     when = moment_of(anchor)
     before = [index for index, one in enumerate(said) if when and one.at and one.at <= when]
     if not before:
-        raise ToolError("anchor: no message of this log has that id, and none is as old as that time")
+        raise ToolError("anchor: the log has no message with this id or from this time")
     return before[-1]
 
 
 def _of_folder(root: Path | None, path: str) -> Iterator[Mapping[str, Any]]:
     if root is None:
-        raise NoSuchLog("path: this host keeps no session logs that can be read")
+        raise NoSuchLog("path: this host has no readable session logs")
     # An absolute path is accepted if it lies in the directory.
     below = Path(path).relative_to(root) if Path(path).is_relative_to(root) else path
     try:
         yield from _file_entries(root.resolve(), below)
     except NotRead as error:
-        cause = "there is no such log" if error.missing else error.cause
+        cause = "no such log" if error.missing else error.cause
         raise NoSuchLog(f"path: in the host's directory of sessions: {cause}") from None
 
 

@@ -116,15 +116,12 @@ def _from_file(environ: MutableMapping[str, str], notify: Callable[[str], None])
         known = _known_before(environ)
         if create_private(path, secrets.token_hex(SECRET_SIZE).encode() + b"\n"):
             notify(
-                f"memrelay made a new secret for this gateway in {path}; without it, its memories cannot be read. "
-                "Keep a copy: memrelay-gateway keys recovery"
+                f"memrelay created a new secret for this gateway in {path}; without it, the memories cannot be read. Print a copy for a safe place: memrelay-gateway keys recovery"
             )
             notify(
-                f"memrelay: {known} WITH THIS NEW SECRET NONE OF THE MEMORIES OF AN EARLIER ONE IS FOUND. To go on with "
-                "those, bring its sheet: memrelay-gateway keys recover --replace"
+                f"memrelay: {known} THE NEW SECRET CANNOT OPEN MEMORIES OF AN EARLIER ONE. To use those, restore the earlier secret from its recovery sheet: memrelay-gateway keys recover --replace"
                 if known
-                else "memrelay: if this gateway had memories before, on another machine or disk, the new secret does not open "
-                "them. To go on with those, bring their secret's sheet: memrelay-gateway keys recover --replace"
+                else "memrelay: if this gateway had memories before, on another machine or disk, the new secret cannot open them. To use those, restore their secret from its recovery sheet: memrelay-gateway keys recover --replace"
             )
         # Read the file instead of using the new secret: another process may have created the file first.
         return _parse(path)
@@ -170,13 +167,13 @@ def recover_secret(
     wins = next((name for name in SECRET_VARIABLES if name in _taken or environ.get(name)), None)
     if wins is not None:
         raise IdentityError(
-            f"{wins} is set and wins over any file: put the sheet's secret there, or unset it"
+            f"{wins} is set and takes precedence over any file: put the secret of the sheet there, or unset the variable"
         )
     path = secret_path(environ)
     kept = _moved_away(path, secret, replace=replace)
     create_private(path, secret.hex().encode() + b"\n")
     if _parse(path) != secret:
-        raise IdentityError(f"{path} was made by another process meanwhile: try again")
+        raise IdentityError(f"{path} was created by another process in the meantime: try again")
     return path, kept
 
 
@@ -192,7 +189,7 @@ def _moved_away(path: Path, secret: bytes, *, replace: bool) -> Path | None:
     account = RootKeys(there).account
     if not replace:
         raise IdentityError(
-            f"{path} holds another secret, account {account}'s: --replace keeps it in a file next to it and stores this one instead"
+            f"{path} contains a different secret, of account {account}: with --replace it is moved to a file next to it, and this secret is stored"
         )
     kept = path.with_name(f"{path.name}.{account[:18]}")
     try:

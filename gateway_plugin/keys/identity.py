@@ -196,7 +196,7 @@ def named(agent: str, *, shown: bool = False) -> str:
     except InvalidName as error:
         raise IdentityError(f"{error}") from error
     if normal == OWNER:
-        raise IdentityError(f"{OWNER} is the name of the account's owner, and no agent's")
+        raise IdentityError(f"{OWNER} is reserved for the owner of the account")
     return names.hashed(normal) if normal == DEFAULT_NAME else normal
 
 
@@ -257,23 +257,21 @@ def _is_main(name: str) -> bool:
 
 def _check(key: object) -> None:
     if not isinstance(key, str):
-        raise IdentityError("the session key is not text")
+        raise IdentityError("the session key is not a string")
     if len(key) > MAX_SESSION_KEY_CHARS:
         raise IdentityError(
             f"the session key is {len(key)} characters long; at most {MAX_SESSION_KEY_CHARS} are accepted"
         )
     if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in key):
-        raise IdentityError(
-            "the session key holds a control character, a line break or half a surrogate pair"
-        )
+        raise IdentityError("the session key contains a control character, a line break or a lone surrogate")
 
 
 def _spelled(name: str) -> str:
     # Two names that look alike must not be distinguished by invisible characters.
     if any(unicodedata.category(char) == "Cf" for char in name):
-        raise IdentityError("the session key's agent name holds an invisible character")
+        raise IdentityError("the agent name in the session key contains an invisible character")
     if not name:
-        raise IdentityError("the session key names an empty agent")
+        raise IdentityError("the agent name in the session key is empty")
     return name
 
 
@@ -485,7 +483,7 @@ def identify(
     agent = renamed.get(usual, usual)
     if agent == usual and agent in renamed.values():
         raise IdentityError(
-            f"no namespace for this turn: {agent} is what namespace.renamed calls another agent; rotate that one to another name"
+            f"no namespace for this turn: {agent} is used in namespace.renamed as the new name of another agent; rotate that agent to a different name"
         )
     return Identity(
         agent=agent,
@@ -644,8 +642,7 @@ class AgentHolder:
         """
         if now > self._not_after:
             raise IdentityError(
-                f"the certificate of agent {self.only_agent!r} ran out; "
-                "`memrelay-gateway keys export` on the host that holds the root secret makes a new one"
+                f"the certificate of agent {self.only_agent!r} has expired; create a new one with `memrelay-gateway keys export` on the host that has the root secret"
             )
         return self._header
 

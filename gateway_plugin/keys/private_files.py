@@ -76,7 +76,7 @@ def read_private(path: Path) -> bytes:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        named = "is a directory: name the file in it" if stat.S_ISDIR(mode) else "is not a file"
+        named = "is a directory: give the file in it" if stat.S_ISDIR(mode) else "is not a file"
         raise IdentityError(f"{path} {named}")
     with os.fdopen(descriptor, "rb") as file:
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
@@ -101,7 +101,7 @@ def create_private(path: Path, data: bytes) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise IdentityError(f"{path} cannot be made: {error.strerror}") from error
+        raise IdentityError(f"{path} cannot be created: {error.strerror}") from error
     _sync_directory(path.parent)
     return True
 

@@ -423,19 +423,19 @@ def _is_damage(error: Exception) -> bool:
 def _advice(error: Exception) -> str:
     """Return what a person does about it."""
     if isinstance(error, OSError) and error.errno in _IN_THE_WAY:
-        return "move away the file that is in its place"
+        return "remove the file at this path"
     if isinstance(error, OSError) and error.errno in _FORBIDDEN:
-        return "put its permissions right"
+        return "fix its permissions"
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
     if code == sqlite3.SQLITE_BUSY:
-        return "another process holds it: try again, or end that process"
+        return "it is locked by another process: try again, or end that process"
     if code == sqlite3.SQLITE_READONLY:
-        return "put its permissions right"
+        return "fix its permissions"
     # A full disk has many names: SQLite reports it as full, as an error of the disk, or as a file it cannot open.
-    return "make room, or put its permissions right"
+    return "make room, or fix its permissions"
 
 
-_UNREADABLE: Final = "it does not open: damaged, or sealed with another secret"
+_UNREADABLE: Final = "it cannot be opened: it is damaged, or sealed with a different secret"
 _TIDY_EVERY: Final = 64
 
 
@@ -714,7 +714,7 @@ class Outbox:
         ).fetchone()
         room = held < self._capacity or (held < 2 * self._capacity and own < OWN_ROOM)
         if not room or stored + size > MAX_BYTES:
-            raise OutboxFull(f"{held} captured turns wait for the relayer already")
+            raise OutboxFull(f"{held} captured turns already wait for the relayer")
 
     def _undelivered(self, besides: Collection[str] = ()) -> tuple[str, list[bytes]]:
         done, passed = list(self._done), [self._place(namespace) for namespace in besides]

@@ -113,8 +113,8 @@ class Pauses:
 _PASSING: Final = frozenset({401, 408, 409, 429})
 # Of those, these do not pass by themselves: asking again would only hide that a person has to look.
 _LASTING: Final = {
-    "wrong_namespace_key": "this gateway holds another secret than the one that made the namespace",
-    "wrong_custody": "the namespace was made by a client that leaves its key to the relayer",
+    "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
+    "wrong_custody": "the namespace was created by a client whose key is managed by the relayer",
 }
 # And these pass when a person acted: kept, told once, and asked for again after so many seconds, not every minute.
 _FULL: Final = "quota_exceeded"
@@ -377,7 +377,7 @@ class Sender:
     async def _give_up(self, item: OutboxItem, reason: str) -> None:
         await off_loop(self._outbox, self._outbox.refused, item, reason)
         agent = item.owner.agent
-        self._tell(agent, f"a captured turn of agent {agent} is given up: {reason}", reason)
+        self._tell(agent, f"a captured turn of agent {agent} was dropped: {reason}", reason)
 
     def _tell(self, agent: str, sentence: str, reason: str = _FULL) -> None:
         """Tell a person, once for each agent and reason."""

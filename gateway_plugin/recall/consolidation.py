@@ -362,7 +362,7 @@ class Consolidator:
                 for owner in await asyncio.to_thread(self._counts.places):
                     await self._run(owner, now)
         except OutboxUnavailable as error:
-            notify(f"memrelay: consolidation was left out: {error}")
+            notify(f"memrelay: consolidation was skipped: {error}")
 
     def _last_run(self, begun: float) -> float:
         """Return the time of the last run, in seconds since the epoch; if there was none, store ``begun`` as that time."""
@@ -405,8 +405,7 @@ class Consolidator:
         )
         can_go = len(report.proposals)
         notify(
-            f"memrelay: consolidation of {typed(owner.namespace)}: light: {report.given} memories were given to turns; "
-            f"REM: {report.examined} compared, {can_go} can go, {report.conflicts} conflicts; "
+            f"memrelay: consolidation of {typed(owner.namespace)}: light: {report.given} memories were recalled in turns; REM: {report.examined} compared, {can_go} can go, {report.conflicts} conflicts; "
             f"deep: {len(report.promoted)} promoted, {len(report.taken)} taken; see: memrelay-gateway consolidate --last"
         )
 

@@ -197,6 +197,7 @@ def turn_request(
         floor=recall.min_score,
         audiences=hearing.audiences,
         trusts=TRUSTED,
+        prompt=True,
         **ranking(recall),
         # Unset fields are left out, so that a relayer that does not know them accepts the request.
         **({"standing": standing} if standing else {}),
@@ -211,10 +212,7 @@ _GREETINGS: Final = frozenset({"min_length", "skip_pattern"})
 # Gates whose objections are stored for ``why``, because a person may wonder about them. The other gates stop turns for which
 # a person switched memory off, messages to the host, and runs without a person.
 _WONDERED_ABOUT: Final = frozenset({"agents", "session_pattern", "chat_type", "min_length", "skip_pattern"})
-_ROLLED_BACK: Final = (
-    "memories that this gateway has seen are gone from the store. Nothing is recalled until the store is put right, or a "
-    "person accepts it as it is: memrelay-gateway doctor --accept-rollback"
-)
+_ROLLED_BACK: Final = "memories that this gateway has seen are missing from the store. Recall is paused until the store is repaired, or until its state is accepted with: memrelay-gateway doctor --accept-rollback"
 
 
 class Recaller:
@@ -572,7 +570,7 @@ class Recaller:
         if answer.position is not None:
             self._positions.saw(owner, answer.position)
         elif seen is not None:
-            raise RelayerRefused("rollback_detected", "the namespace does not exist any more", status=409)
+            raise RelayerRefused("rollback_detected", "the namespace no longer exists", status=409)
         if self._positions.changed:
             self._sender.wake()
         return answer

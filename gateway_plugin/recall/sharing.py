@@ -103,7 +103,7 @@ class Shares:
         try:
             return self._of(identity)
         except IdentityError as error:
-            self._notify_once(f"nothing is shared among agents: {error}")
+            self._notify_once(f"the shares cannot be read, so no namespaces are shared: {error}")
             return ()
 
     def _of(self, identity: Identity) -> tuple[Identity, ...]:
@@ -138,7 +138,7 @@ class Shares:
                 already.
         """
         if share.namespace.partition("/")[0] == share.agent:
-            raise IdentityError(f"{typed(share.namespace)} is {typed(share.agent)}'s own")
+            raise IdentityError(f"{typed(share.namespace)} already belongs to {typed(share.agent)}")
         return self._change(share, remove=False)
 
     def remove(self, share: Share) -> bool:
@@ -147,7 +147,9 @@ class Shares:
 
     def _change(self, share: Share, *, remove: bool) -> bool:
         if self._root is None:
-            raise IdentityError("sharing takes the gateway's root secret; this host holds one agent's keys")
+            raise IdentityError(
+                "sharing needs the gateway's root secret; this host only has the keys of one agent"
+            )
         with locked(self._path):
             told = self._read()
             shared = told.accounts.setdefault(self._root.account, {}).setdefault(share.agent, {})
@@ -156,7 +158,7 @@ class Shares:
                 shared.pop(share.namespace, None)
             elif before is None and len(shared) >= _MAX_SHARES:
                 raise IdentityError(
-                    f"{typed(share.agent)} has {_MAX_SHARES} shares already: end one with unshare"
+                    f"{typed(share.agent)} has {_MAX_SHARES} shares, which is the maximum: remove one with unshare"
                 )
             else:
                 shared[share.namespace] = share.writes
@@ -172,7 +174,9 @@ class Shares:
         except FileNotFoundError:
             return _File()
         except ValidationError as error:
-            raise IdentityError(f"{self._path} is damaged: remove it, then share again") from error
+            raise IdentityError(
+                f"{self._path} is damaged: remove it, then create the shares again"
+            ) from error
 
 
 def shared_namespace(name: str) -> str:

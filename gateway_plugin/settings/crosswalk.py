@@ -47,7 +47,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 """The bounds of settings under the names of an earlier plugin, where ours are wider (MW-29)."""
 
 WITHOUT_EFFECT: Final[dict[str, str]] = {
-    "provider": "the relayer embeds; its model is chosen there, with --embedder",
+    "provider": "embeddings are computed by the relayer; choose the model there with --embedder",
 }
 """The keys of earlier plugins that are accepted but have no effect here, each with the reason (MS-15)."""
 
@@ -75,7 +75,12 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
             "min_prompt_length": 5,
             "max_results": 5,
         },
-        "capture": {"min_length": 10, "max_length": 2000, "rules": "memory-core-plus"},
+        "capture": {
+            "min_length": 10,
+            "max_length": 2000,
+            "rules": "memory-core-plus",
+            "mirror_daily_log": True,
+        },
     },
     "auto-recall": {
         "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5, "max_results": 5},
@@ -87,7 +92,13 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     },
     "memsearch": {
         "recall": {"position": "prepend", "cold_start": {"max_lines": 30}},
-        "capture": {"min_length": 11, "min_turn_length": 50, "min_messages": 2, "assistant_tail": 3000},
+        "capture": {
+            "min_length": 11,
+            "min_turn_length": 50,
+            "min_messages": 2,
+            "assistant_tail": 3000,
+            "mirror_daily_log": True,
+        },
     },
     "active-memory": {"recall": {"format": "active-memory", "position": "system-append", "mode": "active"}},
 }
@@ -124,7 +135,7 @@ def translate(config: object, environ: Mapping[str, str], shape: Shape) -> dict[
     """
     if not isinstance(config, Mapping):
         raise SettingsError(
-            SettingsIssue("", "config must be an object", "write { ... } with the settings inside")
+            SettingsIssue("", "config must be an object", "use { ... } with the settings inside")
         )
     reader = _Reader(environ, shape)
     reader.read(config, (), shape)
@@ -151,7 +162,7 @@ class _Reader:
     def read(self, config: Mapping[Any, Any], at: Path, shape: Shape) -> None:
         for key, value in config.items():
             if not isinstance(key, str):
-                self._complain(".".join(at), "has a key that is not text", "write keys as text")
+                self._complain(".".join(at), "has a key that is not a string", "use strings as keys")
             elif value is not None:
                 self._key(key, value, at, shape)
 
@@ -192,8 +203,8 @@ class _Reader:
     def _glob(self, pattern: Any) -> str:
         if isinstance(pattern, str) and (glob := glob_of(pattern)):
             return glob
-        fix = "write recall.sourcePenalties: [{ match, penalty }], with * and ? in match"
-        self._complain(DRAFTS[1], "has a pattern that only JavaScript reads", fix)
+        fix = "use recall.sourcePenalties: [{ match, penalty }], with * and ? in match"
+        self._complain(DRAFTS[1], "has a pattern that is only valid in JavaScript", fix)
         return ""
 
     def _key(self, key: str, value: Any, at: Path, shape: Shape) -> None:
@@ -220,7 +231,7 @@ class _Reader:
         elif isinstance(value, Mapping):
             self.read(value, (*at, name), inner)
         else:
-            self._complain(spelled, "must be an object", "write { ... } with the settings inside")
+            self._complain(spelled, "must be an object", "use { ... } with the settings inside")
 
     def _upstream(self, key: str, name: str, value: Any) -> None:
         if key == "preset":
@@ -254,7 +265,7 @@ class _Reader:
         if key in _LENIENT_FLAGS:
             if isinstance(value, str) and value.strip().lower() in {"false", "off", "no", "0", ""}:
                 # The original reads any text as true. A text such as "false" must not switch on the capture of messages.
-                self._complain(key, "is text that says no", "write false without quotes")
+                self._complain(key, "is a text that means false", "use false without quotes")
                 return None
             return value is not False
         if key in _LENIENT_COUNTS:
@@ -278,7 +289,7 @@ class _Reader:
         for part in path[:-1]:
             node = node.setdefault(part, {})
         if path in self._said_by and node[path[-1]] != value:
-            self._complain(spelled, f"contradicts {self._said_by[path]}", "keep one of the two")
+            self._complain(spelled, f"contradicts {self._said_by[path]}", "remove one of the two")
         node[path[-1]] = value
         self._said_by[path] = spelled
 
@@ -290,7 +301,7 @@ class _Reader:
                     self._complain(
                         spelled,
                         f"names the environment variable {name}, which is not set",
-                        f"set {name} or leave it out",
+                        f"set {name} or remove this setting",
                     )
             return _VARIABLE.sub(lambda match: self._environ.get(match[1], ""), value).replace("$${", "${")
         if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
@@ -299,7 +310,7 @@ class _Reader:
 
     def _unknown(self, spelled: str, key: str, shape: Shape, *, top: bool) -> None:
         if top and key in _ELSEWHERE:
-            self._complain(spelled, "is no setting of the plugin", _ELSEWHERE[key])
+            self._complain(spelled, "is not a setting of the plugin", _ELSEWHERE[key])
             return
         known = sorted({_camel(name) for name in shape})
         if top:

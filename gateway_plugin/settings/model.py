@@ -135,40 +135,38 @@ def _pattern(source: str) -> str:
 
 def _namespace(name: str) -> str:
     if any(char in "\"'`\\" or not char.isprintable() for char in name):
-        raise ValueError("holds a quote, a backslash or a line break; use letters, digits, - and _")
+        raise ValueError("contains a quote, a backslash or a line break; use letters, digits, - and _")
     return name.strip()
 
 
 def _url(url: str) -> str:
     if len(url) > _MAX_URL_CHARS or any(char.isspace() or not char.isprintable() for char in url):
-        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
+        raise ValueError("is not a URL; use https://host or http://127.0.0.1:8787")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787") from error
+        raise ValueError("is not a URL; use https://host or http://127.0.0.1:8787") from error
     if parts.scheme not in {"https", "http"} or not parts.hostname:
-        raise ValueError("is no URL; write https://host or http://127.0.0.1:8787")
+        raise ValueError("is not a URL; use https://host or http://127.0.0.1:8787")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ValueError("carries credentials, a query or a fragment; write the address alone")
+        raise ValueError("contains credentials, a query or a fragment; give only the address")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ValueError(
-            "would travel unencrypted; use https, or http for this machine's loopback address only"
-        )
+        raise ValueError("would be unencrypted; use https, or http only for this machine's loopback address")
     return url.rstrip("/")
 
 
 def _key(key: SecretStr) -> SecretStr:
     if not re.fullmatch(r"(?:0x)?[0-9a-fA-F]{64}|[A-Za-z0-9+/_-]{43}=?", key.get_secret_value()):
         raise ValueError(
-            "is no key of 32 bytes; give 64 hexadecimal digits or base64, best as ${MEMRELAY_SECRET}"
+            "is not a key of 32 bytes; give 64 hexadecimal digits or base64, preferably as ${MEMRELAY_SECRET}"
         )
     return key
 
 
 def _account(account: str) -> str:
     if not re.fullmatch(r"0x[0-9a-fA-F]{10,128}", account):
-        raise ValueError("is no account id; it starts with 0x and has at least 10 hexadecimal digits")
+        raise ValueError("is not an account id; it starts with 0x and has at least 10 hexadecimal digits")
     return account
 
 
@@ -176,7 +174,7 @@ def _relative(path: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}(?:/[A-Za-z0-9_.-]{1,64}){0,7}", path) or ".." in path.split(
         "/"
     ):
-        raise ValueError("is no plain relative path; use letters, digits, - _ . and /")
+        raise ValueError("is not a plain relative path; use letters, digits, - _ . and /")
     return path
 
 
@@ -185,7 +183,7 @@ def _redaction(policy: dict[str, Action]) -> dict[str, Action]:
         if kind not in CLASSES:
             near = difflib.get_close_matches(kind, CLASSES, 1, 0.4)
             raise ValueError(
-                f"names no class of secrets; {f'is {near[0]} meant?' if near else 'see docs/security.md'}"
+                f"is not a class of secrets; {f'is {near[0]} meant?' if near else 'see docs/security.md'}"
             )
     return policy
 
@@ -200,16 +198,16 @@ def _renamed(pairs: dict[str, str]) -> dict[str, str]:
             for old, new in pairs.items()
         }
     except IdentityError as error:
-        raise ValueError("names an agent that has no name of its own; write { old: new }") from error
+        raise ValueError("contains an agent without its own name; use { old: new }") from error
     if len({*whose.values()}) < len(pairs) or DEFAULT_NAME in whose.values():
-        raise ValueError("gives two agents one name; write another new name for each")
+        raise ValueError("gives two agents the same name; use a different new name for each")
     return whose
 
 
 def _owners(given: tuple[str, ...]) -> tuple[str, ...]:
     people = [one.partition(":") for one in given]
     if not all(platform.strip() and name.strip() for platform, _, name in people):
-        raise ValueError("is no platform and id; write telegram:777, as the host's log shows the sender")
+        raise ValueError("is not a platform and id; use telegram:777, as the host's log shows the sender")
     return tuple(dict.fromkeys(platform_id(platform, name) for platform, _, name in people))
 
 
@@ -249,11 +247,17 @@ _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 _PREFIX: Final = "MEMRELAY_"
 _VARIABLES: Final = (
     "AGENT", "AGENT_CERTIFICATE", "AGENT_SECRET", "DEFAULT_NAMESPACE", "DEV_URL", "DISABLE", "GATEWAY_COMMAND", "MCP_DEBUG",
-    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
+    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment variables that a gateway reads, without their prefix."""
-_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES"}
+_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {
+    "DISABLE",
+    "MCP_DEBUG",
+    "OPENCLAW_CONFIG",
+    "OPENCLAW_FILES",
+    "OPENCLAW_TEMPLATES",
+}
 # Similarity from which on an unknown variable counts as a misspelt one of ours. The relayer's variables, which may be set
 # in the same environment, are less similar to ours, except for those in `_OF_RELAYERS`.
 _MISSPELT: Final = 0.75
@@ -276,9 +280,14 @@ class _Settings(BaseModel):
 class ColdStartSettings(_Settings):
     """Settings of the memories that the first turn of a session gets (MS-01, MS-02)."""
 
-    enabled: bool = Field(True, description="begin a session with memories of the newest two days")
+    enabled: bool = Field(
+        True, description="inject memories of the newest two days at the start of a session"
+    )
     max_lines: int = Field(
-        6, ge=1, le=30, description="how many of them: tasks, events, decisions and preferences first"
+        6,
+        ge=1,
+        le=30,
+        description="maximum number of these memories; tasks, events, decisions and preferences come first",
     )
 
 
@@ -286,7 +295,8 @@ class StandingSettings(_Settings):
     """Settings of the standing block, which is in every prompt of a session: dangers, how to answer, who the person is."""
 
     enabled: bool = Field(
-        True, description="where a person waits, what could harm them and who they are is in every prompt"
+        True,
+        description="in interactive runs, put health, safety and identity facts of the user into every prompt",
     )
 
 
@@ -305,124 +315,156 @@ class RecallSettings(_Settings):
     """Settings of recall, before a turn."""
 
     enabled: bool = Field(
-        True, title="Auto-recall", description="put relevant memories into the prompt of each turn"
+        True, title="Auto-recall", description="inject relevant memories into the prompt of each turn"
     )
     mode: RecallMode = Field(
-        RecallMode.DIRECT, description="direct: the search alone; active: a model chooses what is recalled"
+        RecallMode.DIRECT,
+        description="direct: search only; active: a model chooses which memories are recalled",
     )
-    agents: Names = Field((), description="agents that recall; empty means all")
+    agents: Names = Field((), description="agents that use recall; empty means all")
     allowed_chat_types: tuple[Audience, ...] = Field(
-        (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL), description="kinds of chat in which is recalled"
+        (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL), description="kinds of chat that use recall"
     )
     max_results: int = Field(
-        10, ge=1, le=100, title="Memories per turn", description="so many memories at most"
+        10, ge=1, le=100, title="Memories per turn", description="maximum number of memories"
     )
     min_score: float = Field(
-        0.3, ge=0, le=1, title="Least relevance", description="below it nothing is injected"
+        0.3, ge=0, le=1, title="Least relevance", description="minimum relevance of an injected memory"
     )
     min_prompt_length: int = Field(
-        10, ge=1, le=10_000, description="of the cleaned prompt, in characters; shorter ones recall nothing"
+        10,
+        ge=1,
+        le=10_000,
+        description="minimum length of the cleaned prompt in characters; shorter prompts are not searched for",
     )
     max_tokens: int = Field(
-        768, ge=1, le=32_000, title="Token budget", description="of the injected block, estimated"
+        768,
+        ge=1,
+        le=32_000,
+        title="Token budget",
+        description="maximum estimated size of the injected block in tokens",
     )
     deadline_ms: int = Field(
-        2000, ge=50, le=60_000, title="Deadline", description="milliseconds that a turn waits for memory"
+        2000,
+        ge=50,
+        le=60_000,
+        title="Deadline",
+        description="maximum time that a turn waits for memory, in ms",
     )
-    skip_patterns: Patterns = Field((), description="regular expressions; prompts that match recall nothing")
+    skip_patterns: Patterns = Field(
+        (), description="regular expressions; recall is skipped for prompts that match one"
+    )
     skip_triggers: Names = Field(
-        ("memory", "heartbeat", "cron", "subagent", "hook"), description="runs that recall nothing"
+        ("memory", "heartbeat", "cron", "subagent", "hook"), description="kinds of run without recall"
     )
     skip_session_patterns: Patterns = Field(
-        (), description="regular expressions; sessions whose key matches recall nothing"
+        (), description="regular expressions; recall is skipped for sessions whose key matches one"
     )
-    position: Position = Field(Position.APPEND, description="where in the prompt memories stand")
-    format: Format = Field(Format.MEMRELAY, description="whose text format the injected block has")
+    position: Position = Field(Position.APPEND, description="position of the memories in the prompt")
+    format: Format = Field(Format.MEMRELAY, description="text format of the injected block")
     half_life_days: float | None = Field(
         None,
         gt=0,
         le=100_000,
         allow_inf_nan=False,
-        description="a score halves with each such age; pinned ones keep theirs",
+        description="age in days at which the score of a memory is halved; pinned memories are not affected",
     )
     diversity: float = Field(
-        0.0, ge=0, le=1, description="how much a result that repeats a better one moves down"
+        0.0, ge=0, le=1, description="weight by which a result that repeats a better one is moved down"
     )
     source_penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16)] | None = Field(
-        None, description="left out, the relayer's own: drafts, tool output and transcripts rank lower"
+        None,
+        description="penalties by source; default: the relayer's own, which rank drafts, tool output and transcripts lower",
     )
     namespace_instruction: bool = Field(
-        False, description="tell the model its namespace in the system prompt, as MemWal does"
+        False, description="put the namespace into the system prompt, as MemWal does"
     )
-    logging: bool = Field(False, description="a line for each recall, without any text of it")
-    log_queries: bool = Field(False, description="with logging: the first 80 characters of a query, too")
+    logging: bool = Field(False, description="log one line for each recall, without its texts")
+    log_queries: bool = Field(
+        False, description="with logging: also log the first 80 characters of each query"
+    )
     cold_start: ColdStartSettings = Field(
-        ColdStartSettings(), description="what the first turn of a session is given"
+        ColdStartSettings(), description="memories that the first turn of a session gets"
     )
-    standing: StandingSettings = Field(StandingSettings(), description="memories that are in every prompt")
+    standing: StandingSettings = Field(
+        StandingSettings(), description="memories that are part of every prompt"
+    )
     one_shots: bool = Field(
-        True, description="also in runs that are not interactive, e.g. a command that runs once; direct mode"
+        True,
+        description="also recall in runs that are not interactive, such as a one-shot command; direct mode only",
     )
 
 
 class CaptureSettings(_Settings):
     """Settings of capture, after a turn. Lengths are in characters per message."""
 
-    enabled: bool = Field(True, title="Auto-capture", description="keep what is worth keeping of each turn")
-    max_messages: int = Field(10, ge=1, le=50, description="newest messages of a capture")
-    min_length: int = Field(2, ge=1, le=2000, description="of a message; wide characters count as two")
+    enabled: bool = Field(True, title="Auto-capture", description="store memorable statements of each turn")
+    max_messages: int = Field(
+        10, ge=1, le=50, description="maximum number of messages of a capture; the newest are used"
+    )
+    min_length: int = Field(
+        2, ge=1, le=2000, description="minimum length of a message; wide characters count as two"
+    )
     max_length: int = Field(
         64_000,
         ge=10,
         le=64_000,
-        description="of a message; of a longer one its beginning and its end are kept",
+        description="maximum length of a message; a longer one is cut in its middle",
     )
-    min_turn_length: int = Field(0, ge=0, le=10_000, description="of all messages of a turn together")
-    min_messages: int = Field(1, ge=1, le=10, description="with fewer new ones a turn is not kept")
+    min_turn_length: int = Field(
+        0, ge=0, le=10_000, description="maximum length of all messages of a turn together"
+    )
+    min_messages: int = Field(1, ge=1, le=10, description="minimum number of new messages of a captured turn")
     assistant_tail: int = Field(
         0,
         ge=0,
         le=64_000,
-        description="of longer answers keep the end alone; 0: all of them, from which the relayer takes what they state",
+        description="maximum length of an answer, of which the end is kept; 0: no limit, and the relayer extracts statements from all of it",
     )
     rules: CaptureRules = Field(
         CaptureRules.MEMRELAY,
-        description="memory-core-plus: what is longer than maxLength, headings, a fourth emoji and its phrases are left out; memwal: ten characters and less, whatever they say",
+        description="memory-core-plus: skip messages longer than maxLength, with headings, more than three emoji or its phrases; memwal: skip messages of at most ten characters",
     )
     strategy: CaptureStrategy = Field(
         CaptureStrategy.AGENT_END,
-        description="what ends a turn: the host's event, or silence after the last output",
+        description="event that ends a turn: the host's own, or silence after the last output",
     )
     debounce_ms: int = Field(
-        5000, ge=0, le=600_000, description="with debounce: milliseconds of silence that end a turn"
+        5000, ge=0, le=600_000, description="with debounce: silence that ends a turn, in ms"
     )
     summary: bool = Field(
-        True, description="tell the relayer when a session ends, so that it can summarise it"
+        True, description="report the end of a session, so that the relayer can summarise it"
     )
     store_transcript: bool = Field(
         False,
         title="Store transcripts",
-        description="keep the turns that leave a memory word for word at the relayer, too, sealed",
+        description="also store the full text of turns that produced a memory, sealed, at the relayer",
     )
-    durable: bool = Field(True, description="keep captured turns in a sealed file until the relayer has them")
+    durable: bool = Field(True, description="store captured turns in a sealed file until they are delivered")
     mirror_daily_log: bool = Field(
-        False, description="append what was captured to memory/YYYY-MM-DD.md of the workspace, in plain text"
+        False, description="append captured memories to memory/YYYY-MM-DD.md of the workspace, in plain text"
     )
     redaction: Redaction = Field(
         default_factory=dict,
-        description="what becomes of each class of secret: redact (default), block or allow",
+        description="handling of each class of secret: redact (default), block or allow",
     )
 
 
 class FilesSettings(_Settings):
     """Settings of the workspace files that are stored as memories while the host runs (CP-24, AR-05)."""
 
-    enabled: bool = Field(True, description="MEMORY.md, memory/ and wiki/ of a workspace, and what is named")
+    enabled: bool = Field(
+        True, description="index MEMORY.md, memory/ and wiki/ of the workspace and the additional paths"
+    )
     paths: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=100)
     ] = Field(
         (),
-        description="more files and folders, absolute or below the workspace, in addition to the host's own extraPaths",
+        description="additional files and folders, absolute or relative to the workspace; the host's extraPaths are indexed as well",
+    )
+    sessions: bool = Field(
+        True,
+        description="capture the direct chats that the host stored before the plugin was there, if its memory search covers sessions",
     )
 
 
@@ -432,19 +474,19 @@ class NamespaceSettings(_Settings):
     default: NamespaceName = Field(
         DEFAULT_NAME,
         title="Default namespace",
-        description="sets the default agent's memories apart from those of another gateway",
+        description="namespace name of the default agent, to separate it from the default agent of another gateway",
     )
     scope: NamespaceScope = Field(
-        NamespaceScope.AGENT, description="one namespace for an agent, or for each sender or workspace of it"
+        NamespaceScope.AGENT, description="one namespace per agent, or per sender or workspace of the agent"
     )
     legacy: bool = Field(
         False,
         title="Read former namespaces",
-        description="also recall what the agent remembered before `default` or `scope` set its memories apart",
+        description="also recall memories that the agent stored before `default` or `scope` was changed",
     )
     renamed: Renamed = Field(
         default_factory=dict,
-        description="agents that go by another name here, since their keys were rotated: { old: new }",
+        description="new names of agents whose keys were rotated: { old: new }",
     )
 
 
@@ -453,7 +495,7 @@ class RelayerSettings(_Settings):
 
     autostart: bool = Field(
         True,
-        description="where no relayer is named, start one on this machine and share it with other gateways",
+        description="if no URL is set, start a relayer on this machine and share it with other gateways",
     )
 
 
@@ -461,69 +503,81 @@ class ActiveSettings(_Settings):
     """Settings of active mode, under the names that the active-memory plugin uses (AM-04 to AM-26)."""
 
     mode: Literal["escalate", "always", "off"] = Field(
-        "always", description="escalate: ask the model only about hits; off: direct mode"
+        "always", description="escalate: ask the model only if the search has hits; off: direct mode"
     )
     otherwise: Literal["silent", "direct"] = Field(
-        "silent", description="what a turn is given that active mode is not for: nothing, or the direct hits"
+        "silent", description="memories of turns that active mode does not apply to: none, or the direct hits"
     )
-    agents: Names = Field((), description="agents that use active mode; all others recall directly")
+    agents: Names = Field((), description="agents that use active mode; all others use direct mode")
     allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = Field(
-        (Audience.DIRECT,), description="kinds of chat that use it"
+        (Audience.DIRECT,), description="kinds of chat that use active mode"
     )
-    allowed_chat_ids: Names = Field((), description="chats that use it; empty means all")
-    denied_chat_ids: Names = Field((), description="chats that never use it; goes before what is allowed")
-    query_mode: QueryMode = Field(QueryMode.RECENT, description="how much conversation the model reads")
+    allowed_chat_ids: Names = Field((), description="ids of chats that use active mode; empty means all")
+    denied_chat_ids: Names = Field(
+        (), description="ids of chats that never use active mode; takes precedence over allowed ids"
+    )
+    query_mode: QueryMode = Field(QueryMode.RECENT, description="amount of conversation that the model reads")
     prompt_style: PromptStyle | None = Field(
-        None, description="how eager the model is; left out, what suits the query mode"
+        None, description="style of the model's instructions; default: chosen by the query mode"
     )
-    prompt_append: str = Field("", max_length=8000, description="more instructions for the model")
+    prompt_append: str = Field("", max_length=8000, description="additional instructions for the model")
     prompt_override: str = Field(
-        "", max_length=8000, description="instructions in place of the built-in ones"
+        "", max_length=8000, description="instructions that replace the built-in ones"
     )
-    model: str = Field("", max_length=256, description="the model to ask; left out, the session's")
+    model: str = Field("", max_length=256, description="model to use; default: the session's model")
     model_fallback: str = Field(
-        "", max_length=256, description="the model to ask where neither model nor the session names one"
+        "", max_length=256, description="model to use if neither this section nor the session names one"
     )
     model_fallback_policy: Literal["default-remote", "resolved-only"] = Field(
-        "default-remote", description="resolved-only: no other model than the one that is meant"
+        "default-remote", description="resolved-only: never fall back to another model"
     )
-    thinking: Thinking = Field("off", description="how much a model that reasons may do so")
+    thinking: Thinking = Field("off", description="reasoning effort of the model")
     fast_mode: bool | Literal["auto"] = Field(
-        False, description="accepted; how fast a model is served is set at the relayer"
+        False, description="accepted without effect; set at the relayer"
     )
     tools_allow: Names = Field(
-        ("memory_search", "memory_get"), description="accepted; the model is given no tools"
+        ("memory_search", "memory_get"), description="accepted without effect; the model gets no tools"
     )
     timeout_ms: int = Field(
-        15_000, ge=250, le=120_000, title="Time-out", description="milliseconds for the whole recall"
+        15_000, ge=250, le=120_000, title="Time-out", description="time limit of the whole recall, in ms"
     )
     setup_grace_timeout_ms: int = Field(
         0,
         ge=0,
         le=120_000,
         title="Setup grace",
-        description="more milliseconds for what comes before the model",
+        description="additional time for the steps before the model, in ms",
     )
-    max_summary_chars: int = Field(220, ge=40, le=1000, description="of the reminder that the model writes")
-    recent_user_turns: int = Field(2, ge=0, le=4, description="of the user, that recent means")
-    recent_assistant_turns: int = Field(1, ge=0, le=3, description="of the assistant, that recent means")
-    recent_user_chars: int = Field(220, ge=40, le=1000, description="of each of the user's turns")
-    recent_assistant_chars: int = Field(180, ge=40, le=1000, description="of each of the assistant's turns")
+    max_summary_chars: int = Field(220, ge=40, le=1000, description="maximum length of the model's summary")
+    recent_user_turns: int = Field(2, ge=0, le=4, description="number of recent user turns in the query")
+    recent_assistant_turns: int = Field(
+        1, ge=0, le=3, description="number of recent assistant turns in the query"
+    )
+    recent_user_chars: int = Field(220, ge=40, le=1000, description="maximum length of each user turn")
+    recent_assistant_chars: int = Field(
+        180, ge=40, le=1000, description="maximum length of each assistant turn"
+    )
     cache_ttl_ms: int = Field(
-        15_000, ge=1000, le=120_000, description="milliseconds for which an equal question is not asked again"
+        15_000,
+        ge=1000,
+        le=120_000,
+        description="time for which the answer to an equal question is cached, in ms",
     )
     circuit_breaker_max_timeouts: int = Field(
-        3, ge=1, le=100, description="time-outs in a row after which the model is left alone"
+        3,
+        ge=1,
+        le=100,
+        description="number of consecutive time-outs after which the model is no longer asked",
     )
     circuit_breaker_cooldown_ms: int = Field(
-        60_000, ge=1000, le=3_600_000, description="milliseconds for which it is then left alone"
+        60_000, ge=1000, le=3_600_000, description="pause after these time-outs, in ms"
     )
-    logging: bool = Field(False, description="a line for each recall, without any text of it")
+    logging: bool = Field(False, description="log one line for each recall, without its texts")
     persist_transcripts: bool = Field(
-        False, description="keep what the model was shown and said in files, in the clear"
+        False, description="write the model's prompts and answers to files, unencrypted"
     )
     transcript_dir: RelativePath = Field(
-        "active-memory", title="Transcript folder", description="of those files, a relative path"
+        "active-memory", title="Transcript folder", description="directory of these files, a relative path"
     )
 
     @property
@@ -541,8 +595,10 @@ class OfferSettings(_Settings):
     """Settings of what the host offers to its model besides memories. Each costs tokens in every request."""
 
     tools: bool = Field(True, description="the memory tools")
-    skill: bool = Field(True, description="the skill that says when to look further")
-    section: bool = Field(True, description="the lines of the system prompt; only with the tools")
+    skill: bool = Field(True, description="register the skill that explains when to search further")
+    section: bool = Field(
+        True, description="add the tools' instructions to the system prompt; only with tools"
+    )
 
 
 class HostModelSettings(_Settings):
@@ -550,27 +606,30 @@ class HostModelSettings(_Settings):
 
     enabled: bool | None = Field(
         None,
-        description="whether it is asked, at the price of the host's tokens; left out, OpenClaw's is not, and one that a Python program gives is",
+        description="use the host's model, which costs the host's tokens; default: not in OpenClaw, but a model that a Python program passes in is used",
     )
-    calls_per_hour: int = Field(60, ge=1, le=10_000, description="questions that it is asked at most")
-    turn_summaries: bool = Field(False, description="have turns summarised as well")
+    calls_per_hour: int = Field(60, ge=1, le=10_000, description="maximum number of calls")
+    turn_summaries: bool = Field(False, description="also write summaries of turns")
     model: str = Field(
         "",
         max_length=256,
-        description="a model of the host's, where the host allows to name one; empty: its own choice",
+        description="name of the host's model, if the host allows a choice; empty: the host's default",
     )
 
 
 class ConsolidationSettings(_Settings):
     """Settings of consolidation, in which the gateway tidies up memories on a schedule; memory-core calls it dreaming (CP-49)."""
 
-    enabled: bool = Field(False, description="run on the schedule; off, it is a command alone")
+    enabled: bool = Field(
+        False, description="run on the schedule; if false, consolidation only runs as a command"
+    )
     schedule: CronLine = Field(
-        "0 3 * * *", description="when: minute, hour, day, month and weekday, as cron has them, in local time"
+        "0 3 * * *",
+        description="schedule in cron syntax: minute, hour, day, month and weekday, in local time",
     )
     apply: bool = Field(
         False,
-        description="take what repeats or was replaced as well; off, it is proposed and left to a person",
+        description="also remove repeated and replaced memories; if false, they are only proposed",
     )
 
 
@@ -589,19 +648,21 @@ class PluginSettings(_Settings):
     url: Url = Field(
         DEFAULT_URL,
         title="Relayer",
-        description="where the relayer answers: https, or http on this machine; left out, one is started here",
+        description="URL of the relayer: https, or http on this machine; default: a relayer is started on this machine",
     )
-    agent: str | None = Field(None, min_length=1, max_length=128, description="one agent for every session")
+    agent: str | None = Field(
+        None, min_length=1, max_length=128, description="use one agent for all sessions"
+    )
     key: Secret | None = Field(
         None,
         title="Secret",
-        description="this gateway's root secret, best as ${MEMRELAY_SECRET} or a SecretRef; left out, one is made and kept in a file",
+        description="root secret of this gateway, preferably as ${MEMRELAY_SECRET} or a SecretRef; default: one is generated and stored in a file",
     )
     account_id: AccountId | None = Field(
-        None, title="Account", description="accepted; the account is the one of the secret"
+        None, title="Account", description="accepted without effect; the account follows from the secret"
     )
-    recall: RecallSettings = Field(RecallSettings(), description="what happens before a turn")
-    capture: CaptureSettings = Field(CaptureSettings(), description="what happens after a turn")
+    recall: RecallSettings = Field(RecallSettings(), description="recall before a turn")
+    capture: CaptureSettings = Field(CaptureSettings(), description="capture after a turn")
     files: FilesSettings = Field(
         FilesSettings(), description="files of the workspace that are kept as memories"
     )

@@ -8,7 +8,7 @@ argument classes are the descriptions that models read.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,15 +21,18 @@ class ToolError(Exception):
     """Raised when a tool call fails because of its arguments; the message is for the model and says how to correct them."""
 
 
-class _Arguments(BaseModel):
+class Arguments(BaseModel):
+    """Base of the arguments of a tool."""
+
     # Hosts and models add arguments of their own, so unknown ones are ignored.
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
+_ArgumentsT = TypeVar("_ArgumentsT", bound=Arguments)
 _Ref = Annotated[str, Field(min_length=1, max_length=512)]
 _Text = Annotated[str, Field(min_length=3, max_length=MAX_TEXT)]
 _REF_NAMES: Final = AliasChoices("ref", "id", "memory_id", "memoryId", "chunk_hash", "path", "blob_id")
-_NAMESPACE: Final = Field(None, max_length=512, description="Only this agent's own, or one below it.")
+_NAMESPACE: Final = Field(None, max_length=512, description="A namespace of this agent.")
 
 
 _WHERE: Final = Field(
@@ -38,41 +41,43 @@ _WHERE: Final = Field(
 )
 
 
-class SearchArguments(_Arguments):
+class SearchArguments(Arguments):
     """Search long-term memory for what was said in earlier conversations."""
 
-    query: Annotated[str, Field(min_length=1, max_length=4000, description="What to look for, in words.")]
+    query: Annotated[str, Field(min_length=1, max_length=4000, description="Search text.")]
     limit: int = Field(
         5, ge=1, le=100, validation_alias=AliasChoices("limit", "maxResults", "max_results", "top_k")
     )
     min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
     namespace: str | None = _NAMESPACE
-    corpus: str | None = Field(None, max_length=64, description="Accepted; everything is one corpus here.")
+    corpus: str | None = Field(
+        None, max_length=64, description="memory, sessions (what was said), wiki, or all (default)."
+    )
     include: tuple[Literal["superseded"], ...] = Field(
-        (), max_length=1, description="superseded: also what was true before it was corrected."
+        (), max_length=1, description="superseded: also search memories that were replaced by corrections."
     )
     as_of: str | int | None = Field(
         None,
         validation_alias=AliasChoices("asOf", "as_of"),
-        description="What held at that time: ISO 8601, or ms since 1970.",
+        description="Search what was valid at this time: ISO 8601, or ms since 1970.",
     )
     where: Filter | None = _WHERE
 
 
-class GetArguments(_Arguments):
+class GetArguments(Arguments):
     """Read one memory whole, with what was said around it; or lines of a memory file, such as MEMORY.md."""
 
-    ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id, or a path, such as MEMORY.md.")
+    ref: _Ref = Field(validation_alias=_REF_NAMES, description="Id of a memory, or a path such as MEMORY.md.")
     start: int = Field(1, ge=1, validation_alias=AliasChoices("from", "start"), description="First line.")
     lines: int | None = Field(None, ge=1, le=10_000, description="How many lines.")
     namespace: str | None = _NAMESPACE
 
 
-class StoreArguments(_Arguments):
+class StoreArguments(Arguments):
     """Remember something lasting: a fact, a preference or a decision, in a sentence of its own."""
 
     text: _Text = Field(validation_alias=AliasChoices("text", "content", "fact"))
-    tags: Tags = Field((), description="Up to 32 short words to find it by.")
+    tags: Tags = Field((), description="Up to 32 short labels, for filters.")
     metadata: Metadata = Field(default_factory=dict, description="A JSON object, for filters.")
     namespace: str | None = _NAMESPACE
     occurred_at: str | int | None = Field(
@@ -82,7 +87,7 @@ class StoreArguments(_Arguments):
     )
 
 
-class UpdateArguments(_Arguments):
+class UpdateArguments(Arguments):
     """Correct a memory: the new text takes its place, the old one stays in the history."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES)
@@ -90,14 +95,14 @@ class UpdateArguments(_Arguments):
     namespace: str | None = _NAMESPACE
 
 
-class ForgetArguments(_Arguments):
-    """Hide a memory from recall. A person can bring it back."""
+class ForgetArguments(Arguments):
+    """Hide a memory from recall. The user can restore it."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES)
     namespace: str | None = _NAMESPACE
 
 
-class TranscriptArguments(_Arguments):
+class TranscriptArguments(Arguments):
     """Read the exact dialogue of a session from this machine's log, or what the relayer kept of it where there is none."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
@@ -105,35 +110,37 @@ class TranscriptArguments(_Arguments):
         description="The session, as memory_get names it, or a file of the host's logs.",
     )
     anchor: str | None = Field(
-        None, max_length=512, description="Read around it: the time that memory_get shows, or a message's id."
+        None,
+        max_length=512,
+        description="Position to read around: a time that memory_get shows, or the id of a message.",
     )
     turns: int = Field(20, ge=1, le=200)
 
 
-class ListArguments(_Arguments):
+class ListArguments(Arguments):
     """List memories, newest first."""
 
     limit: int = Field(20, ge=1, le=100)
-    cursor: str | None = Field(None, max_length=4096, description="next_cursor of the page before.")
+    cursor: str | None = Field(None, max_length=4096, description="next_cursor of the previous page.")
     where: Filter | None = _WHERE
     namespace: str | None = _NAMESPACE
 
 
-class HistoryArguments(_Arguments):
+class HistoryArguments(Arguments):
     """Show every version of a memory, oldest first: what was true before, and what took its place."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id.")
     namespace: str | None = _NAMESPACE
 
 
-class ProfileArguments(_Arguments):
+class ProfileArguments(Arguments):
     """Read what is known of the user and their work, as one short document."""
 
     max_tokens: int = Field(1000, ge=1, le=20_000, validation_alias=AliasChoices("maxTokens", "max_tokens"))
     namespace: str | None = _NAMESPACE
 
 
-class AnalyzeArguments(_Arguments):
+class AnalyzeArguments(Arguments):
     """Find in a text what is worth remembering, and keep each of it as a memory of its own."""
 
     text: Annotated[str, Field(min_length=3, max_length=64_000)] = Field(
@@ -147,20 +154,20 @@ class AnalyzeArguments(_Arguments):
     )
 
 
-class JobArguments(_Arguments):
+class JobArguments(Arguments):
     """Say how far a job is that memory_analyze began."""
 
     job_id: _Ref = Field(validation_alias=AliasChoices("jobId", "job_id", "id"))
     namespace: str | None = _NAMESPACE
 
 
-class StatusArguments(_Arguments):
+class StatusArguments(Arguments):
     """Say whether memory works: the relayer, whose memories these are, and how many."""
 
     namespace: str | None = _NAMESPACE
 
 
-_TOOLS: Final[dict[str, type[_Arguments]]] = {
+_TOOLS: Final[dict[str, type[Arguments]]] = {
     "memory_search": SearchArguments,
     "memory_get": GetArguments,
     "memory_store": StoreArguments,
@@ -172,7 +179,7 @@ TOOL_NAMES: Final = tuple(_TOOLS)
 """The names of the tools that every host offers to its model."""
 
 # Hosts that recall and capture by themselves do not need these, see `gateway_plugin.tools.toolbox`.
-_MORE: Final[dict[str, type[_Arguments]]] = {
+_MORE: Final[dict[str, type[Arguments]]] = {
     "memory_list": ListArguments,
     "memory_history": HistoryArguments,
     "memory_profile": ProfileArguments,
@@ -184,15 +191,20 @@ ALL_TOOL_NAMES: Final = (*_TOOLS, *_MORE)
 """The names of all tools that `gateway_plugin.plugin.MemoryPlugin.tool` can run."""
 
 
-def parse_arguments(tool: str, arguments: object) -> _Arguments:
+def parse_arguments(tool: str, arguments: object) -> Arguments:
     """Validate the arguments of a tool call.
 
     Raises:
-        ToolError: there is no such tool, or an argument is missing or wrong. The message does not contain values.
+        ToolError: unknown tool, or an argument is missing or wrong. The message does not contain values.
     """
     shape = _TOOLS.get(tool) or _MORE.get(tool)
     if shape is None:
         raise ToolError(f"there is no tool {tool[:64]!r}; there are {', '.join(ALL_TOOL_NAMES)}")
+    return validated(shape, arguments)
+
+
+def validated(shape: type[_ArgumentsT], arguments: object) -> _ArgumentsT:
+    """Return the arguments of a call. Raises `ToolError`; its message does not contain values."""
     try:
         return shape.model_validate(arguments)
     except ValidationError as error:

@@ -148,10 +148,13 @@ _SAID_BY: Final = {
     "imported": "imported",
     "external": "from a tool",
 }
-_LEFT_OUT: Final = "[left out: it reads like an instruction to the model]"
+_LEFT_OUT: Final = "[omitted: it looks like an instruction to the model]"
 _FILE_LINES: Final = 500
 _MOST_OF_COURTESY: Final = 3
 """Maximum number of words of a text that is refused because it only sounds polite."""
+_NARROW: Final = frozenset({"sessions", "wiki"})
+_MOST_FOUND: Final = 100
+_FOUND_PER_HIT: Final = 5
 _SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
 _NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
@@ -235,7 +238,7 @@ class Toolbox:
             return failure(error)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not end the model's turn
             return ToolAnswer(
-                f"Memory error: it failed inside the plugin ({type(error).__name__})",
+                f"Memory error: internal failure of the plugin ({type(error).__name__})",
                 failed=True,
                 reason="failed",
             )
@@ -255,13 +258,13 @@ class Toolbox:
         known = self._shares.shares_of(identity) if writes else self._shares.also_read(identity)
         found = next((one for one in known if one.namespace == wanted), None)
         if found is not None and writes and not self._shares.may_write(identity, wanted):
-            raise ToolError("namespace: it is shared for reading; leave it out")
+            raise ToolError("namespace: shared read-only; omit it to store in your own")
         return found
 
     async def _done(self, parsed: object, turn: Turn) -> ToolAnswer:
         work = self._WORK.get(type(parsed))
         if work is None:
-            raise ToolError("there is no such tool")
+            raise ToolError("unknown tool")
         return await work(self, parsed, turn)
 
     async def _search(self, asked: SearchArguments, turn: Turn) -> ToolAnswer:
@@ -271,7 +274,8 @@ class Toolbox:
         hearing = turn.hearing
         request = RecallRequest(
             query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
-            limit=asked.limit,
+            # Which corpus a memory belongs to is not known to the relayer.
+            limit=min(_MOST_FOUND, asked.limit * _FOUND_PER_HIT) if asked.corpus in _NARROW else asked.limit,
             floor=floor,
             audiences=hearing.audiences,
             trusts=TRUSTED,
@@ -285,7 +289,11 @@ class Toolbox:
         shared = () if self._shares is None or asked.namespace else self._shares.also_read(turn.identity)
         own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
         answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
-        hits = [hit for hit in answer.memories if may_be_shown(hit, hearing, asked.query)]
+        hits = [
+            hit
+            for hit in answer.memories
+            if may_be_shown(hit, hearing, asked.query) and self._is_of(hit, asked.corpus)
+        ][: asked.limit]
         hits.sort(key=lambda hit: hearing.private and not hearing.is_own(hit))
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
@@ -306,6 +314,18 @@ class Toolbox:
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         )
         return ToolAnswer("\n".join([f"Found {len(hits)} memories:", "", *lines, "", f"ids: {ids}"]), details)
+
+    def _is_of(self, hit: RecallHit, corpus: str | None) -> bool:
+        """Return whether a memory belongs to a corpus. What was captured belongs to ``memory`` and ``sessions``."""
+        path = self._source(hit).rpartition("#")[0] or self._source(hit)
+        match corpus:
+            case "sessions":
+                return not path or path.endswith(".jsonl")
+            case "wiki":
+                return path.startswith("wiki/")
+            case "memory":
+                return not path.endswith(".jsonl")
+        return True
 
     async def _get(self, asked: GetArguments, turn: Turn) -> ToolAnswer:
         read = await asyncio.to_thread(self._read, asked, turn)
@@ -363,7 +383,7 @@ class Toolbox:
         answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
         outcome = answer.memories[0]
         if outcome.status == "refused":
-            raise ToolError(f"the relayer did not take it: {outcome.code}")
+            raise ToolError(f"rejected by the relayer: {outcome.code}")
         preview = escape(item.text)[:_PREVIEW]
         known = " (known already)" if outcome.status == "duplicate" else ""
         return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
@@ -411,7 +431,7 @@ class Toolbox:
             return ToolAnswer(_NOTHING_MEMORABLE, {"count": 0}) if nothing else None
         first = answer.memories[0]
         if first.status == "refused":
-            raise ToolError(f"the relayer did not take it: {first.code}")
+            raise ToolError(f"rejected by the relayer: {first.code}")
         said = [
             (await self._client.get_memory(turn.identity, one)).memory.text for one in answer.facts[:_SHOWN]
         ]
@@ -426,7 +446,7 @@ class Toolbox:
     async def _update(self, asked: UpdateArguments, turn: Turn) -> ToolAnswer:
         old = await self._find(asked.ref, turn)
         if old is None:
-            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+            raise ToolError("ref: no memory has this id; memory_search shows the ids")
         item = self._item(asked.text, turn, None)
         request = SupersedeRequest(
             text=item.text,
@@ -444,9 +464,9 @@ class Toolbox:
     async def _forget(self, asked: ForgetArguments, turn: Turn) -> ToolAnswer:
         memory = await self._find(asked.ref, turn)
         if memory is None:
-            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+            raise ToolError("ref: no memory has this id; memory_search shows the ids")
         await self._client.forget(turn.identity, memory.id)
-        return ToolAnswer(f"Forgotten: {memory.id}. A person can bring it back.", {"id": memory.id})
+        return ToolAnswer(f"Forgotten: {memory.id}. The user can restore it.", {"id": memory.id})
 
     async def _transcript(self, asked: TranscriptArguments, turn: Turn) -> ToolAnswer:
         try:
@@ -483,7 +503,7 @@ class Toolbox:
     async def _history(self, asked: HistoryArguments, turn: Turn) -> ToolAnswer:
         found = await self._find(asked.ref, turn)
         if found is None:
-            raise ToolError("ref: there is no such memory; memory_search shows the ids")
+            raise ToolError("ref: no memory has this id; memory_search shows the ids")
         answer = await self._client.get_memory(turn.identity, found.id, deadline=_DEADLINE)
         versions = [one for one in answer.history if may_be_shown(one, turn.hearing)]
         versions = versions or [answer.memory]
@@ -541,7 +561,7 @@ class Toolbox:
             # A memory that a call stored directly has no job: it was complete when the call ended.
             memory = await self._find(asked.job_id, turn)
             if memory is None:
-                raise ToolError("job_id: there is no such job, and no such memory") from error
+                raise ToolError("job_id: no job and no memory has this id") from error
             return ToolAnswer(f"done: {memory.id}", {"state": "done", "ids": [memory.id]})
         why = f" ({escape(job.reason)})" if job.reason else ""
         ids = f": {', '.join(job.memories)}" if job.memories else ""
@@ -590,11 +610,11 @@ class Toolbox:
         clean = redact(strip(text), self._settings.capture.redaction)
         verdict = scan(clean.text)
         if clean.blocked:
-            raise ToolError(f"text: it holds what may not be stored ({', '.join(clean.blocked)})")
+            raise ToolError(f"text: contains secrets that must not be stored ({', '.join(clean.blocked)})")
         if verdict.blocked:
             raise ToolError("Cannot store text containing disallowed patterns.")
         if len(clean.text.strip()) < least:
-            raise ToolError("text: it is empty once cleaned")
+            raise ToolError("text: empty after cleaning")
         return clean.text, bool(verdict.suspect)
 
     async def _find(self, ref: str, turn: Turn) -> Memory | None:
@@ -688,13 +708,13 @@ def _granted(identity: Identity, namespace: str | None) -> Identity:
     try:
         wanted = "/".join(names.as_shown(part) for part in below.split("/"))
     except InvalidName:
-        raise ToolError("namespace: it is no name of a namespace; leave it out") from None
+        raise ToolError("namespace: not a valid name; omit it") from None
     if namespace.strip().startswith("./"):
         return replace(identity, namespace=f"{identity.namespace}/{wanted}")
     if wanted in {identity.namespace, identity.agent}:
         return identity
     if not wanted.startswith(f"{identity.namespace}/"):
-        raise ToolError("namespace: it is not this agent's; leave it out")
+        raise ToolError("namespace: belongs to another agent; omit it")
     return replace(identity, namespace=wanted)
 
 
@@ -741,5 +761,5 @@ def _moment(field: str, value: str | int | None) -> int | None:
     try:
         at = datetime.fromisoformat(value)
     except ValueError:
-        raise ToolError(f"{field}: it is no ISO 8601 time") from None
+        raise ToolError(f"{field}: not an ISO 8601 time") from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -80,6 +80,7 @@ class HostTurn:
         prompted: names of files whose whole text the host puts into the prompt itself, as searches cite them. Memories of
             their lines are not injected.
         by_person: whether a person called the tool, by a command in a chat, and not the model.
+        without_groups: whether what was said in groups is left out, although the reader may see it.
     """
 
     host: str = ""
@@ -102,6 +103,7 @@ class HostTurn:
     platform: str = ""
     prompted: frozenset[str] = frozenset()
     by_person: bool = False
+    without_groups: bool = False
 
     def among_several(self, session: SessionRef) -> bool:
         """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""
@@ -214,6 +216,10 @@ class Turn:
     @property
     def hearing(self) -> Hearing:
         """Return which memories may be disclosed in this turn."""
+        return self._heard.without_groups if self.host.without_groups else self._heard
+
+    @property
+    def _heard(self) -> Hearing:
         if self.host.among_several(self.session):
             return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
         if self._peer and self.owners.isdisjoint({self._peer, self.person}):
@@ -381,12 +387,12 @@ def _host(turn: Turn, _settings: PluginSettings, purpose: Purpose) -> str | None
 def _outbox(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     if not turn.outbox_error:
         return None
-    return f"whether memory is switched off cannot be read, so it stays silent: {turn.outbox_error}"
+    return f"the memory switch cannot be read, so memory stays off: {turn.outbox_error}"
 
 
 def _session_toggle(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> str | None:
     if turn.outbox_error:
-        return "whether memory is on for this session cannot be told"
+        return "the memory switch of this session cannot be read"
     return None if turn.session_enabled else "memory is off for this session"
 
 
@@ -394,10 +400,10 @@ def _agents(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | Non
     name = turn.listed_as.casefold()
     if purpose is Purpose.ACTIVE:
         listed = {agent.casefold() for agent in settings.active.agents}
-        return None if name in listed else "the agent is not listed in active.agents"
+        return None if name in listed else "active.agents does not list the agent"
     listed = {agent.casefold() for agent in settings.recall.agents}
     if purpose is Purpose.RECALL and listed and name not in listed:
-        return "the agent is not listed in recall.agents"
+        return "recall.agents does not list the agent"
     return None
 
 
@@ -441,9 +447,9 @@ def _session_pattern(turn: Turn, settings: PluginSettings, _purpose: Purpose) ->
 def _chat_type(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     heard_by = turn.host.audience or turn.session.audience
     if purpose is Purpose.RECALL and heard_by not in settings.recall.allowed_chat_types:
-        return f"recall.allowedChatTypes leaves out {heard_by}"
+        return f"recall.allowedChatTypes does not allow {heard_by}"
     if purpose is Purpose.ACTIVE and heard_by not in settings.active.allowed_chat_types:
-        return f"allowedChatTypes leaves out {heard_by}"
+        return f"allowedChatTypes does not allow {heard_by}"
     return None
 
 
@@ -478,7 +484,7 @@ def _control_text(turn: Turn, _settings: PluginSettings, _purpose: Purpose) -> s
 def _min_length(turn: Turn, settings: PluginSettings, purpose: Purpose) -> str | None:
     length = effective_length(turn.query)
     if length == 0:
-        return "the message is empty once cleaned"
+        return "the message is empty after cleaning"
     least = settings.recall.min_prompt_length
     # Capture checks the length of each message itself.
     return None if purpose is Purpose.CAPTURE or length >= least else f"prompt too short: {length} < {least}"

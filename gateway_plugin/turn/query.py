@@ -102,7 +102,7 @@ def prompt_text(prompt: object) -> str:
         'How do I take my coffee?'
     """
     if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Sequence):
-        raise TypeError("prompt: give a string or a list of content parts")
+        raise TypeError("prompt: must be a string or a list of content parts")
     return readable(_text(prompt))
 
 
@@ -123,7 +123,7 @@ def parse_messages(messages: object) -> tuple[ChatMessage, ...]:
         messages if isinstance(messages, Iterable) and not isinstance(messages, Mapping) else (None,)
     ):
         if not isinstance(message, Mapping):
-            raise TypeError("messages: give a list of mappings with the keys role and content")
+            raise TypeError("messages: must be a list of mappings with the keys role and content")
         role = _ROLES.get(str(message.get("role", "")).lower())
         text = readable(_text(message.get("content"))[:_MAX_TEXT])
         calls = _calls(message.get("content")) if role is Role.ASSISTANT else ()

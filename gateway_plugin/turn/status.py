@@ -212,7 +212,7 @@ class HostModelStatus:
         named = f" ({self.model})" if self.model else ""
         said = (
             f"host's model{named}: {self.calls_this_hour} of {self.calls_per_hour} calls this hour, "
-            f"{self.calls} since the start{spent}; {self.facts} facts kept, {self.dropped} not proved"
+            f"{self.calls} since the start{spent}; {self.facts} facts stored, {self.dropped} dropped without evidence"
         )
         return f"{said}; {self.trouble}" if self.trouble else said
 
@@ -257,9 +257,9 @@ class PluginStatus:
 
 
 REASONS: Final = {
-    "active.fastMode": "the model is the relayer's; how fast it is served is set there",
-    "active.toolsAllow": "the relayer searches for the model, which is given no tools",
-    "accountId": "the account is the one of this gateway's secret",
+    "active.fastMode": "the model belongs to the relayer; its speed is set there",
+    "active.toolsAllow": "the relayer runs the search for the model, which gets no tools",
+    "accountId": "the account follows from this gateway's secret",
     **WITHOUT_EFFECT,
 }
 """Settings without effect, by name, with the reason. They are accepted so that configurations of earlier plugins keep working."""

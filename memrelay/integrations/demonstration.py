@@ -1,4 +1,4 @@
-"""Shared parts of the examples: a stand-in for a language model, so that they run without a key."""
+"""A stand-in for a language model, with which the examples run without a key."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class Memory:
     def _existing(self, memory_id: str) -> tuple[StoredMemory, str | None]:
         found = self._newest(memory_id)
         if found is None or found[0].state != "live":
-            raise InvalidInput("memory_id", "there is no memory with this id")
+            raise InvalidInput("memory_id", "no memory has this id")
         return found
 
 
@@ -228,7 +228,10 @@ def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, condition in given.items():
         if key == "user_id":
-            raise InvalidInput("filters", "user_id belongs at the top of the filters: users are kept apart")
+            raise InvalidInput(
+                "filters",
+                "user_id must be at the top level of the filters, because users are isolated from each other",
+            )
         if key in _GROUPS:
             made[_GROUPS[key]] = [_filter(one) for one in condition]
         elif key == "NOT":
@@ -241,7 +244,7 @@ def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
 def _condition(key: str, condition: Any) -> Any:
     if not isinstance(condition, Mapping):
         if condition == "*":
-            raise InvalidInput(f"filters.{key}", "memrelay has no wildcard")
+            raise InvalidInput(f"filters.{key}", "wildcards are not supported")
         return condition
     conditions: dict[str, Any] = {}
     for name, operand in condition.items():
@@ -250,7 +253,7 @@ def _condition(key: str, condition: Any) -> Any:
         elif name in _SAME:
             conditions[name] = operand
         else:
-            raise InvalidInput(f"filters.{key}", f"memrelay has no operator {name}")
+            raise InvalidInput(f"filters.{key}", f"operator {name} is not supported")
     return conditions
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of the integrations: memory around a turn that never fails it, and the tools that a model can call.
+"""Memory around a turn of any framework, which never fails the turn, and the tools that a model can call.
 
 Example:
     turns = TurnMemory(AsyncMemory(agent="support"))

@@ -49,7 +49,7 @@ def explained() -> Iterator[None]:
     except RelayerError as error:
         fail(str(error))
     except KeyboardInterrupt:
-        fail("stopped; running it again is safe, and goes on where there is something to go on from", STOPPED)
+        fail("stopped; it is safe to run it again, and it continues where possible", STOPPED)
 
 
 def fail(sentence: str, code: int = USAGE) -> NoReturn:

@@ -13,14 +13,14 @@ from relayer.commands.options import deferred_command
 # The settings that name a store.
 STORE_SETTINGS = ("data", "store", "endpoint_url", "region", "config")
 _COMMANDS = {
-    "verify": "Look whether a store is what was written. Exit code 1: something is damaged or lost.",
-    "inspect": "Say what a namespace or an object is: sizes, times and counts, and nothing of what was said.",
-    "stats": "Count what a store holds, and how much of it is garbage.",
-    "repair": "Make damaged logs readable again, and say what is lost. Stop the relayers before --apply.",
-    "compact": "Turn the newest entries of logs into segments now; relayers may run.",
-    "collect": "Delete what was compacted or replaced, as far as its time has come; relayers may run.",
-    "backup": "Copy what is new to a backup; relayers may run. Exit code 1: something could not be read.",
-    "restore": "Bring an empty store to what a backup holds, less what was erased since.",
+    "verify": "Check the integrity of a store. Exit code 1: objects are damaged or missing.",
+    "inspect": "Show sizes, times and counts of a namespace or an object, without its contents.",
+    "stats": "Count the objects of a store and its garbage.",
+    "repair": "Repair damaged logs and report losses. Stop the relayers before --apply.",
+    "compact": "Compact the newest entries of logs into segments; relayers may be running.",
+    "collect": "Delete compacted and replaced objects whose grace period is over; relayers may be running.",
+    "backup": "Copy new objects to a backup; relayers may be running. Exit code 1: some objects could not be read.",
+    "restore": "Restore a backup into an empty store, without memories that were erased since.",
 }
 
 

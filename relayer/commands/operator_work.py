@@ -62,11 +62,13 @@ _RETRY_SECONDS = 600.0
 # The start of the line that ``memrelay-gateway keys export`` prints.
 _EXPORTED = "MEMRELAY_AGENT_SECRET="
 
-_Name = Annotated[str | None, typer.Option(help="Only namespaces of this name.")]
+_Name = Annotated[str | None, typer.Option(help="Only namespaces with this name.")]
 _Accounts = Annotated[
-    list[str] | None, typer.Option("--account", help="Id of an account whose own object is lost.")
+    list[str] | None, typer.Option("--account", help="Id of an account whose object is missing.")
 ]
-_Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only say what would be done.")]
+_Apply = Annotated[
+    bool, typer.Option("--apply", help="Apply the changes; without this option, only show them.")
+]
 _BACKUP_ENDPOINT = "URL of the backup's S3 server, when it is not the store's."
 _BACKUP_REGION = "Region of the backup's bucket."
 _BackupEndpoint = Annotated[str | None, typer.Option(help=_BACKUP_ENDPOINT)]
@@ -146,10 +148,10 @@ async def _site(
     key = find_relayer_key(settings)
     if key is None:
         raise ConfigurationError(
-            "there is no relayer key: give the store's as MEMRELAY_RELAYER_KEY_FILE, or name its directory with --data"
+            "no relayer key: give the key of the store as MEMRELAY_RELAYER_KEY_FILE, or its directory with --data"
         )
     if not is_empty and settings.store is None and not _is_store(settings.data):
-        raise ConfigurationError(f"--data: there is no store in {settings.data}")
+        raise ConfigurationError(f"--data: no store in {settings.data}")
     async with _opened(settings, key) as ports:
         if not is_empty:
             await probe(ports)
@@ -191,7 +193,7 @@ async def opened_backup(
     settings = site.settings
     bucket = named.startswith("s3://")
     if option == "from" and not bucket and not _is_store(Path(named)):
-        raise ConfigurationError(f"--from: there is no backup in {named}")
+        raise ConfigurationError(f"--from: no backup in {named}")
     if option == "to":
         _check_apart(named, settings)
     if named:
@@ -208,12 +210,14 @@ async def opened_backup(
 
 def _check_apart(named: str, settings: RelayerSettings) -> None:
     if not named:
-        raise ConfigurationError("--to: name a directory, or s3://BUCKET/PREFIX")
+        raise ConfigurationError("--to: give a directory, or s3://BUCKET/PREFIX")
     if settings.store is not None or named.startswith("s3://"):
         return
     objects = objects_directory(settings.data).resolve()
     if objects in objects_directory(Path(named)).resolve().parents:
-        raise ConfigurationError(f"--to: {named} is inside the store; name a place that is not lost with it")
+        raise ConfigurationError(
+            f"--to: {named} is inside the store; give a place that survives the loss of the store"
+        )
 
 
 def accounts_of(settings: RelayerSettings, given: Sequence[str]) -> list[str]:
@@ -221,7 +225,7 @@ def accounts_of(settings: RelayerSettings, given: Sequence[str]) -> list[str]:
     for account in given:
         if not is_account_id(account):
             raise ConfigurationError(
-                f"--account: {account} is no account id: 0x and 64 lower-case hex digits"
+                f"--account: {account} is not an account id: 0x and 64 lower-case hex digits"
             )
     return [*given, *(settings.served or ())]
 
@@ -235,9 +239,9 @@ def read_secret(file: Path) -> bytes:
     try:
         path = file.expanduser()
         if path.is_dir():
-            raise ConfigurationError(f"--agent-secret-file: {file} is a directory; name the file in it")
+            raise ConfigurationError(f"--agent-secret-file: {file} is a directory; give the file in it")
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise ConfigurationError(f"--agent-secret-file: others can read it: chmod 600 {file}")
+            raise ConfigurationError(f"--agent-secret-file: other users can read it: chmod 600 {file}")
         lines = path.read_text("ascii").splitlines()
         exported = [line.removeprefix(_EXPORTED) for line in lines if line.startswith(_EXPORTED)]
         return parse_secret((exported or lines or [""])[0], source=f"--agent-secret-file {file}")
@@ -269,10 +273,13 @@ async def verify(
     *,
     namespace: _Name = None,
     agent_secret_file: Annotated[
-        list[Path] | None, typer.Option(help="File with an agent's secret: opens what is sealed inside, too.")
+        list[Path] | None,
+        typer.Option(
+            help="File with an agent's secret, to check the contents that are sealed with it as well."
+        ),
     ] = None,
 ) -> Report:
-    """Look whether a store is what was written. Exit code 1: something is damaged or lost.
+    """Check the integrity of a store. Exit code 1: objects are damaged or missing.
 
     Example: memrelay verify --namespace researcher
     """
@@ -289,7 +296,7 @@ async def verify(
 
 @store_command("looking", accounts=True)
 async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) -> Report:
-    """Make damaged logs readable again, and say what is lost. Stop the relayers before --apply.
+    """Repair damaged logs and report losses. Stop the relayers before --apply.
 
     Example: memrelay repair --namespace researcher
 
@@ -313,7 +320,7 @@ async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) 
 async def inspect(
     site: Site, what: Annotated[str, typer.Argument(help="Name of a namespace, or key of an object.")]
 ) -> Report:
-    """Say what a namespace or an object is: sizes, times and counts, and nothing of what was said.
+    """Show sizes, times and counts of a namespace or an object, without its contents.
 
     Example: memrelay inspect researcher
     """
@@ -336,10 +343,11 @@ async def stats(
     site: Site,
     *,
     metrics: Annotated[
-        str | None, typer.Option(help="File with a relayer's /metrics, or - : count store requests.")
+        str | None,
+        typer.Option(help="File with a relayer's /metrics, or - for standard input: report store requests."),
     ] = None,
 ) -> Report:
-    """Count what a store holds, and how much of it is garbage.
+    """Count the objects of a store and its garbage.
 
     Example: memrelay stats --json
     """
@@ -354,9 +362,9 @@ async def compact(
     site: Site,
     *,
     namespace: _Name = None,
-    entries: Annotated[int, typer.Option(min=1, help="Leave a tail shorter than this alone.")] = 1,
+    entries: Annotated[int, typer.Option(min=1, help="Minimum number of entries to compact.")] = 1,
 ) -> Report:
-    """Turn the newest entries of logs into segments now; relayers may run.
+    """Compact the newest entries of logs into segments; relayers may be running.
 
     Example: memrelay compact --entries 16
     """
@@ -377,7 +385,7 @@ async def compact(
 
 @store_command("collecting")
 async def collect(site: Site, *, namespace: _Name = None) -> Report:
-    """Delete what was compacted or replaced, as far as its time has come; relayers may run.
+    """Delete compacted and replaced objects whose grace period is over; relayers may be running.
 
     Give --collect-after and --commit-check as all relayers of this store have them: acknowledged memories depend on it.
 
@@ -394,11 +402,11 @@ async def collect(site: Site, *, namespace: _Name = None) -> Report:
         waiting += collected.stage is Stage.WAIT
 
     problems = await at_each(await site.namespaces(namespace), work, site.progress)
-    deleted = f"{slots} entries that segments hold, {objects} objects that no manifest names"
+    deleted = f"{slots} entries that are in segments, {objects} objects without a reference"
     lines = [*reports.found(problems), ("deleted", deleted)]
     if waiting:
         left = f"{waiting} namespaces: what they have to delete may be read until {grace:.0f} s after it was given up"
-        lines.append(("waiting", f"{left}; run this again then, relayers do it by themselves"))
+        lines.append(("waiting", f"{left}; run this command again then; relayers also do it by themselves"))
     row = {"deleted_entries": slots, "deleted_objects": objects, "waiting_namespaces": waiting}
     return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
@@ -410,7 +418,7 @@ async def backup(
     to: Annotated[
         str,
         typer.Option(
-            envvar="MEMRELAY_BACKUP_TO", help="Directory, or s3://BUCKET/PREFIX; of this store alone."
+            envvar="MEMRELAY_BACKUP_TO", help="Directory, or s3://BUCKET/PREFIX, used by this store only."
         ),
     ],
     to_endpoint_url: Annotated[
@@ -420,18 +428,18 @@ async def backup(
         str | None, typer.Option(envvar="MEMRELAY_BACKUP_REGION", help=_BACKUP_REGION)
     ] = None,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Destroy all but so many of the newest runs.")
+        int | None, typer.Option(min=1, help="Keep this number of runs and delete older ones.")
     ] = None,
     every: Annotated[
         float | None,
         typer.Option(
             parser=span("--every", least=1),
             metavar="SECONDS|12h",
-            help="Go on until SIGTERM, with so long between the ends and beginnings of backups; said in the log.",
+            help="Run backups until SIGTERM, with this pause between them.",
         ),
     ] = None,
 ) -> Report:
-    """Copy what is new to a backup; relayers may run. Exit code 1: something could not be read.
+    """Copy new objects to a backup; relayers may be running. Exit code 1: some objects could not be read.
 
     Example: memrelay backup --to /backup/memrelay --keep 7
 
@@ -481,7 +489,7 @@ async def _again_and_again(once: Callable[[], Awaitable[tuple[Backup, Report]]],
 async def restore(
     site: Site,
     *,
-    source: Annotated[str, typer.Option("--from", help="Place that memrelay backup --to was given.")],
+    source: Annotated[str, typer.Option("--from", help="Place that was used for memrelay backup --to.")],
     from_endpoint_url: _BackupEndpoint = None,
     from_region: _BackupRegion = None,
     number: Annotated[int | None, typer.Option("--run", min=1, help="Default: the newest.")] = None,
@@ -489,7 +497,7 @@ async def restore(
         str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
     ] = None,
 ) -> Report:
-    """Bring an empty store to what a backup holds, less what was erased since.
+    """Restore a backup into an empty store, without memories that were erased since.
 
     Example: memrelay restore --from /backup/memrelay --data ~/restored
     """

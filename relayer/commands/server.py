@@ -118,24 +118,23 @@ def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
     lines = [f"{PREFIX}{name.upper()}={_plain(name, value)}\n" for name, value in {**place, **given}.items()]
     made = make_key_file(key_file)
     _write_new(file, "".join(lines) + (_CREDENTIALS if settings.store is not None else ""))
-    probe = ("          memrelay store probe          try whether the bucket can hold the log",)
+    probe = ("          memrelay store probe          check that the bucket supports conditional writes",)
     say(
         {"key_file": str(key_file), "key_made": made, "settings_file": str(file)},
-        f"key       {key_file} ({'made' if made else 'was there'}); it cannot be replaced: keep a copy",
+        f"key       {key_file} ({'made' if made else 'was there'}); it cannot be recovered: keep a copy",
         f"settings  {file}",
         "",
         f"next      set -a; . {file}; set +a",
-        "          memrelay keys recovery        print the key as a sheet for a safe place",
+        "          memrelay keys recovery        print the key as a recovery sheet",
         *(probe if settings.store is not None else ()),
-        "          memrelay serve                run a relayer; every replica takes the same key and settings",
+        "          memrelay serve                run a relayer; all replicas use the same key and settings",
     )
 
 
 def _plain(name: str, value: str) -> str:
     if not _PLAIN.fullmatch(value):
         raise ConfigurationError(
-            f"{PREFIX}{name.upper()}: its value would need quotes, on which systemd, containers and shells differ; use "
-            "letters, digits and _@%+:,./=[]- only"
+            f"{PREFIX}{name.upper()}: the value would need quotes, which systemd, containers and shells read differently; use letters, digits and _@%+:,./=[]- only"
         )
     return value
 
@@ -144,7 +143,7 @@ def _write_new(file: Path, text: str) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise ConfigurationError(f"{file} is there already: edit it, or choose another folder") from error
+        raise ConfigurationError(f"{file} already exists: edit it, or choose another folder") from error
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written ({error.strerror})") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
@@ -154,11 +153,11 @@ def _write_new(file: Path, text: str) -> None:
 def make_key(file: Path, say: Tell) -> None:
     """Create a file with a new relayer key. Raises `ConfigurationError` if the file exists or cannot be written."""
     if not make_key_file(file.expanduser()):
-        raise ConfigurationError(f"{file} is there already: a relayer key is never replaced")
+        raise ConfigurationError(f"{file} already exists: relayer keys are never overwritten")
     say(
         {"file": str(file)},
-        f"made a relayer key in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}",
-        "Without it the store cannot be read: keep a copy (memrelay keys recovery)",
+        f"created a relayer key in {file}; use it with MEMRELAY_RELAYER_KEY_FILE={file}",
+        "Without the key the store cannot be read: keep a copy (memrelay keys recovery)",
     )
 
 
@@ -171,7 +170,7 @@ def print_sheet(flags: Mapping[str, object], say: Tell) -> None:
 def check_sheet(flags: Mapping[str, object], sheet: str, say: Tell) -> None:
     """Compare a sheet with the relayer key. Raises `ConfigurationError` with the difference if they do not match."""
     if _read_sheet(sheet) != _key(flags):
-        raise ConfigurationError("the sheet is in order, but it is another relayer's")
+        raise ConfigurationError("the sheet is valid, but belongs to another relayer")
     say({"in_order": True}, "the sheet holds this relayer's key")
 
 
@@ -202,14 +201,14 @@ def recover_key(file: Path, sheet: str, say: Tell) -> None:
     key = _read_sheet(sheet)
     if not make_key_file(file, key) and read_key(file) != key:
         raise ConfigurationError(
-            f"{file} is there already, with another key: a relayer key is never replaced"
+            f"{file} already exists with another key: relayer keys are never overwritten"
         )
-    said = f"the relayer key of the sheet is in {file}; give it as MEMRELAY_RELAYER_KEY_FILE={file}"
+    said = f"the relayer key of the sheet is in {file}; use it with MEMRELAY_RELAYER_KEY_FILE={file}"
     say({"file": str(file)}, said)
 
 
 def _key(flags: Mapping[str, object]) -> bytes:
     key = find_relayer_key(load_settings(flags, os.environ))
     if key is None:
-        raise ConfigurationError("there is no relayer key yet: memrelay serve makes one at its first start")
+        raise ConfigurationError("no relayer key yet: memrelay serve creates one at its first start")
     return key

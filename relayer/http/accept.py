@@ -609,7 +609,7 @@ def parse_query(raw: str, schema: type[BaseModel] | None) -> BaseModel | None:
                 max_num_fields=_MOST_FIELDS,
             )
         except ValueError as error:
-            raise HttpProblem("malformed", "The query is not in form.") from error
+            raise HttpProblem("malformed", "The query is malformed.") from error
         values = dict(pairs)
         if len(values) != len(pairs):
             raise HttpProblem("malformed", "The query has the same name twice.")

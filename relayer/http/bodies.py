@@ -27,7 +27,7 @@ GRACE_SECONDS = 5.0
 _LEAST_PER_SECOND = 16 * 1024
 _MIB = 1024 * 1024
 _RETRY_SECONDS = 1.0
-_TOO_MANY = "too many bodies are being received"
+_TOO_MANY = "too many request bodies are being received"
 
 
 @dataclass(slots=True, eq=False)

@@ -90,7 +90,7 @@ class Readiness:
         except WrongRelayerKey:
             return {
                 "store": "ok",
-                "relayer_key": "the store belongs to another relayer key",
+                "relayer_key": "the store was created with another relayer key",
                 "clock": "unknown",
             }
         except TimeoutError:

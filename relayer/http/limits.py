@@ -305,7 +305,7 @@ class UnreadAnswers:
         """
         held = self._bytes[account]
         if held and (held + size >= self._per_account or self.nbytes + size >= self._most):
-            raise QueueFull("too many answers of this account are not read", retry_after=_RETRY_SECONDS)
+            raise QueueFull("too many answers to this account are not being read", retry_after=_RETRY_SECONDS)
 
     def counted(self, account: str, size: int) -> AbstractContextManager[None]:
         """Return a context that counts a response while it is sent."""
@@ -345,7 +345,7 @@ async def taken(request: BaseRequest, writing: Awaitable[None], size: int, secon
     finally:
         watch.timer.cancel()
         if watch.stalled:
-            raise SlowClient("an answer was not taken")
+            raise SlowClient("an answer was not read in time")
 
 
 class _Watch:

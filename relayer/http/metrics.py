@@ -53,14 +53,14 @@ class Metrics:
         )
         self._seconds = Histogram(
             "memrelay_http_request_seconds",
-            "Time from a request's head to its answer.",
+            "Time from the head of a request to its answer.",
             ("route",),
             buckets=_BUCKETS,
             registry=self.registry,
         )
         self._store_requests = Counter(
             "memrelay_store_requests",
-            "Calls of the object store by method and end.",
+            "Calls of the object store by method and outcome.",
             ("call", "end"),
             registry=self.registry,
         )
@@ -73,14 +73,14 @@ class Metrics:
         )
         self._embedding_seconds = Histogram(
             "memrelay_embedding_seconds",
-            "Time of the embedding model for a call, by what it read: a query, or memories.",
+            "Time of a call of the embedding model, by input: query or memories.",
             ("of",),
             buckets=_BUCKETS,
             registry=self.registry,
         )
         self._rate_limited = Counter(
             "memrelay_rate_limited",
-            "Requests answered 429, by what was too much.",
+            "Requests answered with 429, by the exceeded limit.",
             ("cause",),
             registry=self.registry,
         )
@@ -121,7 +121,7 @@ class Metrics:
 
     def build(self, **facts: str) -> None:
         """Publish facts about this process, as labels of a metric that is always 1."""
-        Info("memrelay_build", "What this process runs.", registry=self.registry).info(facts)
+        Info("memrelay_build", "Version and settings of this process.", registry=self.registry).info(facts)
 
     def counter(self, name: str, help_text: str, read: Callable[[], int]) -> None:
         """Publish a counter that another part keeps; ``read`` is called when metrics are rendered."""
@@ -292,7 +292,7 @@ class MetricsPage:
         self._backups = _LastBackup(clock, backed_up)
         metrics.gauge(
             "backup_last_success_timestamp_seconds",
-            "When the last backup of everything in the store ended, in seconds since 1970; 0 if none is noted.",
+            "Time at which the last complete backup of the store ended, in seconds since 1970; 0 if unknown.",
             self._backups.seconds,
         )
         self._readiness = readiness

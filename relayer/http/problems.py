@@ -27,11 +27,11 @@ class _Row:
     detail: str
 
 
-_TOO_BUSY = "The relayer has more to do than it can hold. Come back after the time in Retry-After."
+_TOO_BUSY = "The relayer is overloaded. Try again after the time in Retry-After."
 
 # The codes of faulty requests, followed by those of conditions inside the relayer.
 CODES: dict[str, _Row] = {
-    "malformed": _Row(400, "The request is not in form."),
+    "malformed": _Row(400, "The request is malformed."),
     "missing_header": _Row(400, "A header that this route needs is missing."),
     "window": _Row(
         400, "A signature is valid for at most 120 seconds: expires - created must lie in 0..120."
@@ -41,7 +41,7 @@ CODES: dict[str, _Row] = {
     ),
     "invalid_json": _Row(400, "The body must be one JSON document in UTF-8 without duplicate keys or NaN."),
     "unauthorized": _Row(
-        401, "The request is not accepted. The relayer's log has the reason under the request id."
+        401, "The request was not accepted. The relayer's log has the reason under the request id."
     ),
     "clock_skew": _Row(
         401, "The signature's time does not fit the relayer's clock: correct it by server_time."
@@ -49,40 +49,40 @@ CODES: dict[str, _Row] = {
     "wrong_authority": _Row(
         401, "The request is addressed to a name that is not in the list of accepted ones."
     ),
-    "unknown_fleet_key": _Row(
-        401, "The memory-key was sealed for a key that is over: fetch GET /v1/keys again."
-    ),
+    "unknown_fleet_key": _Row(401, "The memory-key was sealed for an expired key: fetch GET /v1/keys again."),
     "replayed": _Row(401, "This signature was used before: sign every request again."),
-    "not_found": _Row(404, "There is nothing here."),
-    "method_not_allowed": _Row(405, "This route answers other methods, see the Allow header."),
+    "not_found": _Row(404, "Not found."),
+    "method_not_allowed": _Row(405, "This route does not support the method, see the Allow header."),
     "body_timeout": _Row(408, "The body did not arrive in time."),
-    "caller_gone": _Row(400, "The connection was closed before the answer; the work was cancelled."),
+    "caller_gone": _Row(400, "The connection was closed before the answer; the request was cancelled."),
     "conflict": _Row(409, "The state does not allow this."),
-    "too_large": _Row(413, "The request is larger than this relayer takes."),
+    "too_large": _Row(413, "The request is too large."),
     "unsupported_media_type": _Row(
         415, "Send the body as application/json in UTF-8, without content-encoding."
     ),
     "invalid": _Row(422, "The request breaks the rules listed in errors."),
-    "rate_limited": _Row(429, "Too many requests. Come back after the time in Retry-After."),
-    "header_too_large": _Row(431, "The request's headers are larger than this relayer takes."),
+    "rate_limited": _Row(429, "Too many requests. Try again after the time in Retry-After."),
+    "header_too_large": _Row(431, "The request's headers are too large."),
     "internal_error": _Row(
-        500, "Something went wrong in the relayer. Its log has more under the request id."
+        500, "An internal error occurred. The relayer's log has the details under the request id."
     ),
     "corrupt_namespace": _Row(
-        500, "This namespace's log contradicts itself and is not served. An operator must look at it."
+        500, "This namespace's log is corrupt and is not served. Ask the operator to repair it."
     ),
     "store_unavailable": _Row(503, "The object store does not answer. Try again."),
-    "embedder_unavailable": _Row(503, "No vectors can be computed now. Try again, or send your own."),
+    "embedder_unavailable": _Row(
+        503, "The embedding model is unavailable. Try again, or send your own vectors."
+    ),
     "model_unavailable": _Row(503, "The language model does not answer. Try again."),
     "model_answer_unusable": _Row(
-        502, "The language model's answer cannot be used. Try again, or ask otherwise."
+        502, "The language model's answer is unusable. Try again, or change the question."
     ),
     "queue_full": _Row(503, _TOO_BUSY),
-    "upgrade_required": _Row(503, "This namespace was written by a newer version: update this relayer."),
-    "deadline_exceeded": _Row(504, "The time was up."),
-    "store_full": _Row(507, "The object store has no room. Nothing was written."),
-    "wrong_namespace_key": _Row(409, "The secret in memory-key does not open this namespace."),
-    "wrong_custody": _Row(409, "This namespace is kept under the other custody."),
+    "upgrade_required": _Row(503, "This namespace was written by a newer version: update the relayer."),
+    "deadline_exceeded": _Row(504, "The deadline has passed."),
+    "store_full": _Row(507, "The object store is full. Nothing was written."),
+    "wrong_namespace_key": _Row(409, "The secret in memory-key cannot open this namespace."),
+    "wrong_custody": _Row(409, "This namespace uses the other custody."),
     "namespace_closed": _Row(409, "This namespace is being erased, or was a moment ago: try again."),
     "rollback_detected": _Row(
         409, "The log is older than a position that was seen before: tell an operator."

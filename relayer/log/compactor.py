@@ -3,7 +3,7 @@
 Any replica may compact, at any time, without a namespace's key, because bodies are moved as they are sealed. A compactor
 reads the manifest, uploads a segment under a new key, and swaps the manifest if it is still the one that it read **before**
 the upload. If two compactors do the same work, only one of the two segments is named. A compactor never deletes anything:
-objects that no manifest names are deleted by the collector (I9).
+objects without a reference are deleted by the collector (I9).
 """
 
 from __future__ import annotations

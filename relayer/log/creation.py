@@ -240,7 +240,7 @@ class _Creation:
     async def read_pointer(self, name: str) -> _ReadPointer | None:
         found = await self.read_pointer_at(self._pointer_key(name))
         if found is not None and found.pointer.name != name:
-            raise CorruptNamespace("a pointer names another namespace than its key")
+            raise CorruptNamespace("a pointer belongs to another namespace than its key")
         return found
 
     async def read_pointer_at(self, key: str) -> _ReadPointer | None:
@@ -363,7 +363,7 @@ class _Creation:
                     return  # another process has just created it
                 if not await self.is_current(pointer):
                     raise NamespaceClosed("the namespace is being erased")
-                raise CorruptNamespace("a log has entries and no manifest")
+                raise CorruptNamespace("a log has entries but no manifest")
 
     async def settle_manifest(self, pointer: Pointer) -> Manifest:
         """Create an empty manifest unless one exists, and return the one in the store."""
@@ -399,7 +399,7 @@ class _Creation:
 
 def _usable(pointer: Pointer, new: NewNamespace) -> Pointer:
     if pointer.name != new.name:
-        raise CorruptNamespace("a pointer names another namespace than its key")
+        raise CorruptNamespace("a pointer belongs to another namespace than its key")
     if pointer.state is PointerState.ERASING:
         raise NamespaceClosed("the namespace is being erased")
     if pointer.custody is not new.custody:

@@ -172,7 +172,7 @@ class LabelColumns:
             return ~self._all(condition)
         if key in _COMBINING:
             each = [self._all(one) for one in condition]
-            combined: Flags = (np.logical_or if key == "or" else np.logical_and).reduce(each)
+            combined: Flags = np.logical_or.reduce(each) if key == "or" else np.logical_and.reduce(each)
             return combined
         if not isinstance(condition, Mapping):
             return self._test(key, "eq", condition)
@@ -189,8 +189,7 @@ class LabelColumns:
             return field.in_range(name, operand)
         if key == _TAGS and isinstance(operand, list | tuple):
             each = [field.equal_to([one]) for one in operand]
-            every: Flags = np.logical_and.reduce(each) if each else np.ones(len(field), np.bool_)
-            return every
+            return np.logical_and.reduce(each) if each else np.ones(len(field), np.bool_)
         return field.equal_to([operand])
 
 

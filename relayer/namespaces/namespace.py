@@ -456,13 +456,16 @@ class OpenNamespace:
         past: bool = False,
         topic: Vector | None = None,
         reading: PromptReading | None = None,
+        prompt: bool = False,
     ) -> SearchResult:
         """Search live memories, or with ``past`` superseded and forgotten ones; call `wait_indexed` first.
 
         The arguments are those of `MemoryIndex.search`.
         """
         index = self.view.past if past else self.view.index
-        return index.search(vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
+        return index.search(
+            vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading, prompt=prompt
+        )
 
     def places_in(self, query: str) -> list[str]:
         """Return the groups that a query mentions by a word of their name, such as ``harbour`` for ``slack:#harbour``.

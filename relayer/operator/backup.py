@@ -81,8 +81,7 @@ class LogCopy:
                 continue
             if head < self._known.seq:
                 raise CorruptNamespace(
-                    f"the log ends at entry {head}, and went on to {self._known.seq} before; if an older run was restored "
-                    "on purpose, give the backups a new place"
+                    f"the log ends at entry {head}, but reached {self._known.seq} before; if an older run was restored on purpose, use a new place for backups"
                 )
             return await self._ledger_row(head)
         raise CorruptNamespace("the manifest names objects that do not exist")
@@ -172,7 +171,7 @@ class LogCopy:
                     return seq - 1
                 data, linked = stored
                 if linked.entry.previous != link:
-                    raise CorruptNamespace(f"entry {seq} does not follow the one before it")
+                    raise CorruptNamespace(f"entry {seq} does not continue the entry before it")
                 self._note([linked])
                 await self._keep(Layout.entry(incarnation, seq), data)
                 link, seq, unproved = linked.digest, seq + 1, False
@@ -184,7 +183,7 @@ class LogCopy:
             CorruptNamespace: the entry is lost.
         """
         if await self._slots.read_alone(seq) is None and not await self._was_collected(manifest):
-            raise CorruptNamespace(f"entry {seq} is absent, and later ones are there")
+            raise CorruptNamespace(f"entry {seq} is missing, although later entries exist")
 
     async def _keep(self, key: str, data: bytes) -> None:
         self.rows[key] = await self._target.keep(key, data)
@@ -237,9 +236,7 @@ async def back_up(source: LogPorts, target: BackupStore, *, progress: Progress =
         CorruptNamespace: the target's newest ledger cannot be read.
     """
     if await target.ports.get(Layout.relayer()) is not None:
-        raise ConfigurationError(
-            "--to: relayers use that place as their store; give another directory, bucket or prefix"
-        )
+        raise ConfigurationError("--to: this is a relayer's store; give another directory, bucket or prefix")
     await target.load()
     number = max(await target.newest("runs"), await target.newest("ledger")) + 1
     return await _Worker(source, target, Backup(number), await _known_erasures(target)).run(progress)
@@ -335,7 +332,7 @@ class _Worker:
         if not (
             await self._target.write("ledger", ledger, erased) and await self._target.write("runs", run, rows)
         ):
-            raise ConfigurationError("--to: another backup is being written there; run this one again")
+            raise ConfigurationError("--to: another backup is running there; try again later")
 
     async def _small(self, key: str) -> None:
         """Copy a small object that may change, if it exists."""
@@ -393,8 +390,8 @@ class _Worker:
 
     async def _carry_over(self, listed: Listed, error: CorruptNamespace | UpgradeRequired) -> None:
         """Carry over from the run before what it has of a namespace that cannot be read now, and report that."""
-        kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup has nothing of it"
-        fix = "memrelay verify names what is wrong, memrelay repair mends it"
+        kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup does not contain it"
+        fix = "find the damage with memrelay verify and repair it with memrelay repair"
         key = Layout.manifest(listed.incarnation)
         self._backup.findings.append(Finding.from_error(error, key, fix, say=f"; {kept}"))
 
@@ -435,7 +432,7 @@ class _Worker:
                 if newest:
                     self._before = (await self._target.read("runs", newest, Row))[1]
             except UNREADABLE as error:
-                key, fix = f"runs/{newest:020d}", "the run that was made now replaces it"
-                say = "; what cannot be read of the store now is not taken from it"
+                key, fix = f"runs/{newest:020d}", "the current run replaces it"
+                say = "; objects that the store cannot deliver now are not copied from it"
                 self._backup.findings.append(Finding.from_error(error, key, fix, say=say))
         return self._before

@@ -162,7 +162,7 @@ class BackupStore:
                 return None
             if hashlib.sha256(found.data).digest() == row.digest:
                 return found.data
-        raise CorruptNamespace(f"the backup's copy of {row.key} holds other bytes than were backed up")
+        raise CorruptNamespace(f"the backup's copy of {row.key} differs from the object that was backed up")
 
     async def drop(self, names: Sequence[str]) -> None:
         """Delete objects of the backup permanently, including older versions of them."""
@@ -208,7 +208,7 @@ class BackupStore:
                 page = msgspec.msgpack.decode(await self._open(f"pages/{digest.hex()}"))
                 rows += [msgspec.convert(item, kind) for item in page]
         except msgspec.MsgspecError as error:
-            raise CorruptNamespace(f"{name} of the backup holds something else") from error
+            raise CorruptNamespace(f"{name} of the backup has an unexpected content") from error
         for row in rows:
             if isinstance(row, Row):
                 _check(row, name)
@@ -217,12 +217,10 @@ class BackupStore:
     async def _open(self, name: str) -> bytes:
         async for info in self.ports.rows_below(name):
             if info.key == name and info.size > _LARGEST:
-                raise CorruptNamespace(
-                    f"{name} of the backup has {info.size:,} bytes, more than any can have"
-                )
+                raise CorruptNamespace(f"{name} of the backup has {info.size:,} bytes, more than the maximum")
         found = await self.ports.get(name)
         if found is None:
-            raise CorruptNamespace(f"{name} of the backup is absent")
+            raise CorruptNamespace(f"{name} of the backup is missing")
         return self._sealer.unseal(_place(name), found.data)
 
     async def _create(self, name: str, data: bytes) -> bool:
@@ -270,7 +268,9 @@ def _check(row: Row, run: str) -> None:
     else:
         known = kind_of(row.key) in _KINDS
     if not known or len(row.digest) != hashlib.sha256().digest_size or row.size < 0:
-        raise CorruptNamespace(f"{run} of the backup names an object that no backup copies: {row.key[:80]!r}")
+        raise CorruptNamespace(
+            f"{run} of the backup lists an object that backups never contain: {row.key[:80]!r}"
+        )
 
 
 def _place(name: str) -> Place:

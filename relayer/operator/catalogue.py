@@ -26,8 +26,8 @@ UNREADABLE = (CorruptNamespace, UpgradeRequired)
 REPAIR = "memrelay repair shows what can be rebuilt"
 UPDATE = "update memrelay on this machine"
 RESTORE = "restore it from a backup"
-_UNREADABLE_REPORT = "ask for that erasure again, then remove this object"
-_MEND = "memrelay repair --apply creates it again from what is left, a backup has it as it was"
+_UNREADABLE_REPORT = "request the erasure again, then remove this object"
+_MEND = "memrelay repair --apply creates it again from the remaining objects; a backup contains the original"
 
 
 class Progress(Protocol):
@@ -248,7 +248,7 @@ class _Reader:
             self.accounts[key.split("/")[1]] = account_at(self._ports.keys, key, found.data)
             self._counters[key] = revoked_at(self._ports.keys, key, found.data)
         except UNREADABLE as error:
-            fix = f"{RESTORE}, or name the account with --account to see what is below it"
+            fix = f"{RESTORE}, or give the account with --account to inspect its objects"
             self.findings.append(Finding.from_error(error, key, fix))
 
     def is_lost(self, tag: str, keys: set[str]) -> bool:
@@ -257,21 +257,21 @@ class _Reader:
         if key not in keys:
             flaw, sentence = (
                 Flaw.ABSENT,
-                "the object of an account is lost: relayers refuse all of its agents",
+                "the object of an account is missing: relayers reject all of its agents",
             )
         elif key in self._counters and self._counters[key] < self._counters.get(revoked, -1):
             flaw = Flaw.DAMAGED
             sentence = "the object of an account is older than its list of revocations"
         else:
             return False
-        fix = _MEND if revoked in self._counters else f"{_MEND}; its owner then sends the list again"
+        fix = _MEND if revoked in self._counters else f"{_MEND}; the owner then has to send the list again"
         self.findings.append(Finding(flaw, key, sentence, fix))
         return True
 
     async def pointer(self, key: str) -> None:
         account = self.accounts.get(key.split("/")[1])
         if account is None:
-            sentence = "the account of a name is not known: its object is lost or does not open"
+            sentence = "the account of a name is unknown: its object is missing or cannot be opened"
             self.findings.append(Finding(Flaw.NO_ACCOUNT, key, sentence, "give its id with --account"))
             return
         found = await self._ports.get(key)
@@ -280,7 +280,7 @@ class _Reader:
         try:
             pointer = self._sealer.unseal_pointer(account, key, found.data)
             if key != pointer_key(self._ports, account, pointer.name):
-                raise CorruptNamespace("a pointer names another namespace than its key")
+                raise CorruptNamespace("a pointer belongs to another namespace than its key")
         except UNREADABLE as error:
             self.findings.append(Finding.from_error(error, key, RESTORE))
         else:

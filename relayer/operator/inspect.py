@@ -94,7 +94,7 @@ async def describe_key(ports: LogPorts, catalogue: Catalogue, key: str) -> Facts
     owner = next((item for item in catalogue.namespaces if item.incarnation == incarnation), None)
     if incarnation is not None:
         name = owner and owner.pointer.name
-        facts.append(Fact("namespace", name or "not known: no pointer names it", name))
+        facts.append(Fact("namespace", name or "unknown: no pointer refers to it", name))
     facts += [fact for item in catalogue.namespaces if item.key == key for fact in _pointer(item)]
     try:
         return facts + (await _inside(ports, owner, kind, key, found.data) if owner is not None else [])

@@ -43,7 +43,7 @@ async def note_backup(ports: LogPorts) -> None:
         return
     # Another backup may have ended at the same time, and its record is as good.
     if await last_backup(ports) < found.store_time:
-        raise StoreUnavailable("the store did not take the note of this backup")
+        raise StoreUnavailable("the time of this backup could not be stored")
 
 
 async def last_backup(ports: LogPorts) -> int:
@@ -56,7 +56,7 @@ async def last_backup(ports: LogPorts) -> int:
     if isinstance(found, Absent):
         return 0
     if not isinstance(found, Found):
-        raise StoreUnavailable("the store does not say when it was backed up")
+        raise StoreUnavailable("the store has no time of the last backup")
     try:
         note = msgspec.msgpack.decode(ObjectSealer(ports).unseal(_PLACE, found.data), type=_Note)
     except (CorruptNamespace, msgspec.MsgspecError):

@@ -93,16 +93,22 @@ async def probe(
     """
     async with _probing(store, randomness, prefix) as run:
         for promise, check in (
-            ("what was never written is absent, and cannot be swapped", run.absence),
-            (f"of {RACERS} creates of one name, one wins ({ROUNDS} rounds)", run.races_of_creates),
-            (f"of {RACERS} swaps from one etag, one wins ({ROUNDS} rounds)", run.races_of_swaps),
-            ("a deleted name is absent at once, and free", run.create_after_delete),
+            ("an object that was never written is missing and cannot be swapped", run.absence),
+            (
+                f"of {RACERS} concurrent creates of a name, one succeeds ({ROUNDS} rounds)",
+                run.races_of_creates,
+            ),
+            (
+                f"of {RACERS} concurrent swaps from an etag, one succeeds ({ROUNDS} rounds)",
+                run.races_of_swaps,
+            ),
+            ("a deleted object is missing at once, and its name can be used again", run.create_after_delete),
         ):
             await check()
             kept(promise)
         run.report.missing = await run.erasure()
         if run.report.missing is None:
-            kept("what is purged is gone with all its versions")
+            kept("a purged object is removed with all its versions")
     return run.report
 
 
@@ -197,7 +203,7 @@ class _Probe:
         except StoreMisconfigured as error:
             if several or (isinstance(error, VersionsHidden) and error.kept):
                 raise StoreMisconfigured(
-                    f"{error}. This bucket keeps versions, and what is erased would stay in them",
+                    f"{error}. This bucket keeps versions, so erased data would remain in them",
                     code="versions_stay",
                     fix="grant s3:ListBucketVersions and s3:DeleteObjectVersion, or use a bucket without versions and "
                     "without object lock",

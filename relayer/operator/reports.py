@@ -88,7 +88,7 @@ def row_of(value: Any) -> Any:
 def verification(report: StoreReport) -> Report:
     """Return the report of the verify command."""
     lines = [line for space in report.namespaces for line in (_space(space), *found(space.findings))]
-    verdict = "everything is as it was written" if report.sound else "something is not as it was written"
+    verdict = "the store is intact" if report.sound else "the store is damaged"
     result = ("result", f"{len(report.namespaces)} namespaces: {verdict}")
     return Report([*lines, *found(report.findings), result], row_of(report), report.sound)
 
@@ -120,7 +120,7 @@ def repairs(
     if not needed and not beyond and not accounts:
         end = "there is nothing to repair"
     elif apply:
-        end = f"{lost} entries are lost; memrelay verify looks again. What they said may be in a backup"
+        end = f"{lost} entries are lost; check again with memrelay verify. A backup may contain them"
     else:
         end = f"nothing was changed; with --apply, {lost} entries would be lost. Stop the relayers, and have a backup, first"
     row = {"applied": apply, "accounts": list(accounts), "namespaces": needed, "findings": beyond}
@@ -131,16 +131,16 @@ def repairs(
 def _repair(repair: Repair) -> Lines:
     lines = [("namespace", repair.listed.pointer.name), *found(repair.findings)]
     if repair.manifest_rebuilt:
-        lines.append(("manifest", "created again from the segments and entries that are there"))
+        lines.append(("manifest", "created again from the existing segments and entries"))
     lines += [("mend", _mending(item)) for item in repair.mendings]
-    lines += [("kept", f"{key}: a copy is below quarantine/") for key in repair.quarantined]
+    lines += [("kept", f"{key}: copied to quarantine/") for key in repair.quarantined]
     if repair.hopeless:
         lines.append(("PROBLEM", "written by a newer version: update memrelay on this machine first"))
     return lines
 
 
 def _mending(item: Replacement) -> str:
-    found = f"{item.from_slots} from their slots, {item.salvaged} from what is left of the segment"
+    found = f"{item.from_slots} from their slots, {item.salvaged} from the remaining part of the segment"
     lost = f"lost: {_ranges(item.lost)}" if item.lost else "none lost"
     return f"entries {item.first_seq} to {item.last_seq}: {found}, {lost}"
 
@@ -163,13 +163,13 @@ def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Qu
     lines = [
         ("accounts", f"{measured.accounts:,}"),
         ("namespaces", f"{measured.namespaces:,}"),
-        ("entries", f"{measured.entries:,}, {measured.tail_entries:,} of them in no segment yet"),
+        ("entries", f"{measured.entries:,}, {measured.tail_entries:,} of them not yet in a segment"),
         ("segments", f"{measured.segments:,}"),
         *((f"  {kind}", f"{kept.objects:,} objects, {kept.bytes:,} bytes") for kind, kept in kinds),
         ("total", f"{total.objects:,} objects, {total.bytes:,} bytes"),
         ("garbage", f"{dead:,} bytes ({share:.0%}), which collection deletes"),
-        ("  in segments", f"{covered.objects:,} entries that segments hold as well"),
-        ("  unnamed", f"{loose.objects:,} objects that no manifest names"),
+        ("  in segments", f"{covered.objects:,} entries that are also in segments"),
+        ("  unnamed", f"{loose.objects:,} objects without a reference"),
     ]
     if traffic is not None:
         asked = f"{traffic.writes:.3f} writes and {traffic.reads:.3f} reads of the store, on average"
@@ -183,7 +183,10 @@ def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Qu
         lines.append((f"{account[:10]}...", ", ".join(amounts)))
     if measured.unread_manifests:
         lines.append(
-            ("PROBLEM", f"{measured.unread_manifests} manifests do not open: memrelay verify names them")
+            (
+                "PROBLEM",
+                f"{measured.unread_manifests} manifests cannot be opened: list them with memrelay verify",
+            )
         )
     return Report(lines, row_of(measured) | {"traffic": row_of(traffic)})
 
@@ -194,11 +197,11 @@ def backup(done: Backup, dropped: int) -> Report:
         *found(done.findings),
         ("run", f"{done.run}: {done.namespaces} namespaces, {done.objects} objects, {done.bytes:,} bytes"),
         ("copied", f"{done.copied_objects} objects, {done.copied_bytes:,} bytes"),
-        ("ledger", f"{done.erased_memories} erased memories will not come back"),
+        ("ledger", f"{done.erased_memories} erased memories are not restorable"),
     ]
     if dropped:
-        lines.append(("dropped", f"{dropped} objects that only older runs needed"))
-    result = "not everything could be backed up" if done.findings else "the backup is whole"
+        lines.append(("dropped", f"{dropped} objects that only older runs used"))
+    result = "the backup is incomplete" if done.findings else "the backup is complete"
     row = row_of(done) | {"dropped": dropped}
     return Report([*lines, ("result", result)], row, not done.findings)
 
@@ -208,16 +211,16 @@ def restoration(done: Restoration) -> Report:
     run, ledger = done.run, done.ledger
     erased = f"{done.erased_memories} memories and {done.erased_namespaces} namespaces of the backup"
     written = f"{done.objects} objects, {done.bytes:,} bytes written"
-    result = "not everything could be restored" if done.findings else "relayers may use the store"
+    result = "the restore is incomplete" if done.findings else "relayers can now use the store"
     lines = [
         *found(done.findings),
         ("run", f"{run.number} of {_time(run.began)}"),
         (
             "ledger",
-            f"{ledger.number} of {_time(ledger.ended)}: {erased} were erased since, and are not restored",
+            f"{ledger.number} of {_time(ledger.ended)}: {erased} were erased since then and are not restored",
         ),
         ("restored", f"{done.namespaces} namespaces; {written}"),
-        ("result", f"{result}; memrelay verify looks at all of it"),
+        ("result", f"{result}; check the whole store with memrelay verify"),
     ]
     numbers = {"run": run.number, "run_began": render_time(run.began), "ledger": ledger.number}
     row = row_of(done) | numbers

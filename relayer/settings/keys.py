@@ -75,18 +75,16 @@ def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -
         return key
     if settings.store is not None:
         raise ConfigurationError(
-            "MEMRELAY_RELAYER_KEY or MEMRELAY_RELAYER_KEY_FILE: a relayer over a bucket must be given its key, because "
-            "the bucket cannot be read without it and this machine may not last; memrelay keys make FILE makes one"
+            "MEMRELAY_RELAYER_KEY or MEMRELAY_RELAYER_KEY_FILE: a relayer with a bucket needs an explicit key, because the bucket is unreadable if the key is lost with this machine; create one with memrelay keys make FILE"
         )
     data = settings.data.expanduser()
     if (objects_directory(data) / Layout.relayer()).exists():
         raise ConfigurationError(
-            f"the store in {data} has a relayer key, but {generated_key_file(data)} is gone: put it back, or give it "
-            "as MEMRELAY_RELAYER_KEY"
+            f"the store in {data} has a relayer key, but {generated_key_file(data)} is missing: restore it, or give the key as MEMRELAY_RELAYER_KEY"
         )
     key = make_relayer_key(data)
     say(
-        f"made the relayer key in {generated_key_file(data)}; without it this store cannot be read: keep a copy "
+        f"created the relayer key in {generated_key_file(data)}; without it this store cannot be read: keep a copy "
         "(memrelay keys recovery)"
     )
     return key
@@ -144,7 +142,7 @@ def make_key_file(final: Path, key: bytes | None = None) -> bool:
             os.close(directory)
     except OSError as error:
         raise ConfigurationError(
-            f"no relayer key can be made in {folder} ({error.strerror}): choose a directory you can write"
+            f"no relayer key can be created in {folder} ({error.strerror}): choose a writable directory"
         ) from error
     return made
 
@@ -201,7 +199,7 @@ def find_metrics_token(settings: RelayerSettings) -> str:
     token = _one_word(name, settings.metrics_token, settings.metrics_token_file)
     if token and len(token) < _SHORTEST_TOKEN:
         raise ConfigurationError(
-            f"{name}: has fewer than {_SHORTEST_TOKEN} characters; make one with openssl rand -hex 32"
+            f"{name}: has fewer than {_SHORTEST_TOKEN} characters; create one with openssl rand -hex 32"
         )
     return token
 
@@ -232,12 +230,12 @@ def _one_word(name: str, given: SecretStr | None, file: Path | None) -> str:
         except OSError as error:
             raise ConfigurationError(f"{name}: {file} cannot be read ({error.strerror})") from error
         except UnicodeDecodeError:
-            raise ConfigurationError(f"{name}: {file} holds no key: a key is printable ASCII") from None
+            raise ConfigurationError(f"{name}: {file} contains no key: a key is printable ASCII") from None
     key = key.strip()
     if (
         (file is not None and not key)
         or not key.isascii()
         or any(not char.isprintable() or char == " " for char in key)
     ):
-        raise ConfigurationError(f"{name}: holds no key: a key is one word of printable ASCII")
+        raise ConfigurationError(f"{name}: contains no key: a key is one word of printable ASCII")
     return key

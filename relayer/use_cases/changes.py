@@ -77,7 +77,7 @@ def check_cursor(opened: OpenNamespace | None, after: str) -> None:
     """Reject a cursor beyond the end of a log that was just read; raises `Refused` ``rollback_detected``."""
     slot = mark_of(after)[0]
     if opened is None and slot:
-        raise Refused("rollback_detected", "the namespace does not exist any more: tell an operator")
+        raise Refused("rollback_detected", "the namespace no longer exists: tell an operator")
     if opened is not None and slot > opened.position.seq:
         raise Refused("rollback_detected", "the log is shorter than this cursor: tell an operator")
 

@@ -32,7 +32,7 @@ def parse_seconds(given: str, unit: str = "s") -> float:
     """
     match = _SPAN.fullmatch(given.strip())
     if match is None:
-        raise ValueError("write a number and a unit: 30s, 10m, 12h, 7d or 8w")
+        raise ValueError("give a number and a unit: 30s, 10m, 12h, 7d or 8w")
     return float(match[1]) * _SECONDS[match[2] or unit]
 
 
@@ -48,7 +48,7 @@ def parse_bytes(given: str) -> int:
     """
     match = _SIZE.fullmatch(given.strip())
     if match is None:
-        raise ValueError("write a number of bytes, or a size: 64K, 512M, 2GiB")
+        raise ValueError("give a number of bytes, or a size: 64K, 512M, 2GiB")
     base = 1000 if (match[3] or "").lower() == "b" else 1024
     power = _POWERS.index(match[2].lower()) + 1 if match[2] else 0
     return int(match[1]) * int(base**power)

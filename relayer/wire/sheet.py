@@ -40,7 +40,7 @@ def read_sheet_file(file: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise InvalidSecret("this is no sheet: it is not UTF-8") from None
+        raise InvalidSecret("this is no sheet: not UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)

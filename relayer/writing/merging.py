@@ -2,7 +2,9 @@
 
 `classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
 near it, only the likeliest one may be replaced, and only from `REPLACES` on; from `FOLLOWS` on, both are kept, and the newer one
-is shown first. A memory that makes several statements loses the one that was replaced, see `relayer.namespaces.records.Memory`.
+is shown first. Of two statements of the same form about two things, such as lines of a numbered list, neither replaces the other
+(`relayer.writing.alignment`). A memory that makes several statements loses the one that was replaced, see
+`relayer.namespaces.records.Memory`.
 Without a reader of relations (`relayer.ports.RelationReader`), memories are never merged.
 """
 
@@ -12,7 +14,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from relayer.domain.operations import Audience, Kind, Record, Status, Trust
@@ -23,6 +25,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
 from relayer.ports import RELATIONS
 from relayer.search.rows import Vector
+from relayer.writing.alignment import are_about_two_things
 
 LONGEST = 600
 """The number of characters of the longest text that is compared."""
@@ -35,6 +38,8 @@ REPLACES_FROM = 0.979
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
 
+# The likelihood that a statement about one thing replaces one about another that looks like it: the newer one is shown first.
+_OF_TWO_THINGS = 0.9
 # The number of nearest memories that were forgotten, among which one may say the same.
 _PAST_LOOKED_AT = 3
 _SAME, _REPLACES, _BOTH = (RELATIONS.index(name) for name in ("same", "replaces", "both"))
@@ -127,10 +132,18 @@ async def relations(ctx: Context, pairs: Sequence[tuple[str, str]]) -> list[Rela
     if ctx.relations is not None and pairs:
         try:
             read = await ctx.relations.relations(pairs)
-            return [Relation(*row) for row in read[:, [_SAME, _REPLACES, _BOTH]].tolist()]
+            rows = read[:, [_SAME, _REPLACES, _BOTH]].tolist()
+            return [_checked(old, new, Relation(*row)) for (old, new), row in zip(pairs, rows, strict=True)]
         except EmbedderUnavailable:
             pass
     return [Relation()] * len(pairs)
+
+
+def _checked(old: str, new: str, relation: Relation) -> Relation:
+    """Return the relation of two texts, in which a statement about one thing does not replace one about another."""
+    if relation.replaces < REPLACES_FROM or not are_about_two_things(old, new):
+        return relation
+    return replace(relation, replaces=_OF_TWO_THINGS)
 
 
 def says_the_same(old: str, new: str, relation: Relation) -> bool:

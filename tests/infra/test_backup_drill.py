@@ -138,7 +138,7 @@ def test_a_backup_by_the_shipped_unit_and_an_alert_when_its_timer_is_stopped(
             text=True,
             check=False,
         )
-        assert (done.returncode, "the backup is whole" in done.stdout) == (0, True), done.stderr
+        assert (done.returncode, "the backup is complete" in done.stdout) == (0, True), done.stderr
 
     with prometheus(tmp_path, service) as url:
         began = time.monotonic()

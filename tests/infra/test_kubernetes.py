@@ -86,7 +86,7 @@ def test_the_nightly_backup_is_a_command_that_backs_up(tmp_path: Path) -> None:
     assert settings["MEMRELAY_BACKUP_TO"] != settings["MEMRELAY_STORE"]
     place = _store_of(tmp_path)
     made = run_relayer(place | {"MEMRELAY_BACKUP_TO": str(tmp_path / "backup")}, *container["args"])
-    assert (made.returncode, "the backup is whole" in made.stdout) == (0, True), made.stderr
+    assert (made.returncode, "the backup is complete" in made.stdout) == (0, True), made.stderr
 
 
 def test_a_backup_is_let_out_to_the_store_and_is_no_relayer() -> None:

@@ -52,7 +52,7 @@ async def _uniform(at: Border, answer: Any) -> None:
         "title": "Unauthorized",
         "status": 401,
         "code": "unauthorized",
-        "detail": "The request is not accepted. The relayer's log has the reason under the request id.",
+        "detail": "The request was not accepted. The relayer's log has the reason under the request id.",
         "errors": [],
     }
     assert at.store.calls == []

@@ -120,7 +120,7 @@ def test_a_secret_file_that_is_a_directory_is_said_to_be_one(gateway: dict[str, 
     del gateway["MEMRELAY_SECRET"]
     done = run("gateway_plugin", "status", environment=gateway | {"MEMRELAY_SECRET_FILE": str(tmp_path)})
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"memrelay-gateway: {tmp_path} is a directory: name the file in it\n"
+    assert done.stderr == f"memrelay-gateway: {tmp_path} is a directory: give the file in it\n"
 
 
 @pytest.mark.parametrize("below", ["", "new"])

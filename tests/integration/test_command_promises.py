@@ -87,7 +87,7 @@ def test_an_id_of_another_agent_is_looked_for_in_the_named_ones_ids(site: Plugin
     wanted = site.memories("coder")[0]["id"]
     for command in (["forget", wanted], ["show", wanted], ["pin", wanted]):
         done = run_gateway(site.environment, *command, "--agent", "ops", "--json")
-        assert (done.returncode, "ops has nothing of this id" in done.stderr) == (1, True), done.stderr
+        assert (done.returncode, "ops has no memory with this id" in done.stderr) == (1, True), done.stderr
         assert json.loads(done.stdout)["error"]["code"] == "not_found"
     assert site.texts("coder") == ["The ferry leaves at nine"]
 

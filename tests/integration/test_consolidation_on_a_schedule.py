@@ -78,7 +78,7 @@ def test_what_three_turns_asked_for_is_promoted_when_it_is_due_and_what_one_aske
     def is_told() -> bool:
         # A command that is typed meanwhile would take the sentence for itself: standard error is one for all threads.
         told[0] += capsys.readouterr().err
-        return "consolidation of main: light: 2 memories were given to turns; REM: 2 compared" in told[0]
+        return "consolidation of main: light: 2 memories were recalled in turns; REM: 2 compared" in told[0]
 
     with nightly(site, clock) as plugin:
         say(plugin, LOCK)

@@ -66,7 +66,7 @@ def test_a_difference_is_shown_first_taken_on_that_word_and_taken_back(command, 
         FIRST: "-", AGAIN: "+", JENKINS: "-", SWITCHED: "+",
         "My manager at work is Petra.": "?", "My manager at work is Ravi.": "?",
     }  # fmt: skip
-    assert "can go: 2; conflicts: 1" in shown.stdout
+    assert "proposed for removal: 2; conflicts: 1" in shown.stdout
     assert len(listed(command)) == 6
     done = command("consolidate", "--apply")
     assert (done.returncode, "taken: 2 of 2" in done.stdout) == (0, True), done.stderr
@@ -86,7 +86,7 @@ def test_one_proposal_is_taken_by_its_id_or_by_the_memory_that_goes(command, kno
     assert [(one["id"], one["status"]) for one in done["taken"]] == [(first["id"], "taken")]
     assert second["goes"]["text"] in listed(command)
     assert command("consolidate", "--apply", second["goes"]["id"]).returncode == 0
-    assert "can go: 0" in command("consolidate").stdout
+    assert "proposed for removal: 0" in command("consolidate").stdout
 
 
 def test_wrong_words_take_nothing_and_say_what_to_do(command, known):

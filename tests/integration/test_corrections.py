@@ -87,7 +87,7 @@ def test_what_was_replaced_is_listed_with_what_replaced_it_and_comes_back_beside
     told(site, DENTIST, NEW_DENTIST)
     assert site.texts() == [NEW_DENTIST]
     printed = site.command("consolidate").stdout
-    assert DENTIST in printed.partition("replaced lately")[2]
+    assert DENTIST in printed.partition("recently replaced")[2]
     (replaced,) = site.json("consolidate")["replaced"]
     assert (replaced["statement"], replaced["text"]) == (DENTIST, NEW_DENTIST)
     site.command("restore", replaced["memory"])

@@ -282,5 +282,5 @@ def test_what_goes_on_and_cannot_begin_answers_in_a_line(place: Path, shared_rel
     done = run_gateway(environment, "watch", place / "nowhere", "--json")
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["error"] == {
-        "code": "usage", "message": "FOLDER: there is no such directory", "fix": "", "exit_code": 2,
+        "code": "usage", "message": "FOLDER: no such directory", "fix": "", "exit_code": 2,
     }  # fmt: skip

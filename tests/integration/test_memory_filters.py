@@ -108,7 +108,7 @@ def test_the_command_line_stores_tags_and_metadata_and_selects_by_them(site: Plu
     [
         (("list", "--where", "price"), "--where: give KEY=VALUE"),
         (("list", "--where", "=5"), "--where: give KEY=VALUE"),
-        (("list", "--where", "{"), "--where: is no valid JSON"),
+        (("list", "--where", "{"), "--where: not valid JSON"),
         (("list", "--where", '{"price": {"near": 1}}'), "where: price: has an unknown operator"),
         (("search", "lamp", "--where", "price>null"), "where: price.gt: must be a number or a text"),
         (("remember", "x", "--metadata", "price"), "--metadata: give KEY=VALUE"),

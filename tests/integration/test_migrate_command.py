@@ -102,7 +102,7 @@ def test_a_configuration_in_json5_is_read_and_its_comments_stay_in_the_copy(home
         "- The crane of the harbour is painted green.\n"
     )
     shown = home.run("migrate", "--from", "memsearch", "--yes")
-    assert "left behind: provider: the relayer embeds" in shown
+    assert "left behind: provider: embeddings are computed by the relayer" in shown
     config = home.plugins["entries"]["memrelay"]["config"]
     assert "provider" not in config
     assert (config["autoCapture"], config["preset"]) == (False, "memsearch")

@@ -103,7 +103,7 @@ def test_compact_stats_and_inspect_say_what_is_there(data: Path) -> None:
 async def test_backup_and_restore_from_directory_to_directory(data: Path, tmp_path: Path) -> None:
     backup, fresh = tmp_path / "backup", tmp_path / "fresh"
     made = process("backup", "--to", str(backup), data=data)
-    assert (made.returncode, "the backup is whole" in made.stdout) == (0, True)
+    assert (made.returncode, "the backup is complete" in made.stdout) == (0, True)
     again = process("backup", "--to", str(backup), "--keep", "1", data=data)
     assert "copied    0 objects" in again.stdout
     key = {"MEMRELAY_RELAYER_KEY_FILE": str(data / "relayer.key")}
@@ -167,7 +167,7 @@ def test_a_backup_that_was_killed_is_completed_by_the_next_one(
         (["verify", "--agent-secret-file", "."], "is a directory"),
         (["backup", "--to", ""], "--to"),
         (["stats", "--metrics", "nowhere"], "--metrics"),
-        (["backup", "--to", "s3://A"], "bucket's name"),
+        (["backup", "--to", "s3://A"], "name of a bucket"),
         (["restore", "--from", "nowhere"], "--from"),
     ],
 )
@@ -242,4 +242,4 @@ def test_a_command_that_is_interrupted_says_how_to_go_on(data: Path, tmp_path: P
     with fifo.open("w"):  # it has begun to read, and waits for the end
         process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, said.count("\n"), "running it again is safe" in said) == (130, 1, True)
+    assert (process.returncode, said.count("\n"), "safe to run it again" in said) == (130, 1, True)

@@ -82,7 +82,9 @@ def test_what_stands_in_every_prompt_is_shown(command):
     assert "heron" not in shown
     lines = json.loads(command("profile", "--standing", "--json").stdout)["lines"]
     assert [(line["text"], line["about"]) for line in lines] == [("I am allergic to peanuts.", "harm")]
-    assert "nothing of this is known" in command("profile", "--standing", agent="nobody", check=False).stderr
+    assert (
+        "nothing is stored about this" in command("profile", "--standing", agent="nobody", check=False).stderr
+    )
     refused = command("profile", "--standing", "--audience", "direct", check=False)
     assert refused.returncode == 2
     assert "--standing" in refused.stderr
@@ -128,7 +130,7 @@ def test_a_wrong_use_of_the_command_is_a_sentence_with_the_fix(command, tmp_path
         (("--trust", "anybody"), 2, "user, imported, assistant, tool"),
         (("--max-tokens", "0"), 2, "--max-tokens"),
         (("--out", str(damaged)), 1, "delete the lines from"),
-        (("--out", str(tmp_path)), 1, "name a file, such as USER.md"),
+        (("--out", str(tmp_path)), 1, "give a file, such as USER.md"),
     ):
         done = command("profile", *arguments, check=False)
         assert (done.returncode, message in done.stderr) == (code, True), done.stderr

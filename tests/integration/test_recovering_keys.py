@@ -63,12 +63,12 @@ def test_a_machine_that_makes_a_secret_says_that_memories_of_another_are_not_fou
     sheet = sheet_of(first, tmp_path)
     second = empty_machine(tmp_path / "second", shared_relayer)
     began = run_gateway(second, "status")
-    assert "made a new secret" in began.stderr
+    assert "created a new secret" in began.stderr
     assert "if this gateway had memories before" in began.stderr
     assert "memrelay-gateway keys recover --replace" in began.stderr
     refused = run_gateway(second, "keys", "recover", sheet, "--json")
     assert (refused.returncode, json.loads(refused.stdout)["error"]["code"]) == (2, "identity")
-    assert "--replace keeps it in a file next to it" in refused.stderr
+    assert "with --replace it is moved to a file next to it" in refused.stderr
     done = run_gateway(second, "keys", "recover", sheet, "--replace", "--json")
     assert done.returncode == 0, done.stderr
     kept = Path(json.loads(done.stdout)["kept"])
@@ -81,7 +81,7 @@ def test_a_machine_whose_secret_was_lost_is_told_that_it_had_one(first: dict[str
     Path(first["XDG_CONFIG_HOME"], "memrelay/secret").unlink()
     told = run_gateway(first, "list").stderr
     assert "this machine had another secret before" in told
-    assert "NONE OF THE MEMORIES OF AN EARLIER ONE IS FOUND" in told
+    assert "THE NEW SECRET CANNOT OPEN MEMORIES OF AN EARLIER ONE" in told
 
 
 @pytest.mark.parametrize("line", [1, 6])
@@ -102,7 +102,10 @@ def test_the_broken_line_is_named_and_nothing_is_made(
 
 def test_a_secret_of_the_environment_is_not_passed_over(tmp_path: Path, first: dict[str, str]) -> None:
     done = run_gateway(first | {"MEMRELAY_SECRET": "5e" * 32}, "keys", "recover", sheet_of(first, tmp_path))
-    assert (done.returncode, "MEMRELAY_SECRET is set and wins over any file" in done.stderr) == (2, True)
+    assert (done.returncode, "MEMRELAY_SECRET is set and takes precedence over any file" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_a_sheet_is_piped_in(tmp_path: Path, shared_relayer: str, first: dict[str, str]) -> None:
@@ -150,7 +153,7 @@ def test_a_relayer_key_comes_back_from_its_sheet(tmp_path: Path) -> None:
     assert read_key(again) == read_key(key)
     make_key_file(other := tmp_path / "other")
     refused = _relayer("keys", "recover", other, "--sheet", sheet, key=key)
-    assert (refused.returncode, "a relayer key is never replaced" in refused.stderr) == (2, True)
+    assert (refused.returncode, "relayer keys are never overwritten" in refused.stderr) == (2, True)
 
 
 def _relayer(*arguments: object, key: Path) -> Done:

@@ -102,7 +102,7 @@ def test_a_rotation_keeps_the_memories_and_shuts_the_old_keys_out(
         settings=settings, secret=owner.environment["MEMRELAY_SECRET"], environ=dict(owner.environment)
     ) as gateway:
         assert SAID in gateway.before_turn(QUESTION, session_key="agent:researcher:s", deadline=20).text
-    assert "destroyed" in owner.run(relayer, "erase", "--namespace", "--agent", "researcher")
+    assert "erased" in owner.run(relayer, "erase", "--namespace", "--agent", "researcher")
     erased = owner.run(relayer, "erase", "--namespace", "--agent", "researcher", "--yes")
     assert "namespace researcher" in erased
     assert "namespace researcher" in owner.run(

@@ -81,12 +81,12 @@ def test_what_is_shared_for_reading_is_not_written_to_and_nobody_else_may_name_i
     store = {"text": "The boiler was painted green.", "namespace": "researcher"}
     refused = plugin.tool("memory_store", store, session_key=CODER)
     assert refused.failed
-    assert "shared for reading" in refused.text
+    assert "shared read-only" in refused.text
     stranger = plugin.tool(
         "memory_search", {"query": QUESTION, "namespace": "researcher"}, session_key=STRANGER
     )
     assert stranger.failed
-    assert "not this agent" in stranger.text
+    assert "belongs to another agent" in stranger.text
 
 
 def test_agents_meet_in_a_namespace_that_is_nobodys_own(plugin, place):
@@ -119,8 +119,8 @@ def test_a_shared_namespace_that_cannot_be_had_costs_an_agent_nothing_of_its_own
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("share", "researcher"), "belong together"),
-        (("share", "researcher", "--with", "researcher"), "is researcher's own"),
+        (("share", "researcher"), "give both NAMESPACE and --with AGENT"),
+        (("share", "researcher", "--with", "researcher"), "belongs to researcher"),
         (("unshare", "researcher", "--with", "coder"), "is not shared with coder"),
         (("share", "a/b/c/d/e", "--with", "coder"), "NAMESPACE"),
     ],

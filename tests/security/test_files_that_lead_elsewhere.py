@@ -91,7 +91,7 @@ def plant(place: Path, outside: Path, suffix: str = ".md") -> list[str]:
         f"{place}/{name}: it is a link, and"
         for name in (f"file{suffix}", f"up{suffix}", "deep", f"gone{suffix}")
     ]
-    return [*links, f"pipe{suffix}: it is no regular file", f"socket{suffix}: it is no regular file"]
+    return [*links, f"pipe{suffix}: it is not a regular file", f"socket{suffix}: it is not a regular file"]
 
 
 def plant_gibibyte(place: Path) -> str:
@@ -190,7 +190,7 @@ def test_a_folder_of_more_files_than_are_read_says_so(cli, folder):
     for number in range(10_001):
         (folder / "memory" / f"{number}.md").touch()
     shown = cli("import", "--dry-run", "--json", folder, code=1)
-    assert "it holds more than 10,000 files; name folders below it" in shown
+    assert "it holds more than 10,000 files; give folders below it" in shown
 
 
 def test_a_profile_is_written_through_no_link_and_reads_none(cli, folder, outside):
@@ -200,7 +200,7 @@ def test_a_profile_is_written_through_no_link_and_reads_none(cli, folder, outsid
     assert (outside / "secret.md").read_text() == f"- {CANARY}\n"
     (folder / "USER.md").unlink()
     os.mkfifo(folder / "USER.md")
-    assert "USER.md: it is no regular file" in cli("profile", "--out", folder / "USER.md", code=1)
+    assert "USER.md: it is not a regular file" in cli("profile", "--out", folder / "USER.md", code=1)
 
 
 def test_an_export_takes_the_place_of_a_link_and_leaves_what_it_leads_to(cli, folder, outside):

@@ -367,7 +367,7 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ({"fallback_model_name": "b"}, "--fallback-model-name: only with --model-url and --model-name"),
+        ({"fallback_model_name": "b"}, "--fallback-model-name: only valid with --model-url and --model-name"),
         (
             {"fallback_model_url": "https://b.example/v1"},
             "--fallback-model-url: only with --fallback-model-name",
@@ -447,7 +447,7 @@ def test_a_size_and_a_span_are_written_with_units_wherever_a_setting_is(
     settings = _load(config=file, model_timeout="90s")
     assert (settings.cache_bytes, settings.quota_bytes) == (2 * 1024**3, 1024**2)
     assert (settings.job_takeover, settings.collect_after, settings.model_timeout) == (120, 43_200, 90)
-    assert _mistake(cache_bytes="much").startswith("--cache-bytes (MEMRELAY_CACHE_BYTES): write a number")
+    assert _mistake(cache_bytes="much").startswith("--cache-bytes (MEMRELAY_CACHE_BYTES): give a number")
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("3", 3), (2, 2), ("auto", "auto")])

@@ -89,7 +89,7 @@ def test_the_help_has_groups_with_defaults_and_units() -> None:
     for group in GROUPS:
         assert group.__doc__.rstrip(".") in shown
     assert re.search(r"--model-timeout +SECONDS\|12h +For one answer. Default: 1m.", shown)
-    assert re.search(r"--cache-bytes +BYTES\|512M +Memory for open namespaces. Default: 512M.", shown)
+    assert re.search(r"--cache-bytes +BYTES\|512M +Maximum memory of open namespaces. Default: 512M.", shown)
     assert "on or off. Default: on." in shown
 
 

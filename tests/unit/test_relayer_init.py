@@ -67,7 +67,7 @@ def test_a_shell_understands_the_file_too(tmp_path: Path) -> None:
 def test_a_second_time_replaces_neither_key_nor_settings(tmp_path: Path) -> None:
     _init(tmp_path, **BUCKET)
     before = [(tmp_path / name).read_text() for name in ("relayer.key", "relayer.env")]
-    with pytest.raises(ConfigurationError, match="is there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         _init(tmp_path, store="s3://elsewhere")
     assert [(tmp_path / name).read_text() for name in ("relayer.key", "relayer.env")] == before
 

@@ -45,9 +45,9 @@ def checked_access(given: Sequence[str], called: Sequence[str], fix: str) -> Mem
     key, account = _KEY.fullmatch(given[0]), _ACCOUNT.fullmatch(given[1])
     checked = safe_load({"url": given[2]}, {})
     if key is None:
-        fail(USAGE, f"{called[0]}: is no key of 64 hexadecimal digits", fix)
+        fail(USAGE, f"{called[0]}: must be a key of 64 hexadecimal digits", fix)
     if account is None:
-        fail(USAGE, f"{called[1]}: is no account id (0x and hexadecimal digits)", fix)
+        fail(USAGE, f"{called[1]}: must be an account id (0x and hexadecimal digits)", fix)
     if checked.settings is None:
         fail(USAGE, f"{called[2]}: {checked.error}", fix)
     return MemWalAccess(checked.settings.url, key[1], account[0])
@@ -102,8 +102,7 @@ def import_all(
         )
         if not walked.complete:
             problems.append(
-                f"{namespace}: {walked.found} of {walked.known} were read, and no recall shows the others; "
-                "MemWal's own restore may bring them into its index, then run this again"
+                f"{namespace}: {walked.found} of {walked.known} were read, because recall does not return the others; MemWal's own restore may add them to its index: run it, then run this command again"
             )
     return total, problems
 

@@ -38,8 +38,8 @@ from relayer.wire.schemas import RecallHit, RecallResponse
 
 _PATIENCE: Final = 30.0
 _EVERY: Final = 2.0
-ForceOption = Annotated[bool, typer.Option("--force", help="Also files that did not change.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="A line for each file.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also index files that did not change.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print a line for each file.")]
 
 
 @command()
@@ -50,15 +50,15 @@ def index(
     ] = None,
     *,
     workspace: Annotated[
-        Path | None, typer.Option(help="An agent's workspace: MEMORY.md, memory/, wiki/.")
+        Path | None, typer.Option(help="Workspace of an agent: MEMORY.md, memory/, wiki/.")
     ] = None,
     sessions: Annotated[
-        Path | None, typer.Option(help="A host's directory of session logs (.jsonl).")
+        Path | None, typer.Option(help="Directory of a host's session logs (.jsonl).")
     ] = None,
     forget_roots: Annotated[
-        bool, typer.Option("--forget-roots", help="Look at what is named now, and later at nothing else.")
+        bool, typer.Option("--forget-roots", help="Watch these places instead of those given before.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on looking, until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep watching until interrupted.")] = False,
     force: ForceOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -99,14 +99,14 @@ def _add_places(
         found.roots.clear()
     for kind, path in places:
         if not path.exists():
-            fail(USAGE, f"{path}: there is nothing there", "name a file or folder that exists")
+            fail(USAGE, f"{path}: no such file or folder", "give a file or folder that exists")
         found.roots.add(IndexRoot(kind, named(path)))
     if places or forget_roots:
         guarded(found.save)
     if not opened.all_roots:
         fail(
             USAGE,
-            "nothing to index: no place was named yet",
+            "nothing to index: no files or folders were given yet",
             "memrelay-gateway index --workspace ~/.openclaw/workspace --sessions ~/.codex/sessions",
         )
 
@@ -115,11 +115,11 @@ def _add_places(
 def transcript(
     run: Run,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A session log of OpenClaw, Claude Code or Codex.")
+        Path, typer.Argument(metavar="FILE", help="Session log of OpenClaw, Claude Code or Codex.")
     ],
     *,
-    anchor: Annotated[str | None, typer.Option(help="The id of a message to read around.")] = None,
-    turns: Annotated[int, typer.Option(min=1, max=10_000, help="How many messages at most.")] = 200,
+    anchor: Annotated[str | None, typer.Option(help="Id of the message to show the surroundings of.")] = None,
+    turns: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of messages.")] = 200,
 ) -> None:
     """Print the dialogue of a session log; needs no relayer.
 
@@ -230,7 +230,11 @@ def scan(opened: OpenIndex, output: Output, *, force: bool, verbose: bool) -> Lo
 
     look = with_client(opened.context.settings, looked)
     if look.busy:
-        fail(FAILED, "another process is looking at these files", "wait for it; a gateway looks by itself")
+        fail(
+            FAILED,
+            "another process is indexing these files",
+            "wait until it has finished; a running gateway indexes by itself",
+        )
     for problem in look.problems:
         output.say(problem)
     return look
@@ -255,7 +259,7 @@ def exit_if_unreadable(rows: Sequence[Mapping[str, Any]]) -> None:
 def _watch(opened: OpenIndex, output: Output, *, force: bool) -> None:
     answer_in_lines()
     places = [str(root.path) for root in sorted(opened.all_roots)]
-    output.tell({"watching": places}, f"watching {', '.join(places)}; end with Ctrl-C")
+    output.tell({"watching": places}, f"watching {', '.join(places)}; stop with Ctrl-C")
     watch_files(opened.context, opened.index, output, roots=opened.roots, force=force)
 
 
@@ -291,7 +295,7 @@ def watch_files(
             try:
                 look = await files.look(roots, force=again)
             except GatewayError as error:
-                output.tell({"problem": str(error)}, f"{error}; it is tried again")
+                output.tell({"problem": str(error)}, f"{error}; trying again")
             else:
                 again = False
                 for problem in look.problems:

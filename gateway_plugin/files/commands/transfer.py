@@ -54,18 +54,18 @@ class ExportFormat(StrEnum):
 def export(
     run: Run,
     target: Annotated[
-        str, typer.Argument(help="File, or - for standard output; a directory for Markdown.")
+        str, typer.Argument(help="Output file, or - for standard output; a directory for Markdown.")
     ] = "-",
     *,
     style: Annotated[
-        ExportFormat, typer.Option("--format", help="jsonl can be imported again whole.")
+        ExportFormat, typer.Option("--format", help="Only jsonl can be imported again without losses.")
     ] = ExportFormat.JSONL,
-    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given again.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
     state: Annotated[
-        list[str] | None, typer.Option(help="live, superseded, forgotten; live if not given.")
+        list[str] | None, typer.Option(help="live, superseded or forgotten; default: live.")
     ] = None,
     transcripts: Annotated[
-        bool, typer.Option("--transcripts", help="Also the turns that were kept word for word; with jsonl.")
+        bool, typer.Option("--transcripts", help="Also export stored transcripts; only with jsonl.")
     ] = False,
 ) -> None:
     """Write an agent's memories to a file, or as daily logs in Markdown to a directory.
@@ -77,11 +77,11 @@ def export(
     if style is not ExportFormat.JSONL and target == "-":
         fail(
             USAGE,
-            "TARGET: Markdown is one file a day, so it needs a directory",
+            "TARGET: must be a directory, because Markdown is written to one file per day",
             "memrelay-gateway export DIR --format daily-md",
         )
     if transcripts and style is not ExportFormat.JSONL:
-        fail(USAGE, "--transcripts: Markdown has no place for them", "leave out --format")
+        fail(USAGE, "--transcripts: not supported with Markdown", "leave out --format")
     wanted: dict[str, object] = {"kinds": kind or (), **({"states": state} if state else {})}
     if transcripts:
         wanted["transcripts"] = True
@@ -132,7 +132,7 @@ def import_files(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH...", help="Files or directories; memwal alone: --from memwal.", show_default=False
+            metavar="PATH...", help="Files or directories; only --from memwal needs none.", show_default=False
         ),
     ] = None,
     *,
@@ -146,17 +146,18 @@ def import_files(
     ] = None,
     namespace: Annotated[
         list[str] | None,
-        typer.Option(
-            "--namespace", metavar="NAME", help="With --from: this one, not all; may be given again."
-        ),
+        typer.Option("--namespace", metavar="NAME", help="With --from: only this namespace; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and count, and send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only read and count; send nothing.")] = False,
     as_backup: Annotated[
         bool,
-        typer.Option("--as-backup", help="Restore an export of this account as it was: who said it, pins."),
+        typer.Option("--as-backup", help="Restore an export of this account with its speakers and pins."),
     ] = False,
     unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="With --as-backup: also what this account did not export.")
+        bool,
+        typer.Option(
+            "--unsigned", help="With --as-backup: also accept files without this account's signature."
+        ),
     ] = False,
 ) -> None:
     """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json).
@@ -172,13 +173,15 @@ def import_files(
         return
     holder = run.context.holder if as_backup and not unsigned else None
     if unsigned:
-        complain("--unsigned: who said it and what is pinned is taken from these files, on your word", "")
+        complain(
+            "--unsigned: speakers and pins are taken from these files without a proof of their origin", ""
+        )
     roots = [named(path) for path in paths or ()]
     below = [files_of(root) for root in roots]
     found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
     problems = [str(error) for listed in below for error in listed.left_out]
     if not found and not problems:
-        fail(FAILED, "PATH: no .md, .jsonl or .json file is there", "")
+        fail(FAILED, "PATH: contains no .md, .jsonl or .json file", "")
     total = Counter[str]()
     claims = 0
     for root, path in found:
@@ -195,8 +198,7 @@ def import_files(
     run.json({"files": len(found), **told, **total, "problems": problems})
     if claims:
         run.say(
-            f"{claims} claim to be pinned or the user's own words: imported as what a file says. "
-            "--as-backup restores an export of this account as it was."
+            f"{claims} claim to be pinned or the user's own words and are imported as statements of a file. --as-backup restores an export of this account with speakers and pins."
         )
     _end(problems)
 
@@ -220,16 +222,20 @@ def _check_together(
 ) -> None:
     """Exit with an error if options exclude each other."""
     if source is not None and (paths or as_backup or unsigned):
-        fail(USAGE, "--from: it goes without PATH, --as-backup and --unsigned", "leave them out")
+        fail(USAGE, "--from: cannot be combined with PATH, --as-backup or --unsigned", "leave them out")
     if source is None and namespaces:
-        fail(USAGE, "--namespace: it goes with --from", "--agent says whose memories these become")
+        fail(
+            USAGE,
+            "--namespace: only valid with --from",
+            "choose the agent that gets the memories with --agent",
+        )
     if source is None and not paths:
-        fail(USAGE, "PATH: it is missing", "name files or directories, or --from memwal")
+        fail(USAGE, "PATH: missing", "give files or directories, or --from memwal")
     if unsigned and not as_backup:
         fail(
             USAGE,
-            "--unsigned: it goes with --as-backup",
-            "leave it out: what files claim is not taken over anyway",
+            "--unsigned: only valid with --as-backup",
+            "remove it: without --as-backup the claims of files are ignored anyway",
         )
 
 
@@ -243,7 +249,9 @@ def _import_service(run: Run, wanted: Sequence[str], *, dry_run: bool) -> None:
 @command()
 def watch(
     run: Run,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="MEMORY.md, memory/*.md and such.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder with MEMORY.md, memory/*.md and similar files.")
+    ],
     *,
     every: Annotated[
         float,
@@ -256,12 +264,12 @@ def watch(
     """
     answer_in_lines()
     if not folder.is_dir():
-        fail(USAGE, "FOLDER: there is no such directory", "")
+        fail(USAGE, "FOLDER: no such directory", "")
     context = run.context
     namespace = context.identity.namespace
     run.tell(
         {"watching": [str(folder)], "namespace": namespace},
-        f"watching {folder} for {namespace}; end with Ctrl-C",
+        f"watching {folder} for {namespace}; stop with Ctrl-C",
     )
     watch_files(
         context,
@@ -286,8 +294,8 @@ def _end(problems: list[str]) -> None:
     for problem in problems:
         complain(problem, "")
     if problems:
-        fix = "the rest is stored; after a repair import again: nothing is stored twice"
-        fail(FAILED, "not everything was read", fix)
+        fix = "the rest is stored; fix the file and import it again: nothing is stored twice"
+        fail(FAILED, "some files were not read", fix)
 
 
 def _read_or_say(
@@ -296,7 +304,7 @@ def _read_or_say(
     try:
         return _read(root, path, backup_of)
     except NoBackup as error:
-        fix = "without --as-backup it is imported as what a file says, with --unsigned as it is"
+        fix = "without --as-backup it is imported as statements of a file; with --unsigned its claims are accepted"
         problems.append(f"{error}; {fix}")
     except ImportProblem as error:
         problems.append(str(error))

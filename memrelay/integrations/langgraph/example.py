@@ -39,7 +39,7 @@ async def main() -> None:
         app = graph.compile(store=MemrelayStore(memory))
         for chat, message in (("chat-1", SAID), ("chat-2", ASKED)):
             config: RunnableConfig = {"configurable": {"user_id": "ana", "thread_id": chat}}
-            begin_state: Any = {"messages": [HumanMessage(message)], "memories": ""}
+            begin_state = State(messages=[HumanMessage(message)], memories="")
             result = await app.ainvoke(begin_state, config)
             print(f"{message} -> {result['messages'][-1].text}")  # noqa: T201 - the output of the example
 

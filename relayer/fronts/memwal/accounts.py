@@ -194,7 +194,7 @@ def _signing_key(file: Path | None) -> SigningKey:
     make_key_file(place)
     try:
         if place.stat().st_mode & 0o077:
-            raise ConfigurationError(f"--key-file: others can read it: chmod 600 {place}")
+            raise ConfigurationError(f"--key-file: other users can read it: chmod 600 {place}")
         return SigningKey(parse_secret(place.read_text("ascii"), source=f"--key-file {place}"))
     except (OSError, UnicodeDecodeError, InvalidSecret) as error:
         raise ConfigurationError(f"--key-file: {place} holds no private key of 64 hex digits") from error

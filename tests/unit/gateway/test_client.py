@@ -346,7 +346,7 @@ async def test_an_answer_that_is_no_relayers_is_said_to_be_that(client, identity
         return strangers(web.Response(text="<html>welcome</html>"))
 
     wire.script = [page]
-    with pytest.raises(RelayerUntrusted, match="does not prove to be the relayer"):
+    with pytest.raises(RelayerUntrusted, match="did not prove that it is the relayer"):
         await client.recall(identity, QUERY)
     assert client.breaker.remaining == 0
     wire.script = [page]

@@ -120,9 +120,7 @@ def test_where_nobody_has_it_the_answer_is_the_hosts(call, wire):
     wire.script = [kept()]
     refused = call()
     assert refused.failed
-    assert refused.text.startswith(
-        "Memory error: path: in the host's directory of sessions: there is no such log"
-    )
+    assert refused.text.startswith("Memory error: path: in the host's directory of sessions: no such log")
 
 
 def test_an_anchor_that_no_kept_message_has_is_named(call, wire):

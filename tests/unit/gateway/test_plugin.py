@@ -360,14 +360,14 @@ async def test_the_async_form_reads_content_parts_and_raises_no_more(wire, envir
 def test_a_prompt_that_is_no_text_is_a_status_with_the_reason(plugin, bad):
     turn = plugin.before_turn(bad)
     assert (turn.status, turn.text) == ("failed", "")
-    assert turn.detail == "prompt: give a string or a list of content parts"
+    assert turn.detail == "prompt: must be a string or a list of content parts"
 
 
 @pytest.mark.parametrize(
     "bad", [None, 3, "text", b"bytes", [3], ["text"], [None], {"role": "user"}], ids=repr
 )
 def test_messages_that_are_none_are_a_status_with_the_reason(plugin, bad):
-    detail = "messages: give a list of mappings with the keys role and content"
+    detail = "messages: must be a list of mappings with the keys role and content"
     turn = plugin.before_turn(QUESTION, messages=bad)
     assert (turn.status, turn.text, turn.detail) == ("failed", "", detail)
     for report in (plugin.after_turn(bad), plugin.flush_session(bad, ended=True)):

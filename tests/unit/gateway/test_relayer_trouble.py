@@ -15,7 +15,7 @@ from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.local_relayer import folder_of
 from gateway_plugin.hosts.openclaw.commands import run_command
 
-SAID = "the relayer of this machine failed 3 times in a row, and is started again"
+SAID = "the relayer of this machine failed 3 times in a row and is being restarted"
 
 
 @pytest.fixture

@@ -604,7 +604,7 @@ async def test_a_hole_in_a_log_is_said_by_its_first_backup(site, vault):
     await site.say(*TEXTS)
     await site.drop([(await site.wal())[1]])
     backup = await vault.back_up()
-    assert ["entry 2 is absent" in item.sentence for item in backup.findings] == [True]
+    assert ["entry 2 is missing" in item.sentence for item in backup.findings] == [True]
 
 
 async def test_a_run_that_does_not_open_stops_no_later_backup(site, vault):

@@ -119,7 +119,7 @@ async def test_a_cursor_from_beyond_the_log_is_refused_before_anything_is_sent(h
     await put(house, "I drink tea")
     with pytest.raises(Refused, match="shorter"):
         await streams.open(house.access(), "99", house.deadline())
-    with pytest.raises(Refused, match="does not exist"):
+    with pytest.raises(Refused, match="no longer exists"):
         await streams.open(house.access("nobody"), "1", house.deadline())
     assert len(streams) == 0
 

@@ -115,7 +115,7 @@ def test_a_refusal_is_exit_code_1_with_its_reason(wire):
     wire.script = [answer(409, "wrong_namespace_key")]
     done = run("list")
     assert done.exit_code == 1
-    assert "another secret" in done.stderr
+    assert "different secret" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -245,5 +245,5 @@ def test_what_takes_the_root_secret_says_so_where_one_agents_keys_are_held(monke
     )
     refused = run(*arguments)
     assert refused.exit_code == 2
-    assert "takes the gateway's root secret; this host holds one agent's keys" in refused.stderr
+    assert "needs the gateway's root secret; this host only has the keys of one agent" in refused.stderr
     assert "MEMRELAY_SECRET" in refused.stderr

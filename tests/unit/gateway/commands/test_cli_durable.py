@@ -103,12 +103,12 @@ def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_ask
         (
             QUESTION,
             {"recall": {"agents": ["coder"]}},
-            "the gate agents stopped recall: the agent is not listed in recall.agents",
+            "the gate agents stopped recall: recall.agents does not list the agent",
         ),
         (
             QUESTION,
             {"recall": {"mode": "active"}, "active": {"agents": ["coder"]}},
-            "the gate agents stopped recall: the agent is not listed in active.agents",
+            "the gate agents stopped recall: active.agents does not list the agent",
         ),
         (QUESTION, {}, "ok"),
     ],
@@ -141,7 +141,7 @@ def test_what_a_person_did_not_ask_memory_takes_the_place_of_no_trace(run, wire,
 
 def test_without_a_noted_turn_it_says_whose_was_looked_for_and_when_there_will_be_one(run):
     said = run("why", "--agent", "coder").output
-    assert "no turn of coder was noted yet" in said
+    assert "no recall is recorded for coder yet" in said
     assert "--agent NAME" in said
 
 

@@ -67,5 +67,5 @@ def test_one_session_is_switched_alone(run, plugin):
 
 def test_the_kill_switch_is_named_where_switching_on_alone_does_not_help(run, monkeypatch):
     monkeypatch.setenv("MEMRELAY_DISABLE", "1")
-    assert "MEMRELAY_DISABLE is set" in run("on")
+    assert "MEMRELAY_DISABLE is also set" in run("on")
     assert "off: MEMRELAY_DISABLE is set" in run("status")

@@ -46,7 +46,7 @@ def test_what_is_a_file_when_it_is_looked_at_and_a_link_when_it_is_opened_is_not
         return status
 
     monkeypatch.setattr(bounded.os, "stat", stat_then_swap)
-    with pytest.raises(NotRead, match="it is a link"):
+    with pytest.raises(NotRead, match="it is a symbolic link"):
         read_below(folder, "deep/a.md")
     assert swapped
 
@@ -63,7 +63,7 @@ def test_what_is_a_file_when_it_is_looked_at_and_a_pipe_when_it_is_opened_is_not
         return status
 
     monkeypatch.setattr(bounded.os, "stat", stat_then_swap)
-    with pytest.raises(NotRead, match="no regular file"):
+    with pytest.raises(NotRead, match="not a regular file"):
         read_below(folder, "deep/a.md")
 
 
@@ -71,16 +71,16 @@ def test_a_folder_that_becomes_a_link_between_the_listing_and_the_reading_leads_
     assert everything(folder) == (["deep/a.md"], [])
     (folder / "deep").rename(folder / "moved")
     (folder / "deep").symlink_to(folder.parent / "outside")
-    with pytest.raises(NotRead, match="deep: it is a link"):
+    with pytest.raises(NotRead, match="deep: it is a symbolic link"):
         read_below(folder, "deep/a.md")
     (folder / "deep").unlink()
     folder.rename(folder.with_name("gone"))
     folder.symlink_to(folder.with_name("gone"))
-    with pytest.raises(NotRead, match="it is a link"):
+    with pytest.raises(NotRead, match="it is a symbolic link"):
         read_below(folder, "moved/a.md")
     assert everything(folder) == (
         [],
-        [f"{folder}: it is a link, and links are not followed; name what it leads to"],
+        [f"{folder}: it is a symbolic link, and links are not followed; give its target instead"],
     )
 
 
@@ -112,7 +112,7 @@ def test_the_bounds_are_of_bytes_files_and_depth(folder):
     assert read_below(folder, "b.md", most=2, tail=True) == b"45"
     assert everything(folder, most=1) == (
         ["b.md"],
-        [f"{folder}: it holds more than 1 files; name folders below it"],
+        [f"{folder}: it holds more than 1 files; give folders below it"],
     )
     below = folder / "/".join(["x"] * 70)
     below.mkdir(parents=True)

@@ -101,7 +101,7 @@ def test_a_key_that_is_refused_is_named_by_its_setting_and_not_shown(key):
 def test_what_is_no_memwal_service_is_told_so():
     with MemWalServer(KEY, {"default": ["x" * 20]}) as service:
         service.answer = lambda _path, _body: (200, {"hello": "there"})
-        with pytest.raises(MemWalProblem, match="no MemWal service"):
+        with pytest.raises(MemWalProblem, match="not a MemWal service"):
             read(service.url)
     with pytest.raises(MemWalProblem, match="serverUrl"):
         read("http://127.0.0.1:9")

@@ -77,7 +77,7 @@ def test_a_link_is_named_and_what_it_leads_to_stays_as_it_is(file, tmp_path):
     file.write_text("# Me\n")
     link = tmp_path / "link.md"
     link.symlink_to(file)
-    with pytest.raises(ProfileFileProblem, match=r"link\.md: it is a link"):
+    with pytest.raises(ProfileFileProblem, match=r"link\.md: it is a symbolic link"):
         put_profile(link, "ops", DOCUMENT)
     assert (link.is_symlink(), file.read_text()) == (True, "# Me\n")
 
@@ -92,16 +92,14 @@ def test_a_link_is_named_and_what_it_leads_to_stays_as_it_is(file, tmp_path):
 )
 def test_a_damaged_block_is_named_and_nothing_is_written(file, damaged):
     file.write_text(damaged)
-    with pytest.raises(
-        ProfileFileProblem, match=r"USER\.md has a profile without its end, or the same twice"
-    ):
+    with pytest.raises(ProfileFileProblem, match=r"USER\.md contains an incomplete or duplicated profile"):
         put_profile(file, "ops", DOCUMENT)
     assert file.read_text() == damaged
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "is no regular file"), (b"\xff\xfe", "is not UTF-8")],
+    [(None, "is not a regular file"), (b"\xff\xfe", "is not UTF-8")],
     ids=["directory", "binary"],
 )
 def test_what_takes_no_text_is_named(file, content, said):

@@ -154,7 +154,7 @@ def test_an_own_export_that_was_cut_short_is_not_taken_for_whole(tmp_path):
     [
         ("a.json", "{", "line 1 is not JSON"),
         ("a.json", {"x": 1}, "results"),
-        ("a.json", [7], "no object"),
+        ("a.json", [7], "not a JSON object"),
         ("a.jsonl", '{"memory": {"text": "one", "importance": 7}}', "importance"),
         ("a.jsonl", "[]", "object"),
     ],
@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_named_with_the_fix_and_without_its_text(tmp_path
 def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path):
     (tmp_path / "a.md").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c.docx").write_bytes(b"PK\x03\x04\x00\x00 a document")
-    for name, said in (("a.md", "UTF-8"), ("b.md", "No such file"), ("c.docx", "it is no text")):
+    for name, said in (("a.md", "UTF-8"), ("b.md", "No such file"), ("c.docx", "not a text file")):
         with pytest.raises(ImportProblem, match=said):
             read_file(tmp_path / name, name)
 

@@ -146,7 +146,7 @@ def test_secret_and_certificate_of_different_agents_are_refused(environ, said):
 
 def test_a_certificate_that_ran_out_is_said_before_anything_is_sent(environ, said):
     holder = load({**environ, **agent_environment(now=1_767_225_600)}, said)
-    with pytest.raises(IdentityError, match="ran out"):
+    with pytest.raises(IdentityError, match="has expired"):
         holder.credential("researcher").header(1_767_225_600 + 86_401)
 
 

@@ -61,7 +61,7 @@ def test_neither_recall_nor_capture_blames_a_switch_that_nobody_set(plugin, bloc
     for detail in (turn.detail, report.detail):
         assert str(blocked) in detail
         assert "Is a directory" in detail
-        assert "move away the file that is in its place" in detail
+        assert "remove the file at this path" in detail
         assert "off for this session" not in detail
     assert wire.seen == []
 
@@ -70,7 +70,7 @@ def test_the_trace_stops_at_the_outbox_and_says_that_the_switch_is_not_known(plu
     plugin.before_turn(QUESTION, session_key=KEY)
     objections = {gate.gate: gate.reason for gate in plugin.why().gates if not gate.allowed}
     assert list(objections) == ["outbox", "session_toggle"]
-    assert objections["session_toggle"] == "whether memory is on for this session cannot be told"
+    assert objections["session_toggle"] == "the memory switch of this session cannot be read"
 
 
 def test_a_person_at_the_terminal_is_told_once(plugin, blocked, capsys):
@@ -157,7 +157,7 @@ def test_a_file_that_another_process_holds_is_no_matter_of_room_or_permissions(
     outbox.close()
     with contextlib.closing(sqlite3.connect(outbox.path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(OutboxUnavailable, match=r"locked.*; another process holds it"):
+        with pytest.raises(OutboxUnavailable, match=r"it is locked by another process"):
             outbox.compare_and_set(ValueUpdate(owner, "seen", b"2"))
     outbox.compare_and_set(ValueUpdate(owner, "seen", b"2"))
     assert outbox.get(owner, "seen").value == b"2"
@@ -167,9 +167,9 @@ def test_a_file_that_another_process_holds_is_no_matter_of_room_or_permissions(
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (PermissionError(errno.EACCES, "Permission denied"), "put its permissions right"),
-        (OSError(errno.EROFS, "Read-only file system"), "put its permissions right"),
-        (OSError(errno.ENOSPC, "No space left on device"), "make room, or put its permissions right"),
+        (PermissionError(errno.EACCES, "Permission denied"), "fix its permissions"),
+        (OSError(errno.EROFS, "Read-only file system"), "fix its permissions"),
+        (OSError(errno.ENOSPC, "No space left on device"), "make room, or fix its permissions"),
     ],
 )
 def test_what_a_person_can_do_about_it_follows_from_what_the_system_says(

@@ -159,7 +159,7 @@ def test_an_empty_or_partly_invisible_agent_name_is_refused(key):
 
 @pytest.mark.parametrize("key", [None, 7, b"agent:x:main", ["agent"]])
 def test_what_is_not_text_is_refused(key):
-    with pytest.raises(IdentityError, match="not text"):
+    with pytest.raises(IdentityError, match="not a string"):
         parse_session_key(key)
 
 
