@@ -30,7 +30,6 @@ from relayer.log.objects import (
     RollbackDetected,
     SeenManifest,
     Slots,
-    Tail,
 )
 from relayer.log.segments import Segment, Segments, windows
 
@@ -254,7 +253,17 @@ class Replica:
                 self.store_time = tail.times[-1]
                 if not await self.vouched(start, tail.times):
                     break
-                await self._apply_tail(tail)
+                budget = _SLICE_BYTES
+                for slot in tail.slots:
+                    if budget <= 0:
+                        await asyncio.sleep(0)
+                        budget = _SLICE_BYTES
+                    budget -= len(slot.data)
+                    if slot.seq < self.state.next_seq:
+                        continue  # the committer has written and applied it in the meantime
+                    linked = await self._linked(slot)
+                    if linked is not None:
+                        self.apply(linked)
                 if tail.ended:
                     self.seen_at = self._clock.monotonic()
                     self._followed_from = asked
@@ -279,19 +288,6 @@ class Replica:
         if not all(self.manifest.recently_validated(time) for time in (min(times), max(times))):
             await self.manifest.read()
         return self.manifest.watermark < start
-
-    async def _apply_tail(self, tail: Tail) -> None:
-        budget = _SLICE_BYTES
-        for slot in tail.slots:
-            if budget <= 0:
-                await asyncio.sleep(0)
-                budget = _SLICE_BYTES
-            budget -= len(slot.data)
-            if slot.seq < self.state.next_seq:
-                continue  # the committer has written and applied it in the meantime
-            linked = await self._linked(slot)
-            if linked is not None:
-                self.apply(linked)
 
     async def _linked(self, slot: FoundSlot) -> LinkedEntry | None:
         position = self.state.position
@@ -373,9 +369,6 @@ class Replica:
         count = self.state.position.seq - seq
         return sum(islice(reversed(self._sizes), max(0, count)))
 
-    def _has_followed(self, since: float | None) -> bool:
-        return since is not None and self._followed_from is not None and self._followed_from > since
-
     async def read(
         self,
         consistency: Consistency,
@@ -399,22 +392,19 @@ class Replica:
         self.refuse_if_broken()
         behind = min_position is not None and min_position.seq > self.state.position.seq
         if consistency is Consistency.STRONG or (consistency is Consistency.MINE and behind):
-            if not self._has_followed(since):
+            if not (since is not None and self._followed_from is not None and self._followed_from > since):
                 await self.catch_up()
         elif behind:
             return self.state.position
         if min_position is not None:
-            self._check(min_position)
+            if min_position.seq > self.state.position.seq:
+                raise RollbackDetected("the log ends before a position that was seen in it")
+            digest = self.digest_at(min_position.seq)
+            if digest is None:
+                raise PositionUnknown(self.state.position)
+            if digest != min_position.digest:
+                raise RollbackDetected("the log holds another entry at a position that was seen in it")
         return self.state.position
-
-    def _check(self, remembered: Position) -> None:
-        if remembered.seq > self.state.position.seq:
-            raise RollbackDetected("the log ends before a position that was seen in it")
-        digest = self.digest_at(remembered.seq)
-        if digest is None:
-            raise PositionUnknown(self.state.position)
-        if digest != remembered.digest:
-            raise RollbackDetected("the log holds another entry at a position that was seen in it")
 
 
 def _check_rows(manifest: Manifest) -> None:
