@@ -31,7 +31,7 @@ from relayer.log.objects import (
     SeenManifest,
     Slots,
 )
-from relayer.log.segments import Segment, Segments, windows
+from relayer.log.segments import Segments, windows
 
 OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]
@@ -196,25 +196,22 @@ class Replica:
             for segment in await self.segments.read_all(window):
                 if segment is None:
                     return False
-                await self._apply_segment(segment)
+                budget = _SLICE_BYTES
+                for linked in segment.entries():
+                    if budget <= 0:
+                        await asyncio.sleep(0)
+                        budget = _SLICE_BYTES
+                    budget -= sum(map(len, linked.entry.operations))
+                    if linked.entry.seq < self.state.next_seq:
+                        continue  # the state has it already
+                    if linked.entry.previous != self.state.position.digest:
+                        raise CorruptNamespace(
+                            f"entry {linked.entry.seq} of a segment does not follow the one before it"
+                        )
+                    self.apply(linked)
         if self.digest_at(manifest.snap_seq) not in {manifest.chain_digest, None}:
             raise CorruptNamespace("the manifest belongs to another log than its entries")
         return True
-
-    async def _apply_segment(self, segment: Segment) -> None:
-        budget = _SLICE_BYTES
-        for linked in segment.entries():
-            if budget <= 0:
-                await asyncio.sleep(0)
-                budget = _SLICE_BYTES
-            budget -= sum(map(len, linked.entry.operations))
-            if linked.entry.seq < self.state.next_seq:
-                continue  # the state has it already
-            if linked.entry.previous != self.state.position.digest:
-                raise CorruptNamespace(
-                    f"entry {linked.entry.seq} of a segment does not follow the one before it"
-                )
-            self.apply(linked)
 
     async def _guarded(self, work: Awaitable[T]) -> T:
         """Await ``work``, and record an error that makes this replica unable to serve."""

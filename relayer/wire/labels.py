@@ -257,7 +257,7 @@ def passes(
             return not holds(condition)
         if key == "tags":
             return _meets(condition, lambda name, operand: _tags_meet(tags, name, operand))
-        value = session if key == "session" else _field(metadata, key)
+        value = session if key == "session" else next(_fields(metadata, key), _MISSING)
         return _meets(condition, lambda name, operand: _value_meets(value, name, operand))
 
     return holds(where)
@@ -301,11 +301,6 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_equal, one, other))
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
-
-
-def _field(metadata: Any, path: str) -> Any:
-    """Return a field of the metadata; with dots in the path, of an object in it unless a key has these dots itself."""
-    return next(_fields(metadata, path), _MISSING)
 
 
 def _fields(value: Any, path: str) -> Iterator[Any]:
