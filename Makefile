@@ -58,9 +58,8 @@ prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attac
 	$(MAKE) attacks
 	$(MAKE) --jobs=2 chaos chaos-cluster
 
-test-integrations: setup ## Run the tests of the framework integrations with the frameworks' packages (200 MB the first time)
-	$(BIN)/python -m pip install --quiet "mem0ai>=2,<3"
-	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit/integrations
+test-integrations: setup ## Test each framework's integration in an environment with the framework (2 GB the first time); ONLY="NAME ..."
+	$(BIN)/python tests/unit/integrations/run_each.py $(ONLY)
 
 test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py

@@ -28,6 +28,7 @@ from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
+from gateway_plugin.files.exports import texts_below
 from gateway_plugin.files.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
 from gateway_plugin.files.memwal import MemWalAccess
 from gateway_plugin.files.sending import send_items
@@ -61,6 +62,7 @@ from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, tool_schemas
+from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
 from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
@@ -158,6 +160,7 @@ __all__ = [
     "ALL_TOOL_NAMES",
     "DEFAULT_AGENT",
     "DEFAULT_NAME",
+    "INTENT_TOOL",
     "READING",
     "SEARCH_FLOOR",
     "SECRET_VARIABLES",
@@ -221,6 +224,7 @@ __all__ = [
     "send_items",
     "settings_from",
     "taken_variable",
+    "texts_below",
     "told_of_last_turn",
     "tool_schemas",
     "typed",

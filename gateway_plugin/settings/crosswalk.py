@@ -75,7 +75,12 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
             "min_prompt_length": 5,
             "max_results": 5,
         },
-        "capture": {"min_length": 10, "max_length": 2000, "rules": "memory-core-plus"},
+        "capture": {
+            "min_length": 10,
+            "max_length": 2000,
+            "rules": "memory-core-plus",
+            "mirror_daily_log": True,
+        },
     },
     "auto-recall": {
         "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5, "max_results": 5},
@@ -87,7 +92,13 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     },
     "memsearch": {
         "recall": {"position": "prepend", "cold_start": {"max_lines": 30}},
-        "capture": {"min_length": 11, "min_turn_length": 50, "min_messages": 2, "assistant_tail": 3000},
+        "capture": {
+            "min_length": 11,
+            "min_turn_length": 50,
+            "min_messages": 2,
+            "assistant_tail": 3000,
+            "mirror_daily_log": True,
+        },
     },
     "active-memory": {"recall": {"format": "active-memory", "position": "system-append", "mode": "active"}},
 }
