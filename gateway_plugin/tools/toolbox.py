@@ -111,7 +111,7 @@ async def read_kept(
     try:
         kept = await client.transcript(turn.identity, request, deadline=_TRANSCRIPT_DEADLINE)
     except GatewayError as error:
-        raise ToolError(f"{absent}; and the relayer could not be asked: {error}") from error
+        raise _not_told(absent, error) from error
     if not kept.total:
         raise absent
     if not kept.lines:
@@ -120,6 +120,10 @@ async def read_kept(
         )
     said = [Said(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
     return "\n".join([_HEADING, *(one.line for one in said if not scan(one.text).blocked)])
+
+
+def _not_told(absent: NoSuchLog, error: GatewayError) -> ToolError:
+    return ToolError(f"{absent}; and the relayer could not be asked: {error}")
 
 
 READING: Final = frozenset(
@@ -577,7 +581,11 @@ class Toolbox:
         return ToolAnswer("\n".join(f"{name}: {value}" for name, value in details.items()), details)
 
     def _shown(self, memory: Memory) -> dict[str, Any]:
-        return _shown_memory(memory, escape(one_line(self._cited.get(memory.id) or memory.source.reference)))
+        return _shown_memory(memory, self._source(memory))
+
+    def _source(self, memory: Memory) -> str:
+        """Return the file and line that a memory comes from; "" if it was said in a conversation."""
+        return escape(one_line(self._cited.get(memory.id) or memory.source.reference))
 
     def _item(self, text: str, turn: Turn, at: int | None) -> MemoryItem:
         clean, suspect = self._clean(text, least=3)
