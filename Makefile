@@ -23,7 +23,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: test-integrations help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
+.PHONY: test-integrations help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds mutations check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ chaos-cluster: setup
 
 attacks: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
 	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
+
+mutations: setup ## Break the core in two dozen ways and see that the tests notice each; MUTATION=name for one
+	$(BIN)/python tests/mutations/run.py $(MUTATION)
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
 	$(BIN)/python -m pytest tests/integration/test_s3_kills.py --rounds $(ROUNDS) $(PYTEST_ARGS)
