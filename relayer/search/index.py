@@ -169,30 +169,19 @@ class Candidates(NamedTuple):
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Return the candidates for which ``chosen`` is true."""
-        keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
-        return Candidates(
-            keys,
-            self.cosine[chosen],
-            self.topical[chosen],
-            None if self.bm25 is None else self.bm25[chosen],
-            self.covered[chosen],
-            self.spoken[chosen],
-            self.told[chosen],
-            self.worth[chosen],
-            self.weight,
-        )
+        return self.where_at(np.flatnonzero(chosen))
 
     def where_at(self, places: NDArray[np.int64]) -> Candidates:
         """Return the candidates at these places, in their order."""
-        keys = [self.keys[at] for at in places.tolist()]
-        bm25 = None if self.bm25 is None else self.bm25[places]
-        numbers = (self.covered, self.spoken, self.told, self.worth)
         return Candidates(
-            keys,
+            [self.keys[at] for at in places.tolist()],
             self.cosine[places],
             self.topical[places],
-            bm25,
-            *(one[places] for one in numbers),
+            None if self.bm25 is None else self.bm25[places],
+            self.covered[places],
+            self.spoken[places],
+            self.told[places],
+            self.worth[places],
             self.weight,
         )
 

@@ -1,4 +1,4 @@
-"""The relevance of each memory to a prompt: what of a search's order belongs in a prompt that nobody asked memory for.
+"""The relevance of each memory to a prompt, which decides which memories a prompt gets that did not ask for any.
 
 An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`). A prompt gets only those
 that help: a `RelevanceReader` of one model's vectors estimates for each of the best candidates the probability that it answers
@@ -41,7 +41,7 @@ _ENOUGH: Final = 20
 
 
 class Prompt(NamedTuple):
-    """What a search knows of its prompt.
+    """The facts about a prompt that a search has.
 
     Attributes:
         asks: the logit that it asks for a memory, in units of `_MOST_LOGITS` and within 1.
