@@ -258,7 +258,7 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
             "id": memory["id"],
             "score": memory["relevance"],
             "snippet": memory["text"],
-            "source": "memory" if memory["source"] and not memory["path"].endswith(".jsonl") else "sessions",
+            "source": "sessions" if memory["path"].endswith(".jsonl") else "memory",
         }
         for memory in answer.details.get("memories", [])
     ]
