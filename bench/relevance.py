@@ -41,7 +41,6 @@ from relayer.search.relevance import (
     Prompt,
     Read,
     Reading,
-    RelevanceReader,
     chosen,
     features,
     gate_features,
@@ -59,8 +58,22 @@ _ADMITTED = 0.015
 # The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
 _KNOWN = 0.2
 # Weights of cases for the probability of a memory, and for the admission of a prompt.
-_OF_MEMORY = {"question": 1.0, "plan": 1.5, "unanswerable": 0.5, "untouched": 0.8, "unrelated": 0.6, "removed": 0.4}
-_OF_PROMPT = {"question": 1.0, "plan": 1.0, "unanswerable": 0.0, "untouched": 1.5, "unrelated": 2.0, "removed": 0.0}
+_OF_MEMORY = {
+    "question": 1.0,
+    "plan": 1.5,
+    "unanswerable": 0.5,
+    "untouched": 0.8,
+    "unrelated": 0.6,
+    "removed": 0.4,
+}
+_OF_PROMPT = {
+    "question": 1.0,
+    "plan": 1.0,
+    "unanswerable": 0.0,
+    "untouched": 1.5,
+    "unrelated": 2.0,
+    "removed": 0.0,
+}
 
 
 @dataclass(slots=True)
@@ -99,7 +112,9 @@ def everyone() -> Iterator[Person]:
             "untouched": "untouched",
         }
         asked = [
-            (kinds[one.kind], one.text, list(one.right), list[int]()) for one in space.asked if one.kind in kinds
+            (kinds[one.kind], one.text, list(one.right), list[int]())
+            for one in space.asked
+            if one.kind in kinds
         ]
         yield Person(space.name, space.language, space.memories, asked)
     for half in ("seen", "second"):
@@ -127,7 +142,9 @@ def _of_the_day(half: str, name: str, language: str, raw: dict[str, Any]) -> Per
     asked += [("question", one["ask"], having(one["new"]), having(one["old"])) for one in raw["corrections"]]
     asked += [("plan", one["prompt"], having(kept[one["fact"]]), []) for one in raw["touching"]]
     asked += [("unrelated", text, [], []) for text in raw["unrelated"]]
-    return Person(f"day/{half}/{name}", language, texts, [one for one in asked if one[2] or one[0] == "unrelated"])
+    return Person(
+        f"day/{half}/{name}", language, texts, [one for one in asked if one[2] or one[0] == "unrelated"]
+    )
 
 
 class _Recorder:
@@ -165,18 +182,25 @@ async def gather() -> list[Case]:
         rng.shuffle(prompts)
     cases: list[Case] = []
     recorder = _Recorder()
-    with mock.patch.object(index_module, "relevance_reader", lambda _: recorder):
+    with mock.patch.object(index_module, "relevance_reader", return_value=recorder):
         for number, person in enumerate(persons):
             others = [one for one in by_language[person.language] if one is not person]
             strange = [text for one in others for text in one.memories]
-            strange += [text for one in rng.sample(persons, min(8, len(persons))) if one is not person for text in one.memories]
+            strange += [
+                text
+                for one in rng.sample(persons, min(8, len(persons)))
+                if one is not person
+                for text in one.memories
+            ]
             asked = list(person.asked)
             foreign = [text for one in others for kind, text, *_ in one.asked if kind == "question"]
             asked += [("unanswerable", text, [], []) for text in rng.sample(foreign, min(4, len(foreign)))]
             unrelated = rng.sample(nones[person.language][:_POOL], 8) + rng.sample(UNRELATED_PROMPTS, 8)
             asked += [("unrelated", text, [], []) for text in unrelated]
             asked += [
-                ("removed", text, right, old) for kind, text, right, old in person.asked[::3] if kind == "question"
+                ("removed", text, right, old)
+                for kind, text, right, old in person.asked[::3]
+                if kind == "question"
             ]
             vectors = await embedder.embed([one[1] for one in asked], query=True)
             for fill in (0, _FILLS[number % len(_FILLS)]):
@@ -186,7 +210,7 @@ async def gather() -> list[Case]:
                 for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
                     found.put(key, row, text)
                 for (kind, text, right, old), vector in zip(asked, vectors, strict=True):
-                    if fill and kind in ("removed",):
+                    if fill and kind == "removed":
                         continue
                     allowed = None
                     if kind == "removed":
@@ -206,7 +230,18 @@ async def gather() -> list[Case]:
                     read, prompt = recorder.last
                     gold = np.array([1 if key in right else -1 if key in old else 0 for key in keys])
                     cases.append(
-                        Case(person.name, person.language, kind, text, fill, vector, rows[keys], read, prompt, gold)
+                        Case(
+                            person.name,
+                            person.language,
+                            kind,
+                            text,
+                            fill,
+                            vector,
+                            rows[keys],
+                            read,
+                            prompt,
+                            gold,
+                        )
                     )
             if number % 10 == 0:
                 print(number, len(cases), flush=True)
@@ -214,7 +249,9 @@ async def gather() -> list[Case]:
     return cases
 
 
-def learn_turn(cases: Sequence[Case], *, epochs: int = 12, rate: float = 0.02, decay: float = 2e-4) -> NDArray[np.float32]:
+def learn_turn(
+    cases: Sequence[Case], *, epochs: int = 12, rate: float = 0.02, decay: float = 2e-4
+) -> NDArray[np.float32]:
     """Learn a matrix that turns prompts towards what answers them, by the softmax over the candidates and those of others."""
     rng = np.random.default_rng(0)
     used = [one for one in cases if (one.right == 1).any() and one.kind in ("question", "plan")]
@@ -238,12 +275,16 @@ def learn_turn(cases: Sequence[Case], *, epochs: int = 12, rate: float = 0.02, d
             likely /= likely.sum(1, keepdims=True)
             wanted = np.where(right, likely, 0.0) + 1e-12 * right
             wanted /= wanted.sum(1, keepdims=True)
-            gradient = queries.T @ ((likely - wanted) @ rows) * (scale / batch) + decay * scale * matrix * batch
+            gradient = (
+                queries.T @ ((likely - wanted) @ rows) * (scale / batch) + decay * scale * matrix * batch
+            )
             step += 1
             first = 0.9 * first + 0.1 * gradient
             second = 0.99 * second + 0.01 * gradient**2
             speed = rate * 0.05 * (1 - epoch / epochs)
-            matrix -= (speed * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-6)).astype(np.float32)
+            matrix -= (
+                speed * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-6)
+            ).astype(np.float32)
     return matrix
 
 
@@ -333,7 +374,9 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     for share in (0.5, 1.0, 2.0, 3.0, 5.0):
         bar = float(np.quantile(strange, 1 - share / 100))
         readings = [Reading(likelies[at], float(logits[at])) for at in some]
-        print(f"{share} % of unrelated prompts ({bar:.2f}):", report([cases[at] for at in some], readings, bar))
+        print(
+            f"{share} % of unrelated prompts ({bar:.2f}):", report([cases[at] for at in some], readings, bar)
+        )
     prompt.weights[-1] -= float(np.quantile(strange, 1 - _ADMITTED))
     return {
         "down": down.astype(np.float16),
@@ -361,7 +404,9 @@ def _print_ranks(cases: Sequence[Case], reads: Sequence[Read]) -> None:
                 scores = (read.ranked, read.cosine, read.turned)
                 places.append(tuple(int((one > one[right].max()).sum()) for one in scores))  # type: ignore[arg-type]
         ranks = np.array(places)
-        print(kind, len(ranks), "first", (ranks < 1).mean(0).round(3), "first 3", (ranks < 3).mean(0).round(3))
+        print(
+            kind, len(ranks), "first", (ranks < 1).mean(0).round(3), "first 3", (ranks < 3).mean(0).round(3)
+        )
 
 
 def main(
@@ -372,7 +417,7 @@ def main(
     """Learn which memories belong in a prompt."""
     if not cases.exists():
         cases.write_bytes(pickle.dumps(asyncio.run(gather())))
-    found: list[Case] = pickle.loads(cases.read_bytes())  # noqa: S301 - written by this command
+    found: list[Case] = pickle.loads(cases.read_bytes())
     learnt = learn(found)
     if write:
         sha256 = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import typer
 
@@ -67,6 +66,7 @@ from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
 from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
+from relayer.wire.extensions import load_extensions
 
 HOSTS_GROUP: Final = "memrelay.hosts"
 COMMANDS_GROUP: Final = "memrelay.gateway_commands"
@@ -146,33 +146,14 @@ class HostAdapter:
 
 
 def host_adapters() -> list[HostAdapter]:
-    """Return the adapters of all installed hosts, by name."""
-    return [adapter for adapter in map(_load, _entry_points(HOSTS_GROUP)) if adapter is not None]
+    """Return the adapters of all installed hosts, by name. Report broken ones on standard error."""
+    return list(load_extensions(HOSTS_GROUP, notify).values())
 
 
 def add_extension_commands(app: typer.Typer) -> None:
-    """Add the commands of all installed extensions to an application."""
-    for point in _entry_points(COMMANDS_GROUP):
-        add_to = _load(point)
-        if add_to is not None:
-            add_to(app)
-
-
-def _entry_points(group: str) -> list[EntryPoint]:
-    return sorted(entry_points(group=group), key=lambda point: point.name)
-
-
-def _load(point: EntryPoint) -> Any:
-    """Load an extension; None if its package was removed, or if it is broken, which is reported on standard error."""
-    try:
-        return point.load()
-    except ModuleNotFoundError as error:
-        if error.name and f"{point.module}.".startswith(f"{error.name}."):
-            return None
-        notify(f"memrelay: the extension {point.name} is not available: {error}")
-    except (ImportError, AttributeError) as error:
-        notify(f"memrelay: the extension {point.name} is not available: {error}")
-    return None
+    """Add the commands of all installed extensions to an application. Report broken ones on standard error."""
+    for add_to in load_extensions(COMMANDS_GROUP, notify).values():
+        add_to(app)
 
 
 __all__ = [

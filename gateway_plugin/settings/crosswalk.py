@@ -235,7 +235,10 @@ class _Reader:
 
     def _upstream(self, key: str, name: str, value: Any) -> None:
         if key == "preset":
-            self._take_preset(value)
+            if isinstance(value, str) and value in PRESETS:
+                self._preset = PRESETS[value]
+            else:
+                self._complain("preset", "is not known", f"use one of {', '.join(PRESETS)}")
         elif key == "timeoutMs":
             self._timeout = (key, value)
         elif key in WITHOUT_EFFECT:
@@ -253,12 +256,6 @@ class _Reader:
             self._put(("active", name), self._filled(key, value), key)
         else:
             self._unknown(key, key, self._shape, top=True)
-
-    def _take_preset(self, value: Any) -> None:
-        if isinstance(value, str) and value in PRESETS:
-            self._preset = PRESETS[value]
-        else:
-            self._complain("preset", "is not known", f"use one of {', '.join(PRESETS)}")
 
     def _lenient(self, key: str, value: Any) -> Any:
         """Return the value of a key by memory-core-plus's parse rules (CP-16), or None for the default."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gateway_plugin.outbox.sender import off_loop
 from gateway_plugin.sessions.intents import (
@@ -32,13 +32,20 @@ _MAX_TEXT: Final = 500
 _Phrase = Annotated[str, Field(min_length=2, max_length=100)]
 
 
+def _phrases(value: object) -> object:
+    """Return the phrases of a text that lists them with commas; any other value as it is."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
 class IntentArguments(Arguments):
     """Create, list or cancel a reminder that is given to you when its trigger comes up in a chat. Not for clock times."""
 
     action: Literal["create", "list", "cancel"]
     id: str | None = Field(None, max_length=64)
     description: str | None = Field(None, min_length=3, max_length=_MAX_TEXT)
-    triggers: tuple[_Phrase, ...] = Field((), max_length=20, validation_alias="triggerKeywords")
+    triggers: Annotated[tuple[_Phrase, ...], BeforeValidator(_phrases)] = Field(
+        (), max_length=20, validation_alias="triggerKeywords"
+    )
     scope: Literal["conversation", "channel", "anywhere"] = "channel"
     sender_scope: Literal["sender", "anyone"] = Field("sender", validation_alias="senderScope")
     expires_at: datetime | None = Field(None, validation_alias="expiresAt")

@@ -662,14 +662,11 @@ class OpenNamespace:
                 return await self.log.append(operations)
         finally:
             if plaintexts:
-                self._once_indexed(partial(_without, known, tuple(plaintexts)))
-
-    def _once_indexed(self, then: Callable[[], None]) -> None:
-        """Call ``then`` now, or once the view has caught up with the log."""
-        if self._indexing is None:
-            then()
-        else:
-            self._then.append(then)
+                then = partial(_without, known, tuple(plaintexts))
+                if self._indexing is None:
+                    then()
+                else:
+                    self._then.append(then)
 
     async def wait_indexed(self) -> None:
         """Wait until the view has every operation that the log has applied.

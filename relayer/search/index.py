@@ -169,26 +169,20 @@ class Candidates(NamedTuple):
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Return the candidates for which ``chosen`` is true."""
-        keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
-        return Candidates(
-            keys,
-            self.cosine[chosen],
-            self.topical[chosen],
-            None if self.bm25 is None else self.bm25[chosen],
-            self.covered[chosen],
-            self.spoken[chosen],
-            self.told[chosen],
-            self.worth[chosen],
-            self.weight,
-        )
+        return self.where_at(np.flatnonzero(chosen))
 
     def where_at(self, places: NDArray[np.int64]) -> Candidates:
         """Return the candidates at these places, in their order."""
-        keys = [self.keys[at] for at in places.tolist()]
-        bm25 = None if self.bm25 is None else self.bm25[places]
-        numbers = (self.covered, self.spoken, self.told, self.worth)
         return Candidates(
-            keys, self.cosine[places], self.topical[places], bm25, *(one[places] for one in numbers), self.weight
+            [self.keys[at] for at in places.tolist()],
+            self.cosine[places],
+            self.topical[places],
+            None if self.bm25 is None else self.bm25[places],
+            self.covered[places],
+            self.spoken[places],
+            self.told[places],
+            self.worth[places],
+            self.weight,
         )
 
     @property
@@ -757,11 +751,20 @@ class MemoryIndex:
             worth=best.worth,
             every=candidates.cosine,
         )
-        each = chosen(asked.reader.read(read, prompt))
+        reading = asked.reader.read(read, prompt)
+        if self._surely_relevant(float(candidates.judged.max()), prompt):
+            reading = reading._replace(admitted=max(reading.admitted, 0.0))
+        each = chosen(reading)
         hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
         hits.sort(key=lambda hit: -hit.relevance)
         passed = [hit for hit in hits if hit.relevance >= floor][:k]
         return passed, Judgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
+
+    def _surely_relevant(self, best: float, prompt: Prompt) -> bool:
+        """Return whether the best score and the form of a prompt alone are enough, as in an explicit search."""
+        steps = in_steps(best - prompt.doubt, prompt.null)
+        asks, concerns = prompt.logits
+        return judged_steps(steps, asks, concerns, self.calibration.model) >= 1
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
         """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""

@@ -1,4 +1,4 @@
-"""The relevance of each memory to a prompt: what of a search's order belongs in a prompt that nobody asked memory for.
+"""The relevance of each memory to a prompt, which decides which memories a prompt gets that did not ask for any.
 
 An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`). A prompt gets only those
 that help: a `RelevanceReader` of one model's vectors estimates for each of the best candidates the probability that it answers
@@ -41,7 +41,7 @@ _ENOUGH: Final = 20
 
 
 class Prompt(NamedTuple):
-    """What a search knows of its prompt.
+    """The facts about a prompt that a search has.
 
     Attributes:
         asks: the logit that it asks for a memory, in units of `_MOST_LOGITS` and within 1.
@@ -64,6 +64,11 @@ class Prompt(NamedTuple):
         """Return what is known of a prompt by its classification and its namespace."""
         asks, concerns = np.clip((reading.asks, reading.concerns), -_MOST_LOGITS, _MOST_LOGITS) / _MOST_LOGITS
         return cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size)
+
+    @property
+    def logits(self) -> tuple[float, float]:
+        """Return the two logits of its form."""
+        return _MOST_LOGITS * self.asks, _MOST_LOGITS * self.concerns
 
     def steps(self, judged: Numbers) -> Numbers:
         """Return scores as standard scores of the baseline, see `relayer.search.ranking.in_steps`."""

@@ -54,7 +54,11 @@ def test_a_reminder_comes_with_the_message_that_brings_it_up_and_not_with_others
 ) -> None:
     reminder = "Confirm who owns the rollback."
     armed = intent(
-        gateway, "intents", action="create", description=reminder, triggerKeywords=["launch checklist"]
+        gateway,
+        "intents",
+        action="create",
+        description=reminder,
+        triggerKeywords="launch checklist, rollback owner",
     )
     assert "Armed: " in armed
     name = re.search(r"Armed: (\w+) ", armed)[1]
@@ -68,7 +72,7 @@ def test_a_reminder_comes_with_the_message_that_brings_it_up_and_not_with_others
     gateway.restart()
     gateway.chat(f"{asked} Again.", user="elsewhere-again")
     assert "Standing intent" not in said(model.asked(f"{asked} Again.")[-1])
-    assert "[fired] when launch checklist" in intent(gateway, "intents", action="list")
+    assert "[fired] when launch checklist, rollback owner" in intent(gateway, "intents", action="list")
     assert f"Cancelled: {name}" in intent(gateway, "intents", action="cancel", id=name)
     assert "No standing intents." in intent(gateway, "intents", action="list")
 

@@ -123,20 +123,19 @@ _DESCRIBED: Final = {
     "memory_transcript": "Read a session word for word, as memory_get names it.",
 }
 
-# Under the name and with the arguments of the host's own tool; the others of its arguments are accepted as well.
+# Under the name and with the arguments of the host's own tool; its other arguments, and a list of keywords, are accepted, too.
 _INTENT: Final[Mapping[str, Any]] = {
     "name": INTENT_TOOL,
     "label": "Standing intent",
-    "description": "Be reminded when words come up.",
+    "description": "Reminders by keyword.",
     "parameters": {
         "type": "object",
         "properties": {
             "action": {"type": "string", "enum": ["create", "list", "cancel"]},
             "description": {"type": "string"},
-            "triggerKeywords": {"type": "array", "items": {"type": "string"}},
+            "triggerKeywords": {"type": "string"},
             "id": {"type": "string"},
         },
-        "required": ["action"],
     },
 }
 
@@ -259,7 +258,7 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
             "id": memory["id"],
             "score": memory["relevance"],
             "snippet": memory["text"],
-            "source": "memory" if memory["source"] and not memory["path"].endswith(".jsonl") else "sessions",
+            "source": "sessions" if memory["path"].endswith(".jsonl") else "memory",
         }
         for memory in answer.details.get("memories", [])
     ]
