@@ -20,7 +20,7 @@ class Mutation:
         file: the source file, from the root of the repository.
         right: the passage as it is; it must occur exactly once.
         wrong: what replaces it.
-        tests: files of tests, or single tests, of which at least one must fail.
+        tests: files of tests, or single tests, at least one of which must fail.
     """
 
     name: str
@@ -199,7 +199,9 @@ MUTATIONS = (
         "relayer/writing/drafts.py",
         "if draft.captured and not draft.replaces:",
         "if False:",
-        ("tests/unit/use_cases/test_consolidating.py",),
+        (
+            "tests/unit/use_cases/test_consolidating.py::test_an_explicit_change_takes_the_place_of_what_it_changes",
+        ),
     ),
     Mutation(
         "a-restore-brings-erased-memories-back",
