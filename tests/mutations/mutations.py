@@ -20,7 +20,7 @@ class Mutation:
         file: the source file, from the root of the repository.
         right: the passage as it is; it must occur exactly once.
         wrong: what replaces it.
-        tests: files of tests, or single tests, of which at least one must fail.
+        tests: files of tests, or single tests, at least one of which must fail.
     """
 
     name: str
@@ -140,8 +140,8 @@ MUTATIONS = (
     Mutation(
         "a-recall-ignores-its-deadline",
         "gateway_plugin/recall/recaller.py",
-        "answer = await self._client.recall(identity, request, deadline=end - self._clock.monotonic())",
-        "answer = await self._client.recall(identity, request, deadline=30.0)",
+        "answer = await self._client.recall(identity, asked, deadline=end - self._clock.monotonic())",
+        "answer = await self._client.recall(identity, asked, deadline=30.0)",
         ("tests/unit/gateway/test_promises_of_a_turn.py", "tests/unit/gateway/test_relayer_trouble.py"),
     ),
     Mutation(
@@ -195,11 +195,13 @@ MUTATIONS = (
         ("tests/unit/gateway/test_layers_of_defence.py", "tests/security/test_planted_memories.py"),
     ),
     Mutation(
-        "a-repeated-fact-is-stored-again",
+        "a-fact-that-changed-replaces-nothing",
         "relayer/writing/drafts.py",
         "if draft.captured and not draft.replaces:",
         "if False:",
-        ("tests/unit/use_cases/test_analyze.py", "tests/unit/use_cases/test_consolidation.py"),
+        (
+            "tests/unit/use_cases/test_consolidating.py::test_an_explicit_change_takes_the_place_of_what_it_changes",
+        ),
     ),
     Mutation(
         "a-restore-brings-erased-memories-back",
