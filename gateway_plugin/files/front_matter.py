@@ -56,6 +56,7 @@ def read_front_matter(lines: list[str], name: str, place: tzinfo) -> FrontMatter
         place: time zone of a date without one.
 
     Example:
+        >>> from datetime import UTC
         >>> found = read_front_matter(["---", "aliases: [staging db]", "tags: ops", "---"], "Heron", UTC)
         >>> found.title, found.tags
         ('Heron (staging db)', ('ops',))

@@ -83,7 +83,10 @@ class Intent(BaseModel):
         """Return whether a message has all words of one of the triggers.
 
         Example:
-            >>> intent.triggers, intent.is_about("Who reviews the launch checklists?")
+            >>> intent = Intent(
+            ...     id="i1", text="Ask Mara.", triggers=("launch checklist",), chat="", sender="", created=0, expires=1
+            ... )
+        >>> intent.triggers, intent.is_about("Who reviews the launch checklists?")
             (('launch checklist',), True)
         """
         text = folded(message)

@@ -35,6 +35,9 @@ CERTAIN: Final = 0.3
 LEAST_SHARE: Final = 0.1
 MOST_UNCERTAIN: Final = 3
 _MOST_LOGITS: Final = 10.0
+# Subtracted for a list of questions or of question words, which is similar to many prompts and answers none. No set for training
+# has such memories.
+_ASKING_LOGITS: Final = 6.0
 # A namespace of few memories tells little of how cosines spread in it.
 _USUAL_SPREAD: Final = 0.07
 _ENOUGH: Final = 20
@@ -240,7 +243,8 @@ class RelevanceReader:
 
     def read(self, read: Read, prompt: Prompt) -> Reading:
         """Return the relevance of candidates."""
-        likely = _logistic(self.memory.logits(features(read, prompt)))
+        asks_only = read.told < 0
+        likely = _logistic(self.memory.logits(features(read, prompt)) - _ASKING_LOGITS * asks_only)
         steps = float(np.clip(prompt.steps(read.judged), -3, 6).max())
         return Reading(likely, float(self.prompt.logits(gate_features(likely, steps, prompt))))
 

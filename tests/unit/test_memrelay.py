@@ -65,6 +65,8 @@ def test_the_class_that_is_not_asynchronous_names_its_arguments_and_does_what_th
     )
     assert missing == {
         "aclose",
+        "due_intents",
+        "intent",
         "start",
         "look_at_files",
         "outage",

@@ -133,7 +133,9 @@ def test_the_files_that_a_change_touches_are_there_and_no_more_than_five() -> No
 
 
 def test_every_module_is_imported_and_has_its_public_names() -> None:
-    modules = [importlib.import_module(name) for name in _modules() if not name.endswith("__main__")]
+    # An integration needs the package of its framework; `make test-integrations` imports it with that.
+    names = [name for name in _modules() if not name.startswith("memrelay.integrations.")]
+    modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
     assert len(modules) > 100
     missing = [
         f"{module.__name__}.{name}"
