@@ -86,7 +86,7 @@ class Intent(BaseModel):
             >>> intent = Intent(
             ...     id="i1", text="Ask Mara.", triggers=("launch checklist",), chat="", sender="", created=0, expires=1
             ... )
-        >>> intent.triggers, intent.is_about("Who reviews the launch checklists?")
+            >>> intent.triggers, intent.is_about("Who reviews the launch checklists?")
             (('launch checklist',), True)
         """
         text = folded(message)
