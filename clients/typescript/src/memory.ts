@@ -383,9 +383,9 @@ function randomKey(): string {
 function stored(memory: api.Memory): StoredMemory {
   return {
     id: memory.id,
-    text: memory.text ?? "",
+    text: memory.text,
     kind: memory.kind,
-    state: memory.state,
+    state: memory.state ?? "live",
     tags: [...(memory.tags ?? [])],
     metadata: (memory.metadata ?? {}) as Metadata,
     session: memory.source?.session ?? "",
