@@ -331,11 +331,10 @@ export class Memory {
     return options.timeout ?? this.#options.timeout ?? 60;
   }
 
-  #when(options: AddOptions): { occurred_at?: number } {
+  #when(options: AddOptions): { occurred_at?: string } {
     if (options.occurredAt === undefined) return {};
-    const at = options.occurredAt.getTime();
-    if (Number.isNaN(at)) throw new InvalidInput("occurredAt", "must be a valid date");
-    return { occurred_at: at };
+    if (Number.isNaN(options.occurredAt.getTime())) throw new InvalidInput("occurredAt", "must be a valid date");
+    return { occurred_at: options.occurredAt.toISOString() };
   }
 
   async #call<Answer>(name: string, method: string, target: string, options: OfUser, more: CallOptions = {}): Promise<Answer> {

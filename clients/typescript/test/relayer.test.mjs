@@ -75,6 +75,20 @@ test("users and accounts are apart", { skip }, async () => {
   assert.deepEqual(await opened({ user: "ana" }).search("What is my sister called?"), []);
 });
 
+test("times are kept, and a wrong clock is corrected once", { skip }, async (context) => {
+  const memory = opened();
+  const occurredAt = new Date("2023-05-08T10:00:00.123Z");
+  const { id } = await memory.add("I ran a marathon.", { occurredAt });
+  assert.deepEqual((await memory.get(id)).occurredAt, occurredAt);
+  await assert.rejects(memory.add("x", { occurredAt: new Date("?") }), { name: "InvalidInput", field: "occurredAt" });
+  const now = Date.now.bind(Date);
+  for (const hours of [-5, 5]) {
+    context.mock.method(Date, "now", () => now() + hours * 3_600_000);
+    assert.equal((await opened().add("I ran a marathon.")).status, "stored");
+    context.mock.restoreAll();
+  }
+});
+
 test("another identity gets no key, and a changed response is discarded", { skip }, async () => {
   const trust = new MemoryTrustStore();
   await trust.pinFirst(new URL(url).origin, new Uint8Array(32));
