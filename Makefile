@@ -23,7 +23,7 @@ PYTEST = $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: test-integrations help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
+.PHONY: test-integrations help setup demo serve test test-all prove test-model test-e2e test-hosts sim attacks chaos chaos-cluster kill-rounds mutations check format features bench bench-quality bench-store bench-log bench-compat lock shape ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,9 +58,8 @@ prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attac
 	$(MAKE) attacks
 	$(MAKE) --jobs=2 chaos chaos-cluster
 
-test-integrations: setup ## Run the tests of the framework integrations with the frameworks' packages (200 MB the first time)
-	$(BIN)/python -m pip install --quiet "mem0ai>=2,<3"
-	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit/integrations
+test-integrations: setup ## Test each framework's integration in an environment with the framework (2 GB the first time); ONLY="NAME ..."
+	$(BIN)/python tests/unit/integrations/run_each.py $(ONLY)
 
 test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py
@@ -81,6 +80,9 @@ chaos-cluster: setup
 
 attacks: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
 	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
+
+mutations: setup ## Break the core in two dozen ways and see that the tests notice each; MUTATION=name for one
+	$(BIN)/python tests/mutations/run.py $(MUTATION)
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
 	$(BIN)/python -m pytest tests/integration/test_s3_kills.py --rounds $(ROUNDS) $(PYTEST_ARGS)

@@ -1,7 +1,8 @@
 """CPU time of a filtered search by size of the namespace, next to the same search without filters; `make bench` runs it.
 
 The filters are those of the plugin's own request for a turn. One memory in twenty is a tool's output, one in a hundred suspect, one in
-fifty expired, one in five was said to other audiences: no filter passes everything.
+fifty expired, one in five was said to other audiences: no filter passes everything. Filters on tags and metadata are measured by
+themselves: a tag of one memory in ten, a range of a field with a value of its own in each memory, and both.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +23,11 @@ from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.recaller import turn_request
 from gateway_plugin.settings.model import RecallSettings
 from relayer.domain.operations import Audience, Record, Source, Trust
+from relayer.namespaces.labels import LabelColumns, Labels
 from relayer.namespaces.records import RecordTable
 from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
+from relayer.search.key_mask import KeyMask
 from relayer.wire.memories import RecallRequest
 
 __all__ = ["filtered_recall"]
@@ -54,6 +58,7 @@ async def filtered_recall(lab: Lab) -> list[Section]:
                 cells += [f"{percentile(seconds, 0.5) * 1e3:.2f}", f"{ratio(seconds, bare).median:.2f}x"]
             rows.append((what, *cells))
     return [
+        _labelled(lab),
         Section(
             "CPU time of a filtered search, in milliseconds, and ratio to the search without a filter",
             ("memories", "no filter", "plugin, private chat", "", "plugin, group chat", ""),
@@ -62,8 +67,59 @@ async def filtered_recall(lab: Lab) -> list[Section]:
             (
                 f"medians of {_QUERIES} queries of 7 words, vector given, each in all three ways; limit and filters are the plugin's.",
             ),
-        )
+        ),
     ]
+
+
+def _labelled(lab: Lab) -> Section:
+    """Measure filters on tags and metadata, without and with the first decoding of the labels."""
+    rows: list[tuple[str, ...]] = []
+    data: dict[str, dict[str, float]] = {}
+    for size in SIZES[: lab.count(len(SIZES), 1)]:
+        lab.say(f"filters: labels of {size:,} memories")
+        chosen = random.Random(lab.seed)
+        labels = [
+            Labels(
+                (f"tag{chosen.randrange(10)}",),
+                "",
+                {"ticket": number, "shop": {"city": chosen.randrange(50)}},
+            )
+            for number in range(size)
+        ]
+        columns, fields = LabelColumns(), ("tags", "ticket", "shop.city")
+        start = time.thread_time()
+        for number, one in enumerate(labels):
+            columns.append(number, one, fields)
+        cells = [f"{(time.thread_time() - start) * 1e3:.1f}"]
+        what = f"{size:,}"
+        data[what] = {}
+        for name in ("tag", "range", "both"):
+            seconds = []
+            for _ in range(lab.count(_QUERIES, 10)):
+                where = _label_filter(name, chosen, size)
+                start = time.thread_time()
+                KeyMask(columns.passing(where))
+                seconds.append(time.thread_time() - start)
+            data[what][name] = percentile(seconds, 0.5)
+            cells.append(f"{percentile(seconds, 0.5) * 1e3:.3f}")
+        rows.append((what, *cells))
+    return Section(
+        "CPU time of a filter on tags and metadata, in milliseconds",
+        ("memories", "first use, less decrypting", "a tag", "a range", "both"),
+        rows,
+        data,
+        (f"medians of {_QUERIES} filters, each with other values.",),
+    )
+
+
+def _label_filter(name: str, chosen: random.Random, size: int) -> dict[str, Any]:
+    tag, number = f"tag{chosen.randrange(10)}", chosen.randrange(size)
+    if name == "tag":
+        return {"tags": tag}
+    if name == "range":
+        return {"ticket": {"gte": number}}
+    cities = {"not": {"shop.city": {"in": [1, 2, 3]}}}
+    return {"or": [{"tags": tag}, cities], "ticket": {"lt": number}}
 
 
 async def _filled(size: int, seed: int) -> tuple[RecordTable, MemoryIndex]:

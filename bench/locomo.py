@@ -1,6 +1,7 @@
 """The conversations that recall quality is measured on, read from where they lie and never copied.
 
-LoCoMo (Maharana et al., 2024) is licensed for measuring only (CC BY-NC 4.0).
+LoCoMo (Maharana et al., 2024) is licensed for measuring only (CC BY-NC 4.0). Other sets are read in the same format, such as the
+lives of LifeBench (Apache-2.0): a year of messages, notes, calendar entries and chats with an assistant.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from pathlib import Path
 
 __all__ = ["CATEGORIES", "Conversation", "Question", "Turn", "conversations"]
 
-# Categories 1 to 4; the fifth asks people of the conversation for what was never said.
-CATEGORIES = ("single_hop", "multi_hop", "temporal", "open_domain")
+# Categories 1 to 4 of LoCoMo, of which the fifth asks people of the conversation for what was never said; and those of LifeBench.
+CATEGORIES = (
+    *("single_hop", "multi_hop", "temporal", "open_domain"),
+    *("information_extraction", "multi_hop_reasoning", "temporal_and_knowledge_updating", "nondeclarative"),
+)
 NEVER_SAID = "adversarial"
 
 

@@ -15,6 +15,7 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Annotated, Any
 from zlib import crc32
 
@@ -26,20 +27,22 @@ from rich.table import Table
 from bench import prompt_reader, standing
 from bench.day import personas
 from bench.prompt_reader import hash_of, learn, scores
-from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES
+from relayer.lib.n_grams import BUCKETS, KINDS, MESSAGE_BUCKETS, MESSAGE_CLASSES, fold_digits
 
 SETS = Path(__file__).parent / "sets"
-# A statement is about the speaker, another person or a thing. The head is learnt and measured; no part of a relayer reads it yet.
-ABOUT = ("user", "person", "thing")
 MESSAGES = SETS / "messages"
 LABELLED_KINDS = SETS / "kinds"
 STATEMENTS = SETS / "statements"
+RELATIONS = SETS / "relations" / "templates"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "lib" / "data" / "message_reader.npz"
 # Inverse strength of regularisation, chosen on the seen half.
 _STRENGTH = 8.0
 _FOLDS = 5
 # A fact that is dropped is gone; what is kept for nothing is ranked low.
 _KEPT = 0.98
+# How much a statement of the sets for relations counts, of which there are many alike, and a message of a rare class.
+_IN_PAIRS = 0.3
+_COUNTS = {"hedge": 2.0, "courtesy": 2.0, "one_off": 1.3, "question": 1.3}
 Case = tuple[str, str, str]
 """Language, class, text."""
 
@@ -99,7 +102,53 @@ def learnt_from() -> list[Case]:
         if taken[lang, purpose] <= most * (3 if lang == "en" else 1):
             cases.append((lang, label, text))
     cases += _unframed(cases)
-    return [*cases, *_compounds(cases), *(variant for case in cases for variant in _variants(case))]
+    variants = [variant for case in cases for variant in _variants(case)]
+    return [*cases, *_compounds(cases), *variants, *in_pairs()]
+
+
+def in_pairs() -> list[Case]:
+    """The short statements of the sets for relations, all of which are to be kept."""
+    random = Random(3)
+    said: list[tuple[str, str]] = []
+    for path in [
+        *sorted(RELATIONS.glob("*.txt")),
+        *sorted((SETS / "precise" / "train" / "relations").glob("*.txt")),
+    ]:
+        values: list[str] = []
+        for line in path.read_text("utf-8").splitlines():
+            kind, _, rest = line.partition(" ")
+            if kind in {"R", "B", "F", "M"}:
+                said += [(path.stem, text) for text in rest.split(" || ")]
+            elif kind in set("SCDON"):
+                said.append((path.stem, rest.replace("{v}", random.choice(values))))
+            elif line.startswith("@"):
+                values = line.partition(" v=")[2].split("|")
+    for path in sorted((SETS / "changes").glob("*.tsv")):
+        for line in path.read_text("utf-8").splitlines():
+            said += [(path.stem, text) for text in line.split("\t")[:2]]
+    said += _in_lists(random)
+    return [(lang, "keep", text) for lang, text in dict.fromkeys(said)]
+
+
+def _in_lists(random: Random) -> Iterator[tuple[str, str]]:
+    """Yield the language and text of statements in the lists of pairs, and two of each template of a family."""
+    lang, names, values = "", [""], [""]
+    for name in ("pairs", "contrasts"):
+        for line in (SETS / "relations" / f"{name}.txt").read_text("utf-8").splitlines():
+            kind, _, rest = line.partition(" ")
+            if kind == "=":
+                lang = rest
+            elif kind == "@":
+                first, _, second = rest.partition(" v=")
+                names, values = first.removeprefix("n=").split("|"), second.split("|")
+            elif kind in {"T", "K"}:
+                for _ in range(2):
+                    yield (
+                        lang,
+                        rest.replace("{n}", random.choice(names)).replace("{v}", random.choice(values)),
+                    )
+            elif kind in {"R", "B"}:
+                yield from ((lang, text) for text in rest.split(" || "))
 
 
 def _compounds(cases: Sequence[Case]) -> list[Case]:
@@ -157,32 +206,22 @@ def _of_people() -> list[Case]:
     return cases
 
 
-# Kinds of `KINDS` that are another kind of memory, and what those are about that are about the speaker.
+# Labels that are another kind of memory.
 _KIND_OF = {"person": "fact", "thing": "fact", "wish": "statement", "hush": "preference"}
-_ABOUT_OF = {"person": "person", "thing": "thing"}
 
 
-def statement_heads() -> dict[str, tuple[Any, Any]]:
-    """Weights and biases for the kind of a statement and for what it is about."""
+def kind_head() -> tuple[Any, Any]:
+    """Weights and biases for the kind of a statement."""
     cases = [case for case in kinds() if _SIDE.get(case[1], "hedge") == "hedge"]
     cases += [("", "preference", text) for _, label, text in standing.labelled()[::4] if label == "style"]
     cases += [(lang, kind, text.lower().rstrip(".!。 ")) for lang, kind, text in cases]
-    return {
-        "kind": learn(
-            [text for *_, text in cases],
-            [_KIND_OF.get(kind, kind) for _, kind, _ in cases],
-            KINDS,
-            _STRENGTH,
-            balanced=True,
-        ),
-        "about": learn(
-            [text for lang, _, text in cases if lang],
-            [_ABOUT_OF.get(kind, "user") for lang, kind, _ in cases if lang],
-            ABOUT,
-            _STRENGTH,
-            balanced=True,
-        ),
-    }
+    return learn(
+        [fold_digits(text) for *_, text in cases],
+        [_KIND_OF.get(kind, kind) for _, kind, _ in cases],
+        KINDS,
+        _STRENGTH,
+        balanced=True,
+    )
 
 
 def _unframed(cases: Sequence[Case]) -> Iterator[Case]:
@@ -223,13 +262,24 @@ def _fold(text: str) -> int:
     return hash_of(text.lower().rstrip(".!?。 ")[:12]) % _FOLDS
 
 
+def _read(text: str, side: str) -> str:
+    """Return what the classifier of a side reads of a text, as `relayer.lib.n_grams.read_message` does."""
+    return fold_digits(text) if side == "user" else text
+
+
 def heads(cases: Iterable[Case]) -> dict[str, tuple[Any, Any]]:
     """Weights and biases for each side."""
     found = {}
+    pairs = frozenset(in_pairs())
     for side, classes in MESSAGE_CLASSES.items():
         of_side = [case for case in cases if case[1] in classes]
         weights, bias = learn(
-            [case[2] for case in of_side], [case[1] for case in of_side], classes, _STRENGTH
+            [_read(case[2], side) for case in of_side],
+            [case[1] for case in of_side],
+            classes,
+            _STRENGTH,
+            buckets=MESSAGE_BUCKETS if side == "user" else BUCKETS,
+            counts=[_IN_PAIRS if case in pairs else _COUNTS.get(case[1], 1.0) for case in of_side],
         )
         if len(classes) == 2:  # of two classes the library learns the difference
             weights, bias = np.hstack([-weights / 2, weights / 2]), np.r_[-bias / 2, bias / 2]
@@ -240,7 +290,7 @@ def heads(cases: Iterable[Case]) -> dict[str, tuple[Any, Any]]:
 def worth(cases: Iterable[Case], side: str, learnt: tuple[Any, Any]) -> dict[str, dict[bool, list[float]]]:
     """As `relayer.lib.n_grams.MessageReading.worth`, by language and by whether it is to be kept."""
     of_side = [case for case in cases if case[1] in MESSAGE_CLASSES[side]]
-    logits = scores([case[2] for case in of_side], learnt)
+    logits = scores([_read(case[2], side) for case in of_side], learnt)
     found: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (language, label, _), row in zip(of_side, logits, strict=True):
         value = float(row[0] - np.logaddexp.reduce(row[1:]))
@@ -290,7 +340,7 @@ def main(*, write: Annotated[bool, typer.Option("--write", help="Write the weigh
     for side in MESSAGE_CLASSES:
         report(console, f"{side}: the day's seen half", worth(of_the_day("seen"), side, learnt[side]))
     if write:
-        _write(learnt | statement_heads())
+        _write(learnt | {"kind": kind_head()})
 
 
 def _write(learnt: dict[str, tuple[Any, Any]]) -> None:

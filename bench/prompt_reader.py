@@ -96,16 +96,28 @@ def learn(
     strength: float,
     *,
     balanced: bool = False,
+    buckets: int = BUCKETS,
+    counts: Sequence[float] | None = None,
 ) -> tuple[Any, Any]:
-    """Weights (buckets by classes) and biases of a small classifier; ``balanced`` gives each class the same weight."""
+    """Weights (buckets by classes) and biases of a small classifier.
+
+    Args:
+        texts: to learn from.
+        labels: of the texts.
+        classes: all labels, in the order of the columns.
+        strength: inverse strength of regularisation.
+        balanced: whether each class counts the same.
+        buckets: the number of different buckets.
+        counts: how much each text counts; all the same by default.
+    """
     numbers = [classes.index(label) for label in labels]
-    head = Learnt(matrix(texts, BUCKETS), numbers, strength, balanced=balanced)
+    head = Learnt(matrix(texts, buckets), numbers, strength, balanced=balanced, counts=counts)
     return head.weights, head.bias
 
 
 def scores(texts: Sequence[str], weights: tuple[Any, Any]) -> Numbers:
     """Logits of a small classifier, one row a text."""
-    return np.asarray(matrix(texts, BUCKETS) @ weights[0] + weights[1])
+    return np.asarray(matrix(texts, len(weights[0])) @ weights[0] + weights[1])
 
 
 def hash_of(text: str) -> int:
@@ -116,10 +128,18 @@ def hash_of(text: str) -> int:
 class Learnt:
     """A multinomial logistic regression."""
 
-    def __init__(self, rows: Any, labels: Sequence[int], strength: float, *, balanced: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        labels: Sequence[int],
+        strength: float,
+        *,
+        balanced: bool = False,
+        counts: Sequence[float] | None = None,
+    ) -> None:
         weight = "balanced" if balanced else None
         model = LogisticRegression(C=strength, max_iter=400, tol=1e-4, class_weight=weight)
-        self._model = model.fit(rows, np.array(labels))
+        self._model = model.fit(rows, np.array(labels), sample_weight=counts)
         self.weights: Numbers = self._model.coef_.T.astype(np.float32)
         self.bias: Numbers = self._model.intercept_.astype(np.float32)
 

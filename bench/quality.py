@@ -146,7 +146,7 @@ def _recall_section(
     asked: Asked, categories: dict[str, Scores], at_default: Scores, latencies: Sequence[float]
 ) -> Section:
     scores = {"floor 0": asked.at(0.0)}
-    scores |= {f"floor 0, {category}": found for category, found in categories.items()}
+    scores |= {f"floor 0, {category}": found for category, found in categories.items() if len(found)}
     scores[f"floor {DEFAULT_FLOOR}"] = at_default
     measures = (*(f"r@{cut}" for cut in CUTS), "MRR", "nDCG@10")
     rows = []
@@ -156,7 +156,7 @@ def _recall_section(
     times = {f"p{share}": percentile(latencies, share / 100) for share in (50, 95, 99)}
     data: dict[str, Any] = {name: found.means() | {"questions": len(found)} for name, found in scores.items()}
     return Section(
-        "LoCoMo evidence recall through the HTTP API, in percent",
+        "Evidence recall through the HTTP API, in percent",
         ("questions", "n", *measures),
         rows,
         data | {"recall_seconds": times},

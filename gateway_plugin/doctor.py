@@ -102,7 +102,11 @@ async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, hol
     whose = replace(identity, namespace=f"{identity.namespace}/{CANARY}")
     start = clock.monotonic()
     try:
-        found = await _sung(client, whose, word)
+        text = f"Remember that the harbour's canary of today is called {word}."
+        request = AnalyzeRequest(turns=(TurnItem(role="user", text=text),), idempotency_key=f"canary-{word}")
+        await client.analyze(whose, request)
+        question = RecallRequest(query=f"What is the harbour's canary called? {word}", limit=5, floor=0)
+        found = await _until_found(client, whose, question, word)
         took = clock.monotonic() - start
         await _taken_away(client, whose, holder, found)
     except GatewayError as error:
@@ -114,15 +118,6 @@ async def canary(client: RelayerClient, identity: Identity, *, clock: Clock, hol
             "canary", False, "written, and not recalled within 30 s", "see the relayer's log and /ready"
         )
     return Check("canary", True, f"written and recalled in {took:.1f} s")
-
-
-async def _sung(client: RelayerClient, whose: Identity, word: str) -> Sequence[str]:
-    """Capture the canary's message, and return the ids of the memories that it is recalled as; empty after 30 s."""
-    text = f"Remember that the harbour's canary of today is called {word}."
-    request = AnalyzeRequest(turns=(TurnItem(role="user", text=text),), idempotency_key=f"canary-{word}")
-    await client.analyze(whose, request)
-    question = RecallRequest(query=f"What is the harbour's canary called? {word}", limit=5, floor=0)
-    return await _until_found(client, whose, question, word)
 
 
 async def _taken_away(

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import typer
 
@@ -29,6 +28,7 @@ from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
+from gateway_plugin.files.exports import texts_below
 from gateway_plugin.files.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
 from gateway_plugin.files.memwal import MemWalAccess
 from gateway_plugin.files.sending import send_items
@@ -62,9 +62,11 @@ from gateway_plugin.settings import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, tool_schemas
+from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
 from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
+from relayer.wire.extensions import load_extensions
 
 HOSTS_GROUP: Final = "memrelay.hosts"
 COMMANDS_GROUP: Final = "memrelay.gateway_commands"
@@ -144,39 +146,21 @@ class HostAdapter:
 
 
 def host_adapters() -> list[HostAdapter]:
-    """Return the adapters of all installed hosts, by name."""
-    return [adapter for adapter in map(_load, _entry_points(HOSTS_GROUP)) if adapter is not None]
+    """Return the adapters of all installed hosts, by name. Report broken ones on standard error."""
+    return list(load_extensions(HOSTS_GROUP, notify).values())
 
 
 def add_extension_commands(app: typer.Typer) -> None:
-    """Add the commands of all installed extensions to an application."""
-    for point in _entry_points(COMMANDS_GROUP):
-        add_to = _load(point)
-        if add_to is not None:
-            add_to(app)
-
-
-def _entry_points(group: str) -> list[EntryPoint]:
-    return sorted(entry_points(group=group), key=lambda point: point.name)
-
-
-def _load(point: EntryPoint) -> Any:
-    """Load an extension; None if its package was removed, or if it is broken, which is reported on standard error."""
-    try:
-        return point.load()
-    except ModuleNotFoundError as error:
-        if error.name and f"{point.module}.".startswith(f"{error.name}."):
-            return None
-        notify(f"memrelay: the extension {point.name} is not available: {error}")
-    except (ImportError, AttributeError) as error:
-        notify(f"memrelay: the extension {point.name} is not available: {error}")
-    return None
+    """Add the commands of all installed extensions to an application. Report broken ones on standard error."""
+    for add_to in load_extensions(COMMANDS_GROUP, notify).values():
+        add_to(app)
 
 
 __all__ = [
     "ALL_TOOL_NAMES",
     "DEFAULT_AGENT",
     "DEFAULT_NAME",
+    "INTENT_TOOL",
     "READING",
     "SEARCH_FLOOR",
     "SECRET_VARIABLES",
@@ -240,6 +224,7 @@ __all__ = [
     "send_items",
     "settings_from",
     "taken_variable",
+    "texts_below",
     "told_of_last_turn",
     "tool_schemas",
     "typed",

@@ -43,12 +43,15 @@ from gateway_plugin.calls.trust import Endpoint
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import IdentityError, InvalidInput, RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.people import Hearing
 from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
 from gateway_plugin.outbox.queue import Outbox
-from gateway_plugin.recall.recaller import SEARCH_FLOOR
+from gateway_plugin.recall.formatting import select, standing_block
+from gateway_plugin.recall.recaller import SEARCH_FLOOR, STANDING_TOKENS, turn_request
+from gateway_plugin.sessions.book import Session
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from
-from gateway_plugin.turn.query import parse_messages
+from gateway_plugin.turn.query import MAX_QUERY_CHARS, clean_query, clip_middle, parse_messages
 from relayer.wire import memories, names, schemas, service
 
 __all__ = [
@@ -72,6 +75,9 @@ _MODEL_WAIT_MS: Final = 20_000
 _NAMES: Final = 4
 _NAME: Final = 64
 _SENDER, _USER = "sender-", "user-"
+
+# The memories of a namespace are disclosed to the program that has its key.
+_HEARING: Final = Hearing.of_owner((), "")
 
 _RequestT = TypeVar("_RequestT", bound=BaseModel)
 _R = TypeVar("_R")
@@ -534,6 +540,42 @@ class AsyncMemory:
         answer = await (await self._client()).recall(self._whose(user), request, deadline=self._timeout)
         return tuple(map(_hit, answer.memories))
 
+    async def recall(self, message: str, *, user: str | None = None) -> str:
+        """Return the memories that belong in the prompt of a turn, as one block of text; "" if nothing relevant is known.
+
+        The block has the memories that are relevant to the message, and those that belong in every prompt: what could harm the
+        user, how to answer, and who the user is. It frames them as untrusted history. Threshold, number and length are those of
+        the settings ``recall``.
+
+        Args:
+            message: the message of the user that the turn answers.
+            user: see the class.
+
+        Example:
+            system_prompt = f"You are a helpful assistant. {await memory.recall(message)}"
+        """
+        query = clip_middle(clean_query(message), MAX_QUERY_CHARS)
+        if not query.strip():
+            return ""
+        settings, hearing = self._settings.recall, _HEARING
+        client, whose = await self._client(), self._whose(user)
+        known, found = await asyncio.gather(
+            client.standing(whose, audiences=hearing.standing, deadline=self._timeout),
+            client.recall(whose, turn_request(settings, query, hearing), deadline=self._timeout),
+        )
+        limit = min(STANDING_TOKENS, settings.max_tokens // 2)
+        block = standing_block(known.lines, limit, hearing.standing)
+        selected = select(
+            found.memories,
+            settings=settings,
+            hearing=hearing,
+            session=Session(),
+            now=datetime.now().astimezone(),
+            standing=block.lines,
+            query=query,
+        )
+        return "\n\n".join(text for text in (block.text, selected.text) if text)
+
     async def get(self, memory_id: str, *, user: str | None = None) -> StoredMemory:
         """Return one memory.
 
@@ -867,6 +909,7 @@ class Memory(OnThread[AsyncMemory]):
     add = waited(AsyncMemory.add)
     add_many = waited(AsyncMemory.add_many)
     search = waited(AsyncMemory.search)
+    recall = waited(AsyncMemory.recall)
     get = waited(AsyncMemory.get)
     list = iterated(AsyncMemory.list)
     update = waited(AsyncMemory.update)

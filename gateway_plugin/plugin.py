@@ -43,6 +43,7 @@ from gateway_plugin.recall.consolidation import Consolidator, RecallCounts
 from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.recall.sharing import Shares
 from gateway_plugin.sessions.book import LastTurn, SessionBook, Watchdog
+from gateway_plugin.sessions.intents import Intents
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import (
     active_traces,
@@ -52,9 +53,11 @@ from gateway_plugin.setup import (
     settings_from,
     shares_path,
 )
+from gateway_plugin.tools.arguments import ToolError
+from gateway_plugin.tools.intents import due_reminders, run_intent
 from gateway_plugin.tools.toolbox import READING, ToolAnswer, Toolbox, failure
 from gateway_plugin.turn.gates import HostTurn, Purpose
-from gateway_plugin.turn.query import parse_messages, prompt_text
+from gateway_plugin.turn.query import clean_query, parse_messages, prompt_text
 from gateway_plugin.turn.status import (
     CaptureReport,
     Injection,
@@ -108,6 +111,7 @@ class AsyncMemoryPlugin:
         clock: the source of the current time.
         http: the HTTP session to use; the caller closes it. None creates a session.
         model: the host's language model, used where the relayer has no model; the settings under ``hostModel`` limit it.
+        traces: the host's state directory, for traces of active mode; None for the plugin's own.
 
     Raises:
         SettingsError: a setting is wrong.
@@ -127,6 +131,7 @@ class AsyncMemoryPlugin:
         clock: Clock | None = None,
         http: aiohttp.ClientSession | None = None,
         model: HostModel | None = None,
+        traces: Path | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
         self._environ = environ
@@ -153,6 +158,7 @@ class AsyncMemoryPlugin:
         captures = self.settings.capture.enabled
         self._positions = Positions(outbox, kept=captures)
         self._last = LastTurn(outbox, noted=captures)
+        self._intents = Intents(outbox)
         self._watchdog = Watchdog(self._clock, notify, enabled=captures)
         self._notify_once = NotifyOnce()
         self._book = SessionBook(holder, self.settings, outbox, agent=agent, notify_once=self._notify_once)
@@ -194,7 +200,7 @@ class AsyncMemoryPlugin:
             notify_once=self._notify_once,
             cited=self._cited,
             counts=self._counts if self.settings.consolidation.enabled else None,
-            traces=active_traces(self.settings, environ),
+            traces=active_traces(self.settings, environ, traces),
             lent=self._lent,
             shares=self._shares,
         )
@@ -400,6 +406,36 @@ class AsyncMemoryPlugin:
                 (answer.text, html.unescape(answer.text))
             )
         return answer
+
+    async def intent(
+        self, arguments: object, *, session_key: str | None = None, host: HostTurn = NO_HOST
+    ) -> ToolAnswer:
+        """Run a call of the tool ``intent``, see `gateway_plugin.tools.intents`. Failures are returned, never raised."""
+        try:
+            turn = self._book.ungated_turn(parse_session_key(session_key or ""), host)
+            if not turn.session_enabled or self.settings.disabled:
+                return ToolAnswer("Memory is switched off here.", failed=True, reason="switched_off")
+            now_ms = int(self._clock.now() * 1000)
+            return await run_intent(self._intents, arguments, turn, self.settings.capture, now_ms)
+        except ToolError as error:
+            return ToolAnswer(f"Memory error: {error}", failed=True, reason="arguments")
+        except GatewayError as error:
+            return failure(error)
+
+    async def due_intents(
+        self, prompt: str, *, session_key: str | None = None, host: HostTurn = NO_HOST
+    ) -> tuple[str, ...]:
+        """Return the reminders of standing intents that a person's message triggers, as lines for the prompt.
+
+        They count as given. Errors and turns that may not use memory give none; a message may be short.
+        """
+        try:
+            query = clean_query(prompt)
+            turn = self._book.turn(parse_session_key(session_key or ""), host, query, Purpose.RECALL)
+            stops = {one.gate for one in turn.gates if not one.allowed} - {"min_length"}
+            return () if stops else await due_reminders(self._intents, turn, int(self._clock.now() * 1000))
+        except GatewayError:
+            return ()
 
     async def replaced_lately(
         self, session_key: str | None = None, *, host: HostTurn = NO_HOST

@@ -122,15 +122,22 @@ def shares_path(environ: Mapping[str, str]) -> Path:
         return Path(os.devnull) / "shares.json"
 
 
-def active_traces(settings: PluginSettings, environ: Mapping[str, str]) -> ActiveTraces | None:
+def active_traces(
+    settings: PluginSettings, environ: Mapping[str, str], root: Path | None = None
+) -> ActiveTraces | None:
     """Return the writer of active mode's trace files; None unless ``active.persist_transcripts`` is on.
+
+    Args:
+        settings: those of the plugin.
+        environ: the environment.
+        root: the host's state directory; None for the plugin's own.
 
     Raises:
         IdentityError: traces are requested, and the user has no home directory.
     """
     if settings.disabled or not settings.active.persist_transcripts:
         return None
-    return ActiveTraces(state_directory(environ), settings.active.transcript_dir)
+    return ActiveTraces(root or state_directory(environ), settings.active.transcript_dir)
 
 
 def _relayer_identity(environ: Mapping[str, str]) -> bytes | None:

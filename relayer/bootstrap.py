@@ -20,7 +20,6 @@ from relayer.access.relayer_check import check_relayer_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
-from relayer.extensions import FRONTS, load_extensions
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
 from relayer.http.accept import Acceptance
@@ -57,6 +56,7 @@ from relayer.stores import check_promises, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
+from relayer.wire.extensions import FRONTS, load_extensions
 from relayer.wire.schemas import VersionResponse
 
 STOP_SECONDS = 10.0

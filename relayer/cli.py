@@ -18,9 +18,9 @@ import typer
 from relayer.commands.console import NOT_WELL, explained, fail
 from relayer.commands.operator import register
 from relayer.commands.options import settings_command
-from relayer.extensions import COMMANDS, load_extensions
 from relayer.health import Unhealthy, ask, own_url
 from relayer.wire.command_line import JsonOption, application, tell
+from relayer.wire.extensions import COMMANDS, load_extensions
 
 # Commands that act as a gateway. They need its secret, which a relayer must not hold.
 _PLUGIN_COMMANDS = ("search", "list", "remember", "forget", "status", "import")

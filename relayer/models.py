@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
-from relayer.adapters.local_embedder import Kind, LocalEmbedder, is_installed
+from relayer.adapters.local_embedder import LocalEmbedder, is_installed
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
 from relayer.errors import EmbedderUnavailable, ModelUnavailable
 from relayer.extraction.llm.extractor import LlmExtractor
@@ -64,7 +64,10 @@ class Models:
         """
         settings = self.settings
         if settings.embedder != "openai":
-            return await self._local(settings.embedder)
+            local = LocalEmbedder(settings.embedder)
+            self.stack.push_async_callback(local.close)
+            await local.load()
+            return local
         endpoint = self._endpoint("embeddings", settings.embeddings_url, _EMBEDDINGS_SECONDS)
         remote = OpenAIEmbedder(endpoint, settings.embeddings_model or "", settings.embeddings_dimension)
         await self._start("embeddings", remote)
@@ -115,12 +118,6 @@ class Models:
         chat = OpenAIChat(endpoint, settings.fallback_model_name, setting="fallback-model")
         await self._start("fallback_model", chat)
         return chat
-
-    async def _local(self, kind: Kind) -> Embedder:
-        local = LocalEmbedder(kind)
-        self.stack.push_async_callback(local.close)
-        await local.load()
-        return local
 
     def _endpoint(self, name: EndpointName, url: str | None, seconds: float) -> Endpoint:
         limits = EndpointLimits(total=seconds, at_once=self.settings.model_at_once)

@@ -58,6 +58,7 @@ SYSTEMS = {
     "MW": "MemWal: plugin, relayer, SDKs, MCP",
     "MS": "memsearch",
     "AM": "active-memory",
+    "OC": "OpenClaw's own memory, and who hears what",
 }
 _Mark = tuple[str, bool]
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -231,8 +232,8 @@ def render(features: Sequence[Feature], proofs: Sequence[Proof], gaps: Mapping[s
     lines = [
         "# Features",
         "",
-        "What five existing systems offer, row by row, and the tests that show it here. *End to end*: a test in bold",
-        "checks it as a user sees it: in a host, on the command line, over HTTP or through the plugin. *In part*:",
+        "What five existing systems and OpenClaw offer, row by row, and the tests that show it here. *End to end*: a test in",
+        "bold checks it as a user sees it: in a host, on the command line, over HTTP or through the plugin. *In part*:",
         "tests show a part of it, and the row says what is missing. *Not yet*: nothing shows it. Written by",
         '`make features` from the `@pytest.mark.row("...")` markers of the tests, the titles of `feature_rows.tsv` and',
         "what is missing, `feature_gaps.tsv`; do not edit.",

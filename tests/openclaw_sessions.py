@@ -19,11 +19,11 @@ def write_sessions(
     folder = state / "agents" / agent / "agent"
     folder.mkdir(parents=True)
     with closing(sqlite3.connect(folder / "openclaw-agent.sqlite")) as log:
-        log.execute("CREATE TABLE session_windows (session_id TEXT, session_key TEXT)")
+        log.execute("CREATE TABLE session_windows (session_id TEXT, session_key TEXT, created_at INTEGER)")
         log.execute(
             "CREATE TABLE transcript_events (session_id TEXT, seq INTEGER, event_json TEXT, created_at INTEGER)"
         )
-        log.execute("INSERT INTO session_windows VALUES ('w1', ?)", (session,))
+        log.execute("INSERT INTO session_windows VALUES ('w1', ?, 1)", (session,))
         events = [{"type": "session", "id": "w1"}] + [
             {"type": "message", "id": f"m{number}", "timestamp": f"2026-11-22T02:0{number}:00.000Z",
              "message": {"role": role, "content": text}}

@@ -142,7 +142,11 @@ class BridgeServer:
                 if answer is not None and not answer.done():
                     answer.set_result(call)
             elif call.id is None:
-                self._notified(call)
+                if call.method == "cancel":
+                    target = call.params.get("id")
+                    task = self._pending.get(target) if isinstance(target, int | str) else None
+                    if task is not None:
+                        task.cancel()
             elif call.method == "initialize":
                 # Awaited here and not in a task, so that it is complete before the next message is handled.
                 await self._answer(call, self._initialize)
@@ -150,13 +154,6 @@ class BridgeServer:
                 self._begin(call, call.id, tasks)
         except BridgeError as error:
             await self._write(encode_error(error))
-
-    def _notified(self, call: Call) -> None:
-        if call.method == "cancel":
-            target = call.params.get("id")
-            task = self._pending.get(target) if isinstance(target, int | str) else None
-            if task is not None:
-                task.cancel()
 
     def _begin(self, call: Call, name: int | str, tasks: asyncio.TaskGroup) -> None:
         handler = self._methods.get(call.method)

@@ -473,19 +473,16 @@ class Outages:
         refused = isinstance(error, RelayerRefused) and error.status in _REFUSED_WHOM
         self._timeouts = self._timeouts + 1 if status == "timeout" else 0
         if status in _AWAY | {"untrusted"} or refused:
-            self._begin(status, error)
+            if status == self.lasting or (status == "timeout" and self._timeouts < _TIMEOUTS):
+                return
+            # Timeouts and failed connections are the same outage, because they alternate from turn to turn.
+            same = {self.lasting, status} <= _AWAY
+            self.lasting = status
+            if not same:
+                self._notify(f"memrelay: memory does not work ({status}): {error}. {_GOES_ON}")
         elif self.lasting and error is None:
             self.lasting = ""
             self._notify(f"memrelay: the relayer at {self._origin} answers again: memory works")
-
-    def _begin(self, status: str, error: GatewayError | None) -> None:
-        if status == self.lasting or (status == "timeout" and self._timeouts < _TIMEOUTS):
-            return
-        # Timeouts and failed connections are the same outage, because they alternate from turn to turn.
-        same = {self.lasting, status} <= _AWAY
-        self.lasting = status
-        if not same:
-            self._notify(f"memrelay: memory does not work ({status}): {error}. {_GOES_ON}")
 
 
 DEFAULT_DEADLINE: Final = 30.0

@@ -283,7 +283,9 @@ class _Keeper:
         self._idle_since = self._idle_since or time.monotonic()
         if time.monotonic() - self._idle_since >= self._idle_seconds:
             return True
-        _unlock(self._users)
+        import fcntl  # noqa: PLC0415 - exists on POSIX only
+
+        fcntl.flock(self._users, fcntl.LOCK_UN)
         return False
 
     def _end(self, *_: object) -> None:
@@ -344,12 +346,6 @@ def recorded_at(folder: Path) -> str | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads((folder / "address.json").read_text("utf-8"))["url"])
     return None
-
-
-def _unlock(descriptor: int) -> None:
-    import fcntl  # noqa: PLC0415 - exists on POSIX only
-
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def main() -> int:

@@ -147,7 +147,21 @@ def why(
     Example: memrelay-gateway why --capture
     """
     if capture:
-        _why_captured(run)
+        said = _noted(
+            run.context,
+            WHY_CAPTURED,
+            "no captured turn is recorded for {} yet",
+            "a gateway records it when it has delivered a turn; for another agent use --agent NAME",
+        )
+        run.json(said)
+        run.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
+        for verdict in said["verdicts"]:
+            where = f", by characters {verdict['start']} to {verdict['end']}" if verdict["kept"] else ""
+            state = "kept" if verdict["kept"] else "left out"
+            reason = "" if verdict["reason"] == "kept" else f": {verdict['reason']}"
+            run.say(
+                f"  message {verdict['turn'] + 1}, {said['messages'][verdict['turn']]}: {state}{reason}{where}"
+            )
         return
     trace = _noted(
         run.context,
@@ -168,22 +182,6 @@ def why(
         run.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
     for hit in trace["hits"]:
         run.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
-
-
-def _why_captured(run: Run) -> None:
-    said = _noted(
-        run.context,
-        WHY_CAPTURED,
-        "no captured turn is recorded for {} yet",
-        "a gateway records it when it has delivered a turn; for another agent use --agent NAME",
-    )
-    run.json(said)
-    run.say(f"session {said['session'] or 'none'}: {len(said['messages'])} messages")
-    for verdict in said["verdicts"]:
-        where = f", by characters {verdict['start']} to {verdict['end']}" if verdict["kept"] else ""
-        state = "kept" if verdict["kept"] else "left out"
-        why = "" if verdict["reason"] == "kept" else f": {verdict['reason']}"
-        run.say(f"  message {verdict['turn'] + 1}, {said['messages'][verdict['turn']]}: {state}{why}{where}")
 
 
 def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, Any]:

@@ -58,7 +58,15 @@ def init(
             "use memory from Python with: memrelay-gateway init --host python",
         )
     if host == "python":
-        _print_python(run, write=write)
+        if write:
+            fail(
+                USAGE,
+                "--write: a Python program has no configuration file to write to",
+                "remove --write and copy the lines",
+            )
+        lines = _PYTHON.replace("URL", run.context.settings.url)
+        run.json({"host": "python", "block": lines})
+        run.raw(lines)
         return
     for adapter in host_adapters():
         if adapter.init is not None and host in (adapter.name, *adapter.blocks):
@@ -75,18 +83,6 @@ def init(
         f"--host: {host[:40]} is not known",
         f"did you mean {(near or names)[0]}? There are {', '.join(names)}",
     )
-
-
-def _print_python(run: Run, *, write: bool) -> None:
-    if write:
-        fail(
-            USAGE,
-            "--write: a Python program has no configuration file to write to",
-            "remove --write and copy the lines",
-        )
-    lines = _PYTHON.replace("URL", run.context.settings.url)
-    run.json({"host": "python", "block": lines})
-    run.raw(lines)
 
 
 def bridge(*, host: Annotated[str, _BRIDGE_HOST] = "openclaw") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -37,7 +36,9 @@ def outbox_status(
         fail(USAGE, "give either --json or --prometheus", "both print the same numbers")
     with open_outbox(run.context) as found:
         dead, waiting = found.dead_letters(), found.waiting()
-        oldest = _seconds_waited(found.queued())
+        queued = found.queued()
+        since = min((letter.item.queued_at for letter in queued if letter.item), default=None)
+        oldest = 0 if since is None else max(0, int(time.time() - since / 1000))
         idle = found.claim()
     others = sorted(place.name for place in found.path.parent.glob("outbox-*.db") if place != found.path)
     if as_metrics:
@@ -52,12 +53,6 @@ def outbox_status(
         "other_outboxes": others,
     }
     run.facts(rows, other_outboxes=", ".join(others) or "none")
-
-
-def _seconds_waited(queued: Sequence[QueuedItem]) -> int:
-    """Return the age of the oldest waiting item in seconds; 0 if no item waits or none can be decrypted."""
-    since = min((letter.item.queued_at for letter in queued if letter.item), default=None)
-    return 0 if since is None else max(0, int(time.time() - since / 1000))
 
 
 def _metrics(waiting: int, dead: int, oldest: int) -> str:

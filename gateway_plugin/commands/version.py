@@ -22,7 +22,12 @@ def version(
     """
     rows = {"memrelay-gateway": __version__}
     if url is not None:
-        rows["relayer"] = _of_relayer(url)
+        # Imported here, because only a request to the relayer needs the client and its dependencies.
+        from gateway_plugin.commands.run import guarded, with_client  # noqa: PLC0415
+        from gateway_plugin.setup import settings_from  # noqa: PLC0415
+
+        settings = guarded(lambda: settings_from(None, os.environ, url=url))
+        rows["relayer"] = with_client(settings, lambda client: client.version()).version
     width = max(map(len, rows))
     tell(rows, *(f"{name.ljust(width)}  {value}" for name, value in rows.items()), as_json=as_json)
 
@@ -30,12 +35,3 @@ def version(
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(version)
-
-
-def _of_relayer(url: str) -> str:
-    # Imported here, because only a request to the relayer needs the client and its dependencies.
-    from gateway_plugin.commands.run import guarded, with_client  # noqa: PLC0415
-    from gateway_plugin.setup import settings_from  # noqa: PLC0415
-
-    settings = guarded(lambda: settings_from(None, os.environ, url=url))
-    return with_client(settings, lambda client: client.version()).version

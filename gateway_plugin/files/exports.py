@@ -6,19 +6,23 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, read_below
+from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of, named, read_below
+from gateway_plugin.files.front_matter import read_front_matter
 from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.files.profile_file import without_profiles
 from gateway_plugin.keys.identity import Identity, KeyHolder
 from gateway_plugin.text.injection import scan
 from gateway_plugin.text.json_text import parse_json
+from relayer.wire.fields import one_line
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem
 
@@ -69,7 +73,9 @@ def read_file(
     except NotRead as error:
         raise ImportProblem(f"{path}: {error.cause}") from error
     except UnicodeDecodeError as error:
-        raise ImportProblem(f"{path}: not UTF-8") from error
+        raise ImportProblem(
+            f"{path}: not UTF-8, and left out; convert it: iconv -f latin1 -t utf-8"
+        ) from error
     if "\0" in text:
         raise ImportProblem(f"{path}: not a text file: export it as Markdown first")
     objection = "" if backup_of is None else _objection(data, backup_of)
@@ -92,6 +98,19 @@ def read_file(
         raise ImportProblem(f"{path}: {field}: {first['msg']}") from None
     except (_NotThat, ValueError) as error:
         raise ImportProblem(f"{path}: {error}") from None
+
+
+@cache
+def texts_below(folder: Path) -> frozenset[str]:
+    """Return the texts of the memories that the Markdown files below a folder would become, also without their front matter."""
+    root, found = named(folder), set[str]()
+    for path, _ in files_below(root, lambda below: below.suffix == ".md").files:
+        with suppress(NotRead, UnicodeDecodeError):
+            lines = read_below(root, path.relative_to(root)).decode().splitlines()
+            front = read_front_matter(lines, path.stem, UTC)
+            for text in ("\n".join(lines), "\n".join(lines[front.lines :])):
+                found |= {one_line(item.text) for item in read_markdown(text, path.name, UTC)}
+    return frozenset(found)
 
 
 def seal(body: bytes, identity: Identity) -> bytes:

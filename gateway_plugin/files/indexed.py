@@ -108,11 +108,13 @@ class IndexRoot:
         kind: the kind of root.
         path: its real path at the time when it was named. If there is a link now, nothing is read.
         pattern: for ``notes``, a pattern that selects files, with ``*``, ``?`` and ``**``; empty for all.
+        boilerplate: texts that a host wrote into such files itself, which are not stored.
     """
 
     kind: RootKind
     path: Path
     pattern: str = ""
+    boilerplate: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def files(self) -> FilesBelow:
         """Return the files that are read there now, in order."""
@@ -151,13 +153,13 @@ class IndexRoot:
         audience: AudienceName = "direct" if is_private(self, path) else "agent"
         found = []
         for item in items:
+            if one_line(item.text) in self.boilerplate:
+                continue
             clean = redact(item.text, settings.redaction)
             if not clean.blocked and one_line(clean.text):
-                update = (
-                    {"text": clean.text}
-                    if audience == "agent"
-                    else {"text": clean.text, "audience": audience}
-                )
+                update: dict[str, Any] = {"text": clean.text, **_clean_labels(item, settings)}
+                if audience != "agent":
+                    update["audience"] = audience
                 found.append(item.model_copy(update=update))
         return found
 
@@ -169,6 +171,21 @@ class IndexRoot:
     def _is_named(self, below: PurePosixPath) -> bool:
         wanted = _is_shown(below) and below.suffix.lower() in {".md", ".markdown", ".jsonl"}
         return wanted and (not self.pattern or _glob(self.pattern).fullmatch(str(below)) is not None)
+
+
+def _clean_labels(item: ImportItem, settings: CaptureSettings) -> dict[str, Any]:
+    """Return tags and metadata of a line without those that contain a secret."""
+
+    def is_clean(value: object) -> bool:
+        texts = [str(one) for one in value] if isinstance(value, list) else [str(value)]
+        return all(redact(text, settings.redaction).text == text for text in texts)
+
+    if not item.tags and not item.metadata:
+        return {}
+    named = {
+        key: value for key, value in item.metadata.items() if is_clean(f"{key}: {value}") and is_clean(value)
+    }
+    return {"tags": tuple(filter(is_clean, item.tags)), "metadata": named}
 
 
 def is_private(root: IndexRoot, path: Path) -> bool:
@@ -311,7 +328,8 @@ class Index:
         """Return every file of its own and the given roots, each once, and the files that could not be read."""
         found: dict[Path, IndexedFile] = {}
         left_out: dict[Path, NotRead] = {}
-        for root in sorted({*self.roots, *roots}):
+        # Of equal ones those of the host come first, because they know the host's own texts.
+        for root in sorted({*roots, *self.roots}):
             below = root.files()
             for path, mark in below.files:
                 found.setdefault(path, IndexedFile(root, path, mark))
@@ -344,8 +362,9 @@ class Index:
         return seen is None or seen.mark != found.mark
 
     def digest(self, item: ImportItem) -> str:
-        """Return a keyed digest of a line's audience and text, which is equal for lines that say the same."""
-        return self._mac(f"{item.audience}\n{one_line(item.text)}")[:24]
+        """Return a keyed digest of a line's audience, text and labels, which is equal for lines that say the same."""
+        labels = f"\n{json.dumps([item.tags, item.metadata])}" if item.tags or item.metadata else ""
+        return self._mac(f"{item.audience}\n{one_line(item.text)}{labels}")[:24]
 
     def words(self, text: str) -> tuple[str, ...]:
         """Return keyed digests of a line's words, by which two lines can be compared."""

@@ -349,7 +349,8 @@ class LivingFiles:
                 live = await self._head_of(head)
                 if live is None:
                     return ""
-                if one_line(live.text) == one_line(new.item.text):
+                labels = (live.tags, live.metadata) == (new.item.tags, new.item.metadata)
+                if labels and one_line(live.text) == one_line(new.item.text):
                     return live.id
                 head = live.id
             else:
@@ -399,7 +400,8 @@ class LivingFiles:
             request = ImportRequest(memories=page, idempotency_key=secrets.token_hex(16))
             answer = await self.client.import_memories(self.identity, request, deadline=_DEADLINE)
             look.position = answer.position or look.position
-            for place, one in zip(places, answer.memories, strict=False):
+            # The places come second, because `zip` takes one more of its first argument before it sees that the other ended.
+            for one, place in zip(answer.memories, places, strict=False):
                 counts[one.status] += 1
                 ids[place] = one.id if one.id is not None and one.status in {"stored", "duplicate"} else ""
         return ids
@@ -411,6 +413,8 @@ def _version(memory: str, line: NewLine) -> SupersedeRequest:
         # It is not known who edited the file, so the text does not count as the user's own words any more.
         trust="imported",
         suspect=line.item.suspect,
+        tags=line.item.tags,
+        metadata=line.item.metadata,
         # With this key a retry after a lost response creates no second version.
         idempotency_key=hashlib.sha256(f"{memory}\n{line.digest}".encode()).hexdigest(),
     )

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
+from gateway_plugin.files.front_matter import FrontMatter, read_front_matter
 from relayer.wire.fields import one_line
 from relayer.wire.passages import cut
 from relayer.wire.schemas import Memory, SourceInfo
@@ -26,11 +27,17 @@ _TIME: Final = re.compile(r"#{2,3}\s+(Session\s+)?(\d{1,2}):(\d{2})\s*")
 _ANCHOR: Final = re.compile(r"<!--\s*session:(\S+)(?:\s+transcript:(.*?))?\s*-->")
 _OBSERVED: Final = re.compile(r"<!--\s*observed:\s*(\S+)\s*\|\s*status:\s*(\w+)[^>]*-->")
 _COMMENT: Final = re.compile(rf"{_ANCHOR.pattern}|{_OBSERVED.pattern}")
-_FRONT_LINES: Final = 100
 _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
+# Lines that are still to be filled in: a label without a value, and a remark in italics and brackets.
+_BLANK: Final = re.compile(r"\*\*[^*\n]+\*\*:?|[_*]\([^\n]*\)[_*]")
+# What OpenClaw's own memory writes behind an entry: phrases that bring it up, and a weight from 1 to 10.
+_NOTE: Final = re.compile(r"[ \t]*<!--\s*(trigger|importance):\s*([^>]*?)\s*-->", re.IGNORECASE)
+_NO_DATE: Final = "YYYY-MM-DD"
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
 _MAX_REFERENCE: Final = 512
+_MAX_TRIGGERS: Final = 8
+_MOST_IMPORTANT: Final = 10
 # A longer paragraph is split into several memories of about the size that fits a prompt.
 _MOST_BYTES: Final = 2_000
 
@@ -94,13 +101,15 @@ class _Place:
     observed: datetime | None = None
     over: bool = False
     headings: dict[int, str] = field(default_factory=dict)
+    front: FrontMatter = field(default_factory=FrontMatter)
 
 
 def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
     """Read a daily log of either layout, or notes. Each bullet and each paragraph is a memory; very long ones are split.
 
-    A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is about.
-    Fenced code is not a memory.
+    A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is about,
+    and with title and other names from the front matter; `read_front_matter` says what else becomes of that. Fenced code is not a
+    memory.
 
     Args:
         text: text of the file.
@@ -108,21 +117,16 @@ def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
         place: time zone of the file's days and times.
     """
     match = _DATE_NAME.fullmatch(PurePath(name).name)
-    here = _Place(_date(match[1], place) if match else None)
+    lines = text.removeprefix("\ufeff").splitlines()
+    front = read_front_matter(lines, PurePath(name).stem, place)
+    here = _Place(_date(match[1], place) if match else None, front=front)
     items: list[ImportItem] = []
-    for number, block in _blocks(_without_front_matter(text.removeprefix("\ufeff").splitlines())):
+    # The front matter is blanked, so that line numbers do not change.
+    for number, block in _blocks([""] * front.lines + lines[front.lines :]):
         if not _moves(here, block, place):
             items += [] if here.over else _item(block, f"{name}#{number}", here)
             here.observed, here.over = None, False
     return items
-
-
-def _without_front_matter(lines: list[str]) -> list[str]:
-    """Return a file's lines with its front matter blanked, so that line numbers do not change."""
-    if lines[:1] != ["---"] or "---" not in lines[1:_FRONT_LINES]:
-        return lines
-    end = lines.index("---", 1) + 1
-    return [""] * end + lines[end:]
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -157,8 +161,10 @@ def _moves(here: _Place, block: str, place: tzinfo) -> bool:
         return True
     observed = _OBSERVED.match(block.strip())
     if observed is not None:
-        # OpenClaw writes this comment above an entry of USER.md and MEMORY.md: its date, and whether it was superseded.
-        here.observed, here.over = _date(observed[1], place), observed[2] == "superseded"
+        # OpenClaw writes this comment above an entry of USER.md and MEMORY.md: its date, and whether it was superseded. In
+        # its templates there is an example without a date.
+        here.observed = _date(observed[1], place)
+        here.over = observed[2] == "superseded" or observed[1] == _NO_DATE
         return True
     time = _TIME.fullmatch(block.strip())
     if time is not None and here.date is not None and int(time[2]) < 24 and int(time[3]) < 60:
@@ -178,10 +184,16 @@ def _moves(here: _Place, block: str, place: tzinfo) -> bool:
 def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     bullet = _BULLET.match(block)
     said = (bullet[2] + block[bullet.end() :]) if bullet else block
-    if not one_line(said) or block.lstrip().startswith("<!--") or _FENCE.match(block):
+    if (
+        not one_line(said)
+        or _BLANK.fullmatch(said.strip())
+        or block.lstrip().startswith("<!--")
+        or _FENCE.match(block)
+    ):
         return []
-    path = ": ".join(filter(None, here.headings.values()))
-    at = here.observed or here.moment or here.date
+    said, notes = _without_notes(said)
+    path = ": ".join(filter(None, (here.front.title, *here.headings.values())))
+    at = here.observed or here.moment or here.date or here.front.written
     said = f"{path}: {said.strip()}" if path else said.strip()
     return [
         ImportItem(
@@ -189,6 +201,8 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
             kind="imported",
             trust="imported",
             occurred_at=None if at is None else round(at.timestamp() * 1000),
+            tags=here.front.tags,
+            metadata={**here.front.metadata, **notes},
             source=SourceInfo(
                 session=here.session, transcript=here.transcript, reference=reference[-_MAX_REFERENCE:]
             ),
@@ -196,6 +210,20 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
         for start, end in cut(said, _MOST_BYTES)
         if one_line(part := said[start:end].strip())
     ]
+
+
+def _without_notes(said: str) -> tuple[str, dict[str, Any]]:
+    """Return a line without the notes behind it, with the trigger phrases in brackets, and the notes as metadata."""
+    notes: dict[str, Any] = {}
+    for name, value in _NOTE.findall(said):
+        if name.lower() == "trigger":
+            phrases = [one_line(phrase) for phrase in re.split(r"[,;]", value)]
+            notes["triggers"] = [phrase for phrase in phrases if phrase][:_MAX_TRIGGERS]
+        elif value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_IMPORTANT:
+            notes["importance"] = int(value)
+    text = _NOTE.sub("", said).rstrip()
+    missing = [phrase for phrase in notes.get("triggers", ()) if phrase.casefold() not in text.casefold()]
+    return (f"{text} ({', '.join(missing)})" if missing else text), notes
 
 
 def _date(text: str, place: tzinfo) -> datetime | None:

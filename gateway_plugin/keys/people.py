@@ -11,7 +11,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -109,6 +109,11 @@ class Hearing:
     def standing(self) -> tuple[str, ...]:
         """Return the filters for the standing block, which is in every prompt: no memories of groups."""
         return tuple(one for one in self.audiences if not one.startswith(_GROUP))
+
+    @property
+    def without_groups(self) -> Hearing:
+        """Return the same without memories of groups."""
+        return replace(self, audiences=self.standing, named=())
 
     def allows(self, memory: Memory, query: str | None = None) -> bool:
         """Return whether a memory may be disclosed.

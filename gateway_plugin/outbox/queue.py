@@ -334,7 +334,13 @@ class _Database:
 
     def _opened(self) -> sqlite3.Connection:
         if self.durable:
-            self._make_private()
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
+                    os.fchmod(descriptor, 0o600)
+            finally:
+                os.close(descriptor)
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -368,15 +374,6 @@ class _Database:
                 time.sleep(_BUSY_PAUSE)
             else:
                 return
-
-    def _make_private(self) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
-                os.fchmod(descriptor, 0o600)
-        finally:
-            os.close(descriptor)
 
     def _make_tables(self, connection: sqlite3.Connection) -> None:
         if self._version(connection) == _VERSION:
@@ -503,7 +500,15 @@ class Outbox:
                 self._update(database, update)
             if database.execute("SELECT 1 FROM items WHERE write = ?", (write,)).fetchone():
                 return False
-            self._require_room(database, place, len(content))
+            size = len(content)
+            held, own, stored = database.execute(
+                "SELECT COUNT(*), COUNT(*) FILTER (WHERE place = ?), COALESCE(SUM(LENGTH(content)), 0) "
+                "FROM items WHERE reason IS NULL",
+                (place,),
+            ).fetchone()
+            room = held < self._capacity or (held < 2 * self._capacity and own < OWN_ROOM)
+            if not room or stored + size > MAX_BYTES:
+                raise OutboxFull(f"{held} captured turns already wait for the relayer")
             database.execute(
                 "INSERT INTO items (row, write, place, owner, content) VALUES (?, ?, ?, ?, ?)",
                 (row, write, place, owner, content),
@@ -705,16 +710,6 @@ class Outbox:
                 "(SELECT seq FROM items WHERE reason IS NOT NULL ORDER BY seq DESC LIMIT ?)",
                 (MAX_DEAD,),
             )
-
-    def _require_room(self, database: sqlite3.Connection, place: bytes, size: int) -> None:
-        held, own, stored = database.execute(
-            "SELECT COUNT(*), COUNT(*) FILTER (WHERE place = ?), COALESCE(SUM(LENGTH(content)), 0) "
-            "FROM items WHERE reason IS NULL",
-            (place,),
-        ).fetchone()
-        room = held < self._capacity or (held < 2 * self._capacity and own < OWN_ROOM)
-        if not room or stored + size > MAX_BYTES:
-            raise OutboxFull(f"{held} captured turns already wait for the relayer")
 
     def _undelivered(self, besides: Collection[str] = ()) -> tuple[str, list[bytes]]:
         done, passed = list(self._done), [self._place(namespace) for namespace in besides]

@@ -22,7 +22,7 @@ from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.errors import DeadlineExceeded, GatewayError
 from gateway_plugin.host_model import HostModelUnavailable, LentModel, given_answer, host_question
-from gateway_plugin.keys.identity import Identity
+from gateway_plugin.keys.identity import Identity, typed
 from gateway_plugin.recall.formatting import TRUSTED, format_summary
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.text.injection import scan
@@ -41,7 +41,7 @@ class ActiveTraces:
     """Writes the requests and responses of active mode to JSON Lines files, for debugging.
 
     Args:
-        root: the plugin's state directory.
+        root: the state directory of the plugin or of its host.
         directory: ``active.transcriptDir``, a relative path without ``..``.
     """
 
@@ -63,7 +63,7 @@ class ActiveTraces:
         Raises:
             OSError: the file or its directory cannot be written.
         """
-        place = self._root / "agents" / agent / "sessions" / self._directory
+        place = self._root / "agents" / typed(agent) / "sessions" / self._directory
         _make_private(place, self._root)
         lines = (
             {"at": now_ms, "role": "user", "style": request.style, "content": request.context},
@@ -160,6 +160,9 @@ class ActiveRecaller:
     async def remind(self, turn: Turn, query: Query, direct: RecallResponse, seconds: float) -> Reminder:
         """Return a summary of the memories that are relevant to a turn, or the reason why there is none.
 
+        With ``active.modelFallbackPolicy: resolved-only`` a turn for which there is no model gets nothing; otherwise it gets the
+        direct hits.
+
         Args:
             turn: the turn, with its identity and its audience. The requested model is ``active.model``; if that is not
                 set, the model of the chat session; if the host does not name that, ``active.modelFallback`` (AM-15).
@@ -175,6 +178,12 @@ class ActiveRecaller:
         if spared:
             detail = f"the model failed repeatedly; it is asked again in {spared:.0f} s"
             return Reminder("fallback:spared", detail=detail)
+        reminder = await self._reminder(turn, query, seconds)
+        if self._settings.active.model_fallback_policy == "resolved-only" and reminder.outcome in _NO_MODEL:
+            return replace(reminder, outcome="empty")
+        return reminder
+
+    async def _reminder(self, turn: Turn, query: Query, seconds: float) -> Reminder:
         try:
             answer = await self._ask(self._request(turn, query), turn.identity, seconds)
         except HostModelUnavailable as error:
@@ -286,6 +295,7 @@ _MODEL_SHARE: Final = 0.9
 # this many rounds the turn gives up.
 _ROUNDS: Final = 3
 _WORDS: Final = {"timeout": "model_timeout", "budget": "over_budget", "spared": "spared"}
+_NO_MODEL: Final = frozenset({"fallback:no_model", "fallback:model_unavailable", "fallback:over_budget"})
 _SENTENCES: Final = {
     "no_model": "the relayer has no language model; its operator starts it with --model-url and --model-name",
     "over_budget": "the account's budget for the language model is used up for today",

@@ -90,6 +90,10 @@ _FRAMES: Final = {
     ),
 }
 
+CERTAIN: Final = 0.51
+"""The relevance from which a memory probably helps; a block without such a memory begins with a line that says so."""
+_UNCERTAIN: Final = "Perhaps none of this helps:"
+
 _MAX_REFERENCE: Final = 120
 _CUT: Final = " \u2026 "
 _MOST_NAMED: Final = 3
@@ -230,7 +234,13 @@ def _block(
         timed = item.at is not None and days[item.at.astimezone(now.tzinfo).date()] > 1
         lines.append(_line(item, settings.format, now, dispute, timed=timed or bool(dispute)))
     numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
-    return framed("\n".join([*numbered, *filter(None, [left_out])]), settings=settings)
+    doubt = _UNCERTAIN if settings.format is Format.MEMRELAY and _are_uncertain(items) else ""
+    return framed("\n".join(filter(None, [doubt, *numbered, left_out])), settings=settings)
+
+
+def _are_uncertain(items: Sequence[RecalledMemory]) -> bool:
+    """Return whether no item is likely to help; items whose relevance is not known do not count."""
+    return bool(items) and all(0 < item.relevance < CERTAIN for item in items)
 
 
 def _disputes(items: Sequence[RecalledMemory]) -> list[str]:

@@ -197,6 +197,7 @@ def turn_request(
         floor=recall.min_score,
         audiences=hearing.audiences,
         trusts=TRUSTED,
+        prompt=True,
         **ranking(recall),
         # Unset fields are left out, so that a relayer that does not know them accepts the request.
         **({"standing": standing} if standing else {}),

@@ -75,7 +75,12 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
             "min_prompt_length": 5,
             "max_results": 5,
         },
-        "capture": {"min_length": 10, "max_length": 2000, "rules": "memory-core-plus"},
+        "capture": {
+            "min_length": 10,
+            "max_length": 2000,
+            "rules": "memory-core-plus",
+            "mirror_daily_log": True,
+        },
     },
     "auto-recall": {
         "recall": {"format": "auto-recall", "position": "prepend", "min_score": 0.5, "max_results": 5},
@@ -87,7 +92,13 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     },
     "memsearch": {
         "recall": {"position": "prepend", "cold_start": {"max_lines": 30}},
-        "capture": {"min_length": 11, "min_turn_length": 50, "min_messages": 2, "assistant_tail": 3000},
+        "capture": {
+            "min_length": 11,
+            "min_turn_length": 50,
+            "min_messages": 2,
+            "assistant_tail": 3000,
+            "mirror_daily_log": True,
+        },
     },
     "active-memory": {"recall": {"format": "active-memory", "position": "system-append", "mode": "active"}},
 }
@@ -224,7 +235,10 @@ class _Reader:
 
     def _upstream(self, key: str, name: str, value: Any) -> None:
         if key == "preset":
-            self._take_preset(value)
+            if isinstance(value, str) and value in PRESETS:
+                self._preset = PRESETS[value]
+            else:
+                self._complain("preset", "is not known", f"use one of {', '.join(PRESETS)}")
         elif key == "timeoutMs":
             self._timeout = (key, value)
         elif key in WITHOUT_EFFECT:
@@ -242,12 +256,6 @@ class _Reader:
             self._put(("active", name), self._filled(key, value), key)
         else:
             self._unknown(key, key, self._shape, top=True)
-
-    def _take_preset(self, value: Any) -> None:
-        if isinstance(value, str) and value in PRESETS:
-            self._preset = PRESETS[value]
-        else:
-            self._complain("preset", "is not known", f"use one of {', '.join(PRESETS)}")
 
     def _lenient(self, key: str, value: Any) -> Any:
         """Return the value of a key by memory-core-plus's parse rules (CP-16), or None for the default."""

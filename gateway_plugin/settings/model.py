@@ -247,11 +247,17 @@ _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 _PREFIX: Final = "MEMRELAY_"
 _VARIABLES: Final = (
     "AGENT", "AGENT_CERTIFICATE", "AGENT_SECRET", "DEFAULT_NAMESPACE", "DEV_URL", "DISABLE", "GATEWAY_COMMAND", "MCP_DEBUG",
-    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
+    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment variables that a gateway reads, without their prefix."""
-_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {"DISABLE", "MCP_DEBUG", "OPENCLAW_CONFIG", "OPENCLAW_FILES"}
+_NEVER_EMPTY: Final = frozenset(_VARIABLES) - {
+    "DISABLE",
+    "MCP_DEBUG",
+    "OPENCLAW_CONFIG",
+    "OPENCLAW_FILES",
+    "OPENCLAW_TEMPLATES",
+}
 # Similarity from which on an unknown variable counts as a misspelt one of ours. The relayer's variables, which may be set
 # in the same environment, are less similar to ours, except for those in `_OF_RELAYERS`.
 _MISSPELT: Final = 0.75
@@ -455,6 +461,10 @@ class FilesSettings(_Settings):
     ] = Field(
         (),
         description="additional files and folders, absolute or relative to the workspace; the host's extraPaths are indexed as well",
+    )
+    sessions: bool = Field(
+        True,
+        description="capture the direct chats that the host stored before the plugin was there, if its memory search covers sessions",
     )
 
 

@@ -280,7 +280,15 @@ def strip_wrappers(text: str) -> str:
     for level in range(_LEVELS):
         tokens = _tokens(text, level)
         if tokens:
-            text = _without(text, _spans(text, tokens))
+            spans = _spans(text, tokens)
+            kept: list[str] = []
+            at = 0
+            for start, end in spans:
+                kept.append(text[at:start])
+                kept.append("\n" if text[start] == "\n" or _starts_line(text, start) else " ")
+                at = end
+            kept.append(text[at:])
+            text = "".join(kept)
     return _BLANK_RUN.sub("\n\n", "\n".join(_lines(text))).strip()
 
 
@@ -315,7 +323,9 @@ def _spans(text: str, tokens: list[_Token]) -> list[tuple[int, int]]:
             while begin.name != token.name:
                 spans.append((begin.start, begin.end))
                 begin = _pop(open_tokens, open_names)
-            start = _with_label(text, begin.start)
+            floor = max(0, begin.start - _MAX_INDENT)
+            label = _CONTEXT_LABEL.search(text[floor : begin.start])
+            start = floor + label.start() if label and (floor == 0 or label.start() > 0) else begin.start
         elif not open_tokens and _starts_line(text, start):
             # The beginning was cut off: the paragraph above is what is left of the content.
             paragraph = text.rfind("\n\n", covered, start)
@@ -349,24 +359,6 @@ def _starts_line(text: str, at: int) -> bool:
     # The bounded look back keeps a megabyte in one line linear.
     before = text[max(0, at - _MAX_INDENT) : at].rstrip(" \t")
     return before.endswith("\n") or (not before and at <= _MAX_INDENT)
-
-
-def _with_label(text: str, at: int) -> int:
-    """Move a block's start before a line that only says "Context:", which some hosts put above it."""
-    floor = max(0, at - _MAX_INDENT)
-    label = _CONTEXT_LABEL.search(text[floor:at])
-    return floor + label.start() if label and (floor == 0 or label.start() > 0) else at
-
-
-def _without(text: str, spans: list[tuple[int, int]]) -> str:
-    kept: list[str] = []
-    at = 0
-    for start, end in spans:
-        kept.append(text[at:start])
-        kept.append("\n" if text[start] == "\n" or _starts_line(text, start) else " ")
-        at = end
-    kept.append(text[at:])
-    return "".join(kept)
 
 
 def _lines(text: str) -> list[str]:

@@ -8,7 +8,7 @@ argument classes are the descriptions that models read.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,11 +21,14 @@ class ToolError(Exception):
     """Raised when a tool call fails because of its arguments; the message is for the model and says how to correct them."""
 
 
-class _Arguments(BaseModel):
+class Arguments(BaseModel):
+    """Base of the arguments of a tool."""
+
     # Hosts and models add arguments of their own, so unknown ones are ignored.
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
+_ArgumentsT = TypeVar("_ArgumentsT", bound=Arguments)
 _Ref = Annotated[str, Field(min_length=1, max_length=512)]
 _Text = Annotated[str, Field(min_length=3, max_length=MAX_TEXT)]
 _REF_NAMES: Final = AliasChoices("ref", "id", "memory_id", "memoryId", "chunk_hash", "path", "blob_id")
@@ -38,7 +41,7 @@ _WHERE: Final = Field(
 )
 
 
-class SearchArguments(_Arguments):
+class SearchArguments(Arguments):
     """Search long-term memory for what was said in earlier conversations."""
 
     query: Annotated[str, Field(min_length=1, max_length=4000, description="Search text.")]
@@ -48,7 +51,7 @@ class SearchArguments(_Arguments):
     min_score: float | None = Field(None, ge=0, le=1, validation_alias=AliasChoices("minScore", "min_score"))
     namespace: str | None = _NAMESPACE
     corpus: str | None = Field(
-        None, max_length=64, description="Accepted without effect; there is only one corpus."
+        None, max_length=64, description="memory, sessions (what was said), wiki, or all (default)."
     )
     include: tuple[Literal["superseded"], ...] = Field(
         (), max_length=1, description="superseded: also search memories that were replaced by corrections."
@@ -61,7 +64,7 @@ class SearchArguments(_Arguments):
     where: Filter | None = _WHERE
 
 
-class GetArguments(_Arguments):
+class GetArguments(Arguments):
     """Read one memory whole, with what was said around it; or lines of a memory file, such as MEMORY.md."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES, description="Id of a memory, or a path such as MEMORY.md.")
@@ -70,7 +73,7 @@ class GetArguments(_Arguments):
     namespace: str | None = _NAMESPACE
 
 
-class StoreArguments(_Arguments):
+class StoreArguments(Arguments):
     """Remember something lasting: a fact, a preference or a decision, in a sentence of its own."""
 
     text: _Text = Field(validation_alias=AliasChoices("text", "content", "fact"))
@@ -84,7 +87,7 @@ class StoreArguments(_Arguments):
     )
 
 
-class UpdateArguments(_Arguments):
+class UpdateArguments(Arguments):
     """Correct a memory: the new text takes its place, the old one stays in the history."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES)
@@ -92,14 +95,14 @@ class UpdateArguments(_Arguments):
     namespace: str | None = _NAMESPACE
 
 
-class ForgetArguments(_Arguments):
+class ForgetArguments(Arguments):
     """Hide a memory from recall. The user can restore it."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES)
     namespace: str | None = _NAMESPACE
 
 
-class TranscriptArguments(_Arguments):
+class TranscriptArguments(Arguments):
     """Read the exact dialogue of a session from this machine's log, or what the relayer kept of it where there is none."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
@@ -114,7 +117,7 @@ class TranscriptArguments(_Arguments):
     turns: int = Field(20, ge=1, le=200)
 
 
-class ListArguments(_Arguments):
+class ListArguments(Arguments):
     """List memories, newest first."""
 
     limit: int = Field(20, ge=1, le=100)
@@ -123,21 +126,21 @@ class ListArguments(_Arguments):
     namespace: str | None = _NAMESPACE
 
 
-class HistoryArguments(_Arguments):
+class HistoryArguments(Arguments):
     """Show every version of a memory, oldest first: what was true before, and what took its place."""
 
     ref: _Ref = Field(validation_alias=_REF_NAMES, description="A memory's id.")
     namespace: str | None = _NAMESPACE
 
 
-class ProfileArguments(_Arguments):
+class ProfileArguments(Arguments):
     """Read what is known of the user and their work, as one short document."""
 
     max_tokens: int = Field(1000, ge=1, le=20_000, validation_alias=AliasChoices("maxTokens", "max_tokens"))
     namespace: str | None = _NAMESPACE
 
 
-class AnalyzeArguments(_Arguments):
+class AnalyzeArguments(Arguments):
     """Find in a text what is worth remembering, and keep each of it as a memory of its own."""
 
     text: Annotated[str, Field(min_length=3, max_length=64_000)] = Field(
@@ -151,20 +154,20 @@ class AnalyzeArguments(_Arguments):
     )
 
 
-class JobArguments(_Arguments):
+class JobArguments(Arguments):
     """Say how far a job is that memory_analyze began."""
 
     job_id: _Ref = Field(validation_alias=AliasChoices("jobId", "job_id", "id"))
     namespace: str | None = _NAMESPACE
 
 
-class StatusArguments(_Arguments):
+class StatusArguments(Arguments):
     """Say whether memory works: the relayer, whose memories these are, and how many."""
 
     namespace: str | None = _NAMESPACE
 
 
-_TOOLS: Final[dict[str, type[_Arguments]]] = {
+_TOOLS: Final[dict[str, type[Arguments]]] = {
     "memory_search": SearchArguments,
     "memory_get": GetArguments,
     "memory_store": StoreArguments,
@@ -176,7 +179,7 @@ TOOL_NAMES: Final = tuple(_TOOLS)
 """The names of the tools that every host offers to its model."""
 
 # Hosts that recall and capture by themselves do not need these, see `gateway_plugin.tools.toolbox`.
-_MORE: Final[dict[str, type[_Arguments]]] = {
+_MORE: Final[dict[str, type[Arguments]]] = {
     "memory_list": ListArguments,
     "memory_history": HistoryArguments,
     "memory_profile": ProfileArguments,
@@ -188,7 +191,7 @@ ALL_TOOL_NAMES: Final = (*_TOOLS, *_MORE)
 """The names of all tools that `gateway_plugin.plugin.MemoryPlugin.tool` can run."""
 
 
-def parse_arguments(tool: str, arguments: object) -> _Arguments:
+def parse_arguments(tool: str, arguments: object) -> Arguments:
     """Validate the arguments of a tool call.
 
     Raises:
@@ -197,6 +200,11 @@ def parse_arguments(tool: str, arguments: object) -> _Arguments:
     shape = _TOOLS.get(tool) or _MORE.get(tool)
     if shape is None:
         raise ToolError(f"there is no tool {tool[:64]!r}; there are {', '.join(ALL_TOOL_NAMES)}")
+    return validated(shape, arguments)
+
+
+def validated(shape: type[_ArgumentsT], arguments: object) -> _ArgumentsT:
+    """Return the arguments of a call. Raises `ToolError`; its message does not contain values."""
     try:
         return shape.model_validate(arguments)
     except ValidationError as error:

@@ -152,6 +152,9 @@ _LEFT_OUT: Final = "[omitted: it looks like an instruction to the model]"
 _FILE_LINES: Final = 500
 _MOST_OF_COURTESY: Final = 3
 """Maximum number of words of a text that is refused because it only sounds polite."""
+_NARROW: Final = frozenset({"sessions", "wiki"})
+_MOST_FOUND: Final = 100
+_FOUND_PER_HIT: Final = 5
 _SAYS_NOTHING: Final = frozenset({"courtesy", "question", "empty"})
 _NOTHING_MEMORABLE: Final = "No memorable facts extracted from the input."
 _PREVIEW: Final = 100
@@ -271,7 +274,8 @@ class Toolbox:
         hearing = turn.hearing
         request = RecallRequest(
             query=redact(strip(asked.query) or asked.query, self._settings.capture.redaction).text,
-            limit=asked.limit,
+            # Which corpus a memory belongs to is not known to the relayer.
+            limit=min(_MOST_FOUND, asked.limit * _FOUND_PER_HIT) if asked.corpus in _NARROW else asked.limit,
             floor=floor,
             audiences=hearing.audiences,
             trusts=TRUSTED,
@@ -285,7 +289,11 @@ class Toolbox:
         shared = () if self._shares is None or asked.namespace else self._shares.also_read(turn.identity)
         own = self._client.recall(turn.identity, request, deadline=_DEADLINE)
         answer = await recall_shared(self._client, own, shared, request, seconds=_DEADLINE)
-        hits = [hit for hit in answer.memories if may_be_shown(hit, hearing, asked.query)]
+        hits = [
+            hit
+            for hit in answer.memories
+            if may_be_shown(hit, hearing, asked.query) and self._is_of(hit, asked.corpus)
+        ][: asked.limit]
         hits.sort(key=lambda hit: hearing.private and not hearing.is_own(hit))
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
@@ -306,6 +314,18 @@ class Toolbox:
             for number, (hit, one) in enumerate(zip(hits, shown, strict=True), 1)
         )
         return ToolAnswer("\n".join([f"Found {len(hits)} memories:", "", *lines, "", f"ids: {ids}"]), details)
+
+    def _is_of(self, hit: RecallHit, corpus: str | None) -> bool:
+        """Return whether a memory belongs to a corpus. What was captured belongs to ``memory`` and ``sessions``."""
+        path = self._source(hit).rpartition("#")[0] or self._source(hit)
+        match corpus:
+            case "sessions":
+                return not path or path.endswith(".jsonl")
+            case "wiki":
+                return path.startswith("wiki/")
+            case "memory":
+                return not path.endswith(".jsonl")
+        return True
 
     async def _get(self, asked: GetArguments, turn: Turn) -> ToolAnswer:
         read = await asyncio.to_thread(self._read, asked, turn)

@@ -80,6 +80,7 @@ class HostTurn:
         prompted: names of files whose whole text the host puts into the prompt itself, as searches cite them. Memories of
             their lines are not injected.
         by_person: whether a person called the tool, by a command in a chat, and not the model.
+        without_groups: whether what was said in groups is left out, although the reader may see it.
     """
 
     host: str = ""
@@ -102,6 +103,7 @@ class HostTurn:
     platform: str = ""
     prompted: frozenset[str] = frozenset()
     by_person: bool = False
+    without_groups: bool = False
 
     def among_several(self, session: SessionRef) -> bool:
         """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""
@@ -214,6 +216,10 @@ class Turn:
     @property
     def hearing(self) -> Hearing:
         """Return which memories may be disclosed in this turn."""
+        return self._heard.without_groups if self.host.without_groups else self._heard
+
+    @property
+    def _heard(self) -> Hearing:
         if self.host.among_several(self.session):
             return Hearing.of_group(self._group, self.owners, doubtful=self._is_doubtful)
         if self._peer and self.owners.isdisjoint({self._peer, self.person}):

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -26,6 +27,7 @@ from memrelay import InvalidInput, RelayerRefused, StoredMemory
 __all__ = ["Memory"]
 
 _AGENT: Final = "agent_id"
+_ROLE: Final = "role"
 _SAME: Final = ("eq", "in", "gt", "gte", "lt", "lte")
 _NEGATED: Final = {"ne": "eq", "nin": "in"}
 _GROUPS: Final = {"AND": "and", "OR": "or"}
@@ -54,7 +56,8 @@ class Memory:
         """Add what is worth keeping of messages, or with ``infer=False`` the text of each message.
 
         Returns:
-            ``{"results": [{"id": ..., "memory": ..., "event": "ADD"}]}``, without memories that were stored before.
+            ``{"results": [{"id": ..., "memory": ..., "event": "ADD"}]}``, without memories that were stored before; with
+            ``infer=False`` each also has its ``role``.
 
         Raises:
             ValueError: an argument is invalid, or none of the ids is given.
@@ -67,12 +70,24 @@ class Memory:
         if infer:
             added = [self._memory.add(said, **where)]
         else:
-            added = list(self._memory.add_many([one["content"] for one in said], **where))
+            added = [
+                one
+                for role, texts in groupby(said, key=itemgetter("role"))
+                for one in self._memory.add_many(
+                    [each["content"] for each in texts], **where | {"metadata": fields | {_ROLE: role}}
+                )
+            ]
         ids = [one for each in added if each.status != "duplicate" for one in each.ids]
+        stored = [self._memory.get(one, user=user_id) for one in ids]
         return {
             "results": [
-                {"id": _id(one, user_id), "memory": self._memory.get(one, user=user_id).text, "event": "ADD"}
-                for one in ids
+                {
+                    "id": _id(one.id, user_id),
+                    "memory": one.text,
+                    "event": "ADD",
+                    **({} if infer else {"actor_id": None, "role": one.metadata[_ROLE]}),
+                }
+                for one in stored
             ]
         }
 
@@ -151,9 +166,9 @@ class Memory:
             rows.append(_change(memory_id, one, old, "UPDATE" if rows else "ADD"))
             if one.state == "forgotten":
                 rows.append(
-                    _change(memory_id, one, one.text, "DELETE") | {"new_memory": None, "is_deleted": 1}
+                    _change(memory_id, one, one.text, "DELETE") | {"new_memory": None, "is_deleted": True}
                 )
-        return rows
+        return [row | {"created_at": rows[0]["created_at"]} for row in rows]
 
     def close(self) -> None:
         """Close the connection to the relayer."""
@@ -245,7 +260,12 @@ def _condition(key: str, condition: Any) -> Any:
 def _shown(one: StoredMemory, user: str | None) -> dict[str, Any]:
     """Return a memory as mem0 shows it."""
     fields = dict(one.metadata)
-    ids = {"user_id": user, _AGENT: fields.pop(_AGENT, None), "run_id": one.session or None}
+    ids = {
+        "user_id": user,
+        _AGENT: fields.pop(_AGENT, None),
+        "run_id": one.session or None,
+        _ROLE: fields.pop(_ROLE, None),
+    }
     return {
         "id": _id(one.id, user),
         "memory": one.text,
@@ -267,7 +287,7 @@ def _change(memory_id: str, one: StoredMemory, old: str | None, event: str) -> d
         "event": event,
         "created_at": at,
         "updated_at": at,
-        "is_deleted": 0,
+        "is_deleted": False,
         "actor_id": None,
-        "role": None,
+        "role": one.metadata.get(_ROLE),
     }

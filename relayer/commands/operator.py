@@ -22,6 +22,10 @@ _COMMANDS = {
     "backup": "Copy new objects to a backup; relayers may be running. Exit code 1: some objects could not be read.",
     "restore": "Restore a backup into an empty store, without memories that were erased since.",
 }
+_ACCOUNT_COMMANDS = {
+    "list": "List the accounts of a store, with their namespaces and bytes.",
+    "erase": "Erase all namespaces of an account; relayers may be running.",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -29,3 +33,8 @@ def register(app: typer.Typer) -> None:
     for name, summary in _COMMANDS.items():
         more = ("collect_after", "commit_check") if name == "collect" else ()
         deferred_command(app, f"relayer.commands.operator_work:{name}", summary, *STORE_SETTINGS, *more)
+    accounts = typer.Typer(no_args_is_help=True, help="List and erase accounts.")
+    app.add_typer(accounts, name="account")
+    for name, summary in _ACCOUNT_COMMANDS.items():
+        where = f"relayer.commands.operator_work:{name}_account"
+        deferred_command(accounts, where, summary, *STORE_SETTINGS, name=name)

@@ -30,6 +30,8 @@ from relayer.log.collector import Collector, Stage
 from relayer.log.objects import LogPorts
 from relayer.operator import reports
 from relayer.operator import restore as restoring
+from relayer.operator.accounts import erase_account as erase_namespaces_of
+from relayer.operator.accounts import list_accounts
 from relayer.operator.backup import Backup, back_up, prune
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
@@ -355,6 +357,39 @@ async def stats(
     measured = await measure(site.ports, site.known)
     quotas = Quotas(site.ports, site.settings.quota, read_quotas(site.settings.quotas))
     return reports.stats(measured, traffic, quotas.quota_of)
+
+
+@store_command("counting", accounts=True)
+async def list_account(site: Site) -> Report:
+    """List the accounts of a store, with their namespaces and bytes.
+
+    Example: memrelay account list --json
+    """
+    catalogue = await read_catalogue(site.ports, site.known)
+    return reports.accounts(
+        await list_accounts(site.ports, catalogue.accounts, site.progress), catalogue.findings
+    )
+
+
+@store_command("erasing")
+async def erase_account(
+    site: Site,
+    account: Annotated[str, typer.Argument(help="Id of the account, from memrelay account list.")],
+    *,
+    apply: _Apply = False,
+) -> Report:
+    """Erase all namespaces of an account; relayers may be running.
+
+    Remove the account from --accounts first, or its gateways store memories again.
+
+    Example: memrelay account erase 0x5f...9c --apply
+    """
+    accounts_of(site.settings, [account])
+    catalogue = await read_catalogue(site.ports)
+    if account not in catalogue.accounts:
+        raise ConfigurationError(f"{account}: this store has no such account; see memrelay account list")
+    done = await erase_namespaces_of(site.ports, catalogue, account, apply=apply, progress=site.progress)
+    return reports.account_erasure(done, apply=apply)
 
 
 @store_command("compacting")

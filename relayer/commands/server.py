@@ -117,7 +117,15 @@ def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
     settings = load_settings({**flags, **place}, os.environ)
     lines = [f"{PREFIX}{name.upper()}={_plain(name, value)}\n" for name, value in {**place, **given}.items()]
     made = make_key_file(key_file)
-    _write_new(file, "".join(lines) + (_CREDENTIALS if settings.store is not None else ""))
+    text = "".join(lines) + (_CREDENTIALS if settings.store is not None else "")
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{file} already exists: edit it, or choose another folder") from error
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written ({error.strerror})") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text)
     probe = ("          memrelay store probe          check that the bucket supports conditional writes",)
     say(
         {"key_file": str(key_file), "key_made": made, "settings_file": str(file)},
@@ -137,17 +145,6 @@ def _plain(name: str, value: str) -> str:
             f"{PREFIX}{name.upper()}: the value would need quotes, which systemd, containers and shells read differently; use letters, digits and _@%+:,./=[]- only"
         )
     return value
-
-
-def _write_new(file: Path, text: str) -> None:
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as error:
-        raise ConfigurationError(f"{file} already exists: edit it, or choose another folder") from error
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be written ({error.strerror})") from error
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(text)
 
 
 def make_key(file: Path, say: Tell) -> None:

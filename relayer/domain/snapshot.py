@@ -146,7 +146,10 @@ class StateReader:
         try:
             if len(self._records) < self._head.records:
                 for page in _RECORD_PAGES.decode(block):
-                    self._add_records(page)
+                    self._records.add_page(page.ids, page)
+                    self._ids += page.ids
+                    self._texts += page.texts
+                    self._likenesses += page.likenesses
             elif len(self._requests) < self._head.requests:
                 for known in _REQUEST_PAGES.decode(block):
                     self._requests.add_page(known.keys, known)
@@ -191,12 +194,6 @@ class StateReader:
         except ValueError as error:
             raise CorruptNamespace("a stored state does not know what its records say") from error
         return Duplicates.restored(stored, self._head.erased_texts, repeats=self._head.repeats)
-
-    def _add_records(self, page: _RecordPage) -> None:
-        self._records.add_page(page.ids, page)
-        self._ids += page.ids
-        self._texts += page.texts
-        self._likenesses += page.likenesses
 
 
 def _paged(rows: Mapping[bytes, V], encode: Callable[[list[bytes], list[V]], P]) -> Iterator[P]:

@@ -606,7 +606,11 @@ def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outc
             kept.append(stored.record)
             replace(state, heads.get(stored.record, b""), stored.record)
     for vectors in operation.vectors:
-        _note_context(state, vectors.record, vectors.context_of)
+        known = state.records.get(vectors.record)
+        if known is not None and vectors.context_of and not known.context_of:
+            state.keep(known)
+            known.context_of = vectors.context_of
+            state.note_reader(vectors.record, sources=(), context_of=vectors.context_of)
     job.state = "failed" if operation.failed else "done"
     job.reason = operation.reason
     job.results = tuple(kept)
@@ -614,14 +618,6 @@ def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outc
     job.finished_at = state.last_time
     job.outcome = state.done(Result.FINISHED, operation.job)
     return job.outcome
-
-
-def _note_context(state: NamespaceState, record: bytes, context_of: bytes) -> None:
-    known = state.records.get(record)
-    if known is not None and context_of and not known.context_of:
-        state.keep(known)
-        known.context_of = context_of
-        state.note_reader(record, sources=(), context_of=context_of)
 
 
 def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:

@@ -163,7 +163,7 @@ _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
 # The same for what is rather a courtesy, or said without meaning it much.
 _LIGHT = 1.5
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request.
-_REQUEST = -1.15
+_REQUEST = -0.8
 # A sentence is dropped below these logits, however much its message is worth.
 _WORTHLESS = {Role.USER: -2.0, Role.ASSISTANT: -3.5}
 # Added to the logits of an answer to a question: "Two, Max and Daisy" says much there.
@@ -221,7 +221,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "5"
+        return "6"
 
     def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""

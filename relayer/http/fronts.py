@@ -2,7 +2,7 @@
 
 A path belongs to the first front that declares it, or to memrelay's own API. A front finds and authenticates the call, runs
 its handler and renders errors; connections, time limits, logs, metrics and responses are the server's. Fronts for other
-protocols register themselves as entry points, see `relayer.extensions`.
+protocols register themselves as entry points, see `relayer.wire.extensions`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,13 @@ class Readiness:
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 store_time = await probe(self._ports)
-                await self._check_rights()
+                # Check that the store would not refuse requests; at most every ten seconds while it is fine.
+                now = self._ports.clock.monotonic()
+                if now - self._rights_at >= _RIGHTS_SECONDS:
+                    # If the store is full, reads go on, and each write gets an error that says so.
+                    with suppress(StoreFull):
+                        await check_rights(self._ports)
+                    self._rights_at = now
         except WrongRelayerKey:
             return {
                 "store": "ok",
@@ -108,15 +114,6 @@ class Readiness:
             "ok" if skew <= MOST_SKEW_MS else f"{skew // 1000} s away from the store's: set this machine's"
         )
         return {"store": "ok", "relayer_key": "ok", "clock": clock_state}
-
-    async def _check_rights(self) -> None:
-        """Check that the store would not refuse requests; at most every ten seconds while it is fine."""
-        now = self._ports.clock.monotonic()
-        if now - self._rights_at >= _RIGHTS_SECONDS:
-            # If the store is full, reads go on, and each write gets an error that says so.
-            with suppress(StoreFull):
-                await check_rights(self._ports)
-            self._rights_at = now
 
     def _failed(self, error: StoreError) -> dict[str, str]:
         self._rights_at = float("-inf")

@@ -141,7 +141,9 @@ def _operation(route: Route) -> dict[str, Any]:
         str(status): {"$ref": _PROBLEM.format(status=status)} for status in sorted(_problem_statuses(route))
     }
     operation: dict[str, Any] = {
-        "operationId": _name_of(route),
+        "operationId": "_".join(
+            [route.method.lower(), *re.findall(r"[a-z]+", route.path.removeprefix("/v1"))]
+        ),
         "summary": route.summary,
         "security": _security(route),
         "parameters": _parameters(route),
@@ -156,11 +158,6 @@ def _operation(route: Route) -> dict[str, Any]:
         if rules := _rules(route.body):
             operation["description"] = f"422 `invalid` also says: {'; '.join(rules)}."
     return operation
-
-
-def _name_of(route: Route) -> str:
-    """Return the operation id for generated clients: the method and words of the path, as in ``post_memories_id_supersede``."""
-    return "_".join([route.method.lower(), *re.findall(r"[a-z]+", route.path.removeprefix("/v1"))])
 
 
 def _security(route: Route) -> list[dict[str, list[str]]]:

@@ -260,15 +260,34 @@ KINDS = ("fact", "preference", "decision", "event", "task", "statement")
 """The kinds of statements, by the names of `relayer.domain.operations.Kind`."""
 
 
+MESSAGE_BUCKETS = 1 << 16
+_DIGIT = re.compile(r"\d")
+
+
+def fold_digits(text: str) -> str:
+    """Return a user's message with a zero for each digit: which digits a number has does not tell whether it is worth storing.
+
+    Example:
+        >>> fold_digits("berth 12: ship 902")
+        'berth 00: ship 000'
+    """
+    return _DIGIT.sub("0", text)
+
+
+def _message_vector(text: str, role: Role) -> Vector:
+    # A result of an assistant's is often a number.
+    return vector(fold_digits(text), MESSAGE_BUCKETS) if role is Role.USER else vector(text)
+
+
 def read_kind(text: str) -> str:
     """Classify a statement by its n-grams as one of `KINDS`; accepts any text."""
-    return KINDS[int(heads_of(MESSAGE_READER)["kind"].logits(vector(text)).argmax())]
+    return KINDS[int(heads_of(MESSAGE_READER)["kind"].logits(_message_vector(text, Role.USER)).argmax())]
 
 
 def read_message(text: str, role: Role) -> MessageReading:
     """Classify a message or a part of one by its n-grams; accepts any text."""
     name = "user" if role is Role.USER else "assistant"
-    keep, *others = heads_of(MESSAGE_READER)[name].logits(vector(text)).tolist()
+    keep, *others = heads_of(MESSAGE_READER)[name].logits(_message_vector(text, role)).tolist()
     return MessageReading(
         worth=keep - float(np.logaddexp.reduce(others)),
         otherwise=MESSAGE_CLASSES[name][1 + int(np.argmax(others))],

@@ -109,7 +109,8 @@ class Scheduler:
         on_error = partial(self._failed, task.name)
         pause = task.every * fraction(self._randomness) if task.uneven else task.every
         while True:
-            await self._pause(pause, task.wake)
+            wake = task.wake
+            await (self._clock.sleep(pause) if wake is None else wake.wait(self._clock, pause))
             wanted = None
             try:
                 wanted = await task.round(on_error)
@@ -117,9 +118,6 @@ class Scheduler:
                 on_error(error)
             pause = task.every if wanted is None else wanted
             pause *= uneven(self._randomness) if task.uneven else 1.0
-
-    async def _pause(self, seconds: float, wake: Wake | None) -> None:
-        await (self._clock.sleep(seconds) if wake is None else wake.wait(self._clock, seconds))
 
     def _failed(self, name: str, error: BaseException) -> None:
         self.failures[name] += 1

@@ -321,19 +321,15 @@ class FairSemaphore:
         Raises:
             QueueFull: the account has its share, or all permits are taken and no account has noticeably more.
         """
-        place = self._take(account)
-        try:
-            yield place
-        finally:
-            self._give_back(account, place)
-
-    def _take(self, account: str) -> Place:
         own = len(self._taken.get(account, ()))
         if own >= self._per_account or (len(self) >= self._most and not self._displace(own)):
             raise QueueFull(f"too many {self._what} are open", retry_after=_RETRY_SECONDS)
         place = Place()
         self._taken.setdefault(account, []).append(place)
-        return place
+        try:
+            yield place
+        finally:
+            self._give_back(account, place)
 
     def _displace(self, own: int) -> bool:
         richest = max(self._taken, key=lambda account: len(self._taken[account]))

@@ -22,7 +22,7 @@ from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.log.objects import LinkedEntry, LogPorts, SeenManifest
 from relayer.log.replica import Replica
-from relayer.log.segments import PackBuilder, Segment
+from relayer.log.segments import PackBuilder
 
 
 def plan_merge(sizes: Sequence[int], *, most_small: int, full: int) -> tuple[int, int] | None:
@@ -141,7 +141,10 @@ class Compactor:
             raise CorruptNamespace("the manifest belongs to another log than its entries")
         if self._tail_is_long(manifest.snap_seq):
             return await self._compact_tail(state, seen)
-        return await self._merge(state, seen)
+        rows = seen.manifest.segments
+        limits = self._limits
+        plan = plan_merge([row.size for row in rows], most_small=limits.most_small, full=limits.full_bytes)
+        return None if plan is None else await self.rewrite(state, seen, *plan)
 
     async def _compact_tail(self, state: NamespaceState, seen: SeenManifest) -> Compaction | None:
         manifest = seen.manifest
@@ -196,13 +199,6 @@ class Compactor:
             after = Position(found[-1].entry.seq, found[-1].digest)
         return found
 
-    async def _merge(self, state: NamespaceState, seen: SeenManifest) -> Compaction | None:
-        """Merge the segments that `plan_merge` chooses, if any."""
-        rows = seen.manifest.segments
-        limits = self._limits
-        plan = plan_merge([row.size for row in rows], most_small=limits.most_small, full=limits.full_bytes)
-        return None if plan is None else await self.rewrite(state, seen, *plan)
-
     async def rewrite(
         self, state: NamespaceState, seen: SeenManifest, start: int, end: int
     ) -> Compaction | None:
@@ -218,7 +214,14 @@ class Compactor:
             segment = await self._replica.segments.read(replaced)
             if segment is None:
                 return None
-            await _add_all(builder, segment, state)
+            budget = _TURN_BYTES
+            for linked in segment.entries():
+                before = builder.size
+                _add(builder, linked, state)
+                budget -= builder.size - before
+                if budget <= 0:
+                    await asyncio.sleep(0)
+                    budget = _TURN_BYTES
         row = await self._replica.segments.upload(builder, old[0].first_seq, seen.store_time, known)
         if row is None:
             return Compaction(Work.MERGE, builder.size, won=False)
@@ -236,17 +239,6 @@ class Compactor:
 def _add(builder: PackBuilder, linked: LinkedEntry, state: NamespaceState) -> None:
     entry = linked.entry
     builder.add(linked, [reduce(raw, entry.seq, state) for raw in entry.operations])
-
-
-async def _add_all(builder: PackBuilder, segment: Segment, state: NamespaceState) -> None:
-    budget = _TURN_BYTES
-    for linked in segment.entries():
-        before = builder.size
-        _add(builder, linked, state)
-        budget -= builder.size - before
-        if budget <= 0:
-            await asyncio.sleep(0)
-            budget = _TURN_BYTES
 
 
 def _with_rows(manifest: Manifest, rows: Sequence[SegmentRow]) -> Manifest:

@@ -148,7 +148,7 @@ class IndexBuilder:
         self._room = HEADER_SIZE + _HEAD_BYTES + _LENGTH_BYTES * blocks
         self._data = BytesIO()
         self._data.seek(self._room)
-        self.add_page(_encode_positions(positions))
+        self.add_page(b"".join(position.digest for position in positions))
 
     def add_page(self, page: bytes) -> None:
         """Seal and append a block of the state."""
@@ -202,10 +202,6 @@ def decode_positions(page: bytes, last: Position) -> list[Position]:
     if rest or not digests or digests[-1] != last.digest or count > last.seq + 1:
         raise CorruptNamespace("an index does not know where it is in the log")
     return [Position(last.seq - count + 1 + at, digest) for at, digest in enumerate(digests)]
-
-
-def _encode_positions(positions: Sequence[Position]) -> bytes:
-    return b"".join(position.digest for position in positions)
 
 
 # A small index is read with one request; of a large one, two pieces are in memory at a time.
@@ -428,17 +424,14 @@ class IndexObjects:
             # This is after the manifest was read. An erasure that is not in the log by now will find this index in the store.
             await self._replica.catch_up()
             if len(self._replica.state.erased) != erased:
-                await self._take_back(builder.key, at)
+                if (await self._replica.manifest.read()).index_key != builder.key:
+                    await destroy(self._ports.store, [at])
                 return False
             if seen.manifest.index_model == tag and seen.manifest.index_seq >= seq:
                 return False
             if await self._replica.manifest.name_index(seen, builder.key, seq, tag):
                 return True
         return False
-
-    async def _take_back(self, key: str, at: str) -> None:
-        if (await self._replica.manifest.read()).index_key != key:
-            await destroy(self._ports.store, [at])
 
     def _place(self, key: str) -> IndexPlace:
         return IndexPlace(self._sealer, self._account, self._replica.incarnation, key)

@@ -360,13 +360,32 @@ class Committer:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         self._in_hand = self._queue.next_batch()
-        await self._freshen()
+        seen = self._replica.seen_at
+        if seen is None or self._clock.monotonic() - seen > self._limits.fresh_for:
+            await self._replica.catch_up()
         batch = self._in_hand = self._answer(self._in_hand)
         if not batch:
             return True
-        self._refuse_if_skewed()
+        skew = self._replica.store_time - self._clock.now_ms()
+        if abs(skew) > self._limits.most_skew_ms:
+            raise StoreMisconfigured(
+                f"the store's clock is {abs(skew) // 1000} s {'ahead of' if skew > 0 else 'behind'} this machine's: "
+                "nothing is written until they agree",
+                code="clock",
+                fix="set the clock that is wrong, this machine's or the store's",
+            )
         built_on = replica.state.position
-        entry = self._entry(batch)
+        state = self._replica.state
+        ahead = state.last_time - self._replica.store_time
+        entry = Entry(
+            version=ENTRY_VERSION,
+            seq=state.next_seq,
+            previous=state.position.digest,
+            batch=self._random.bytes(BATCH_ID_SIZE),  # unique to this attempt (I10)
+            writer=self._writer,
+            time=max(state.last_time, self._replica.store_time),
+            operations=tuple(item.raw if ahead < _AHEAD_MS else _postponed(item, ahead) for item in batch),
+        )
         sealed, digest = await self._sealed(entry)
         outcome = await self._create(entry, sealed, batch)
         if isinstance(outcome, Throttled):
@@ -396,34 +415,6 @@ class Committer:
 
         large = sum(map(len, entry.operations)) > _SEALED_AT_ONCE
         return await asyncio.to_thread(seal) if large else seal()
-
-    async def _freshen(self) -> None:
-        seen = self._replica.seen_at
-        if seen is None or self._clock.monotonic() - seen > self._limits.fresh_for:
-            await self._replica.catch_up()
-
-    def _refuse_if_skewed(self) -> None:
-        skew = self._replica.store_time - self._clock.now_ms()
-        if abs(skew) > self._limits.most_skew_ms:
-            raise StoreMisconfigured(
-                f"the store's clock is {abs(skew) // 1000} s {'ahead of' if skew > 0 else 'behind'} this machine's: "
-                "nothing is written until they agree",
-                code="clock",
-                fix="set the clock that is wrong, this machine's or the store's",
-            )
-
-    def _entry(self, batch: Sequence[Pending]) -> Entry:
-        state = self._replica.state
-        ahead = state.last_time - self._replica.store_time
-        return Entry(
-            version=ENTRY_VERSION,
-            seq=state.next_seq,
-            previous=state.position.digest,
-            batch=self._random.bytes(BATCH_ID_SIZE),  # unique to this attempt (I10)
-            writer=self._writer,
-            time=max(state.last_time, self._replica.store_time),
-            operations=tuple(item.raw if ahead < _AHEAD_MS else _postponed(item, ahead) for item in batch),
-        )
 
     async def _create(self, entry: Entry, sealed: bytes, batch: Sequence[Pending]) -> CreateOutcome:
         # This is set before the request, because a relayer that is stopped during it does not know the outcome either.

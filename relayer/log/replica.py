@@ -30,9 +30,8 @@ from relayer.log.objects import (
     RollbackDetected,
     SeenManifest,
     Slots,
-    Tail,
 )
-from relayer.log.segments import Segment, Segments, windows
+from relayer.log.segments import Segments, windows
 
 OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]
@@ -197,25 +196,22 @@ class Replica:
             for segment in await self.segments.read_all(window):
                 if segment is None:
                     return False
-                await self._apply_segment(segment)
+                budget = _SLICE_BYTES
+                for linked in segment.entries():
+                    if budget <= 0:
+                        await asyncio.sleep(0)
+                        budget = _SLICE_BYTES
+                    budget -= sum(map(len, linked.entry.operations))
+                    if linked.entry.seq < self.state.next_seq:
+                        continue  # the state has it already
+                    if linked.entry.previous != self.state.position.digest:
+                        raise CorruptNamespace(
+                            f"entry {linked.entry.seq} of a segment does not follow the one before it"
+                        )
+                    self.apply(linked)
         if self.digest_at(manifest.snap_seq) not in {manifest.chain_digest, None}:
             raise CorruptNamespace("the manifest belongs to another log than its entries")
         return True
-
-    async def _apply_segment(self, segment: Segment) -> None:
-        budget = _SLICE_BYTES
-        for linked in segment.entries():
-            if budget <= 0:
-                await asyncio.sleep(0)
-                budget = _SLICE_BYTES
-            budget -= sum(map(len, linked.entry.operations))
-            if linked.entry.seq < self.state.next_seq:
-                continue  # the state has it already
-            if linked.entry.previous != self.state.position.digest:
-                raise CorruptNamespace(
-                    f"entry {linked.entry.seq} of a segment does not follow the one before it"
-                )
-            self.apply(linked)
 
     async def _guarded(self, work: Awaitable[T]) -> T:
         """Await ``work``, and record an error that makes this replica unable to serve."""
@@ -254,7 +250,17 @@ class Replica:
                 self.store_time = tail.times[-1]
                 if not await self.vouched(start, tail.times):
                     break
-                await self._apply_tail(tail)
+                budget = _SLICE_BYTES
+                for slot in tail.slots:
+                    if budget <= 0:
+                        await asyncio.sleep(0)
+                        budget = _SLICE_BYTES
+                    budget -= len(slot.data)
+                    if slot.seq < self.state.next_seq:
+                        continue  # the committer has written and applied it in the meantime
+                    linked = await self._linked(slot)
+                    if linked is not None:
+                        self.apply(linked)
                 if tail.ended:
                     self.seen_at = self._clock.monotonic()
                     self._followed_from = asked
@@ -279,19 +285,6 @@ class Replica:
         if not all(self.manifest.recently_validated(time) for time in (min(times), max(times))):
             await self.manifest.read()
         return self.manifest.watermark < start
-
-    async def _apply_tail(self, tail: Tail) -> None:
-        budget = _SLICE_BYTES
-        for slot in tail.slots:
-            if budget <= 0:
-                await asyncio.sleep(0)
-                budget = _SLICE_BYTES
-            budget -= len(slot.data)
-            if slot.seq < self.state.next_seq:
-                continue  # the committer has written and applied it in the meantime
-            linked = await self._linked(slot)
-            if linked is not None:
-                self.apply(linked)
 
     async def _linked(self, slot: FoundSlot) -> LinkedEntry | None:
         position = self.state.position
@@ -373,9 +366,6 @@ class Replica:
         count = self.state.position.seq - seq
         return sum(islice(reversed(self._sizes), max(0, count)))
 
-    def _has_followed(self, since: float | None) -> bool:
-        return since is not None and self._followed_from is not None and self._followed_from > since
-
     async def read(
         self,
         consistency: Consistency,
@@ -399,22 +389,19 @@ class Replica:
         self.refuse_if_broken()
         behind = min_position is not None and min_position.seq > self.state.position.seq
         if consistency is Consistency.STRONG or (consistency is Consistency.MINE and behind):
-            if not self._has_followed(since):
+            if not (since is not None and self._followed_from is not None and self._followed_from > since):
                 await self.catch_up()
         elif behind:
             return self.state.position
         if min_position is not None:
-            self._check(min_position)
+            if min_position.seq > self.state.position.seq:
+                raise RollbackDetected("the log ends before a position that was seen in it")
+            digest = self.digest_at(min_position.seq)
+            if digest is None:
+                raise PositionUnknown(self.state.position)
+            if digest != min_position.digest:
+                raise RollbackDetected("the log holds another entry at a position that was seen in it")
         return self.state.position
-
-    def _check(self, remembered: Position) -> None:
-        if remembered.seq > self.state.position.seq:
-            raise RollbackDetected("the log ends before a position that was seen in it")
-        digest = self.digest_at(remembered.seq)
-        if digest is None:
-            raise PositionUnknown(self.state.position)
-        if digest != remembered.digest:
-            raise RollbackDetected("the log holds another entry at a position that was seen in it")
 
 
 def _check_rows(manifest: Manifest) -> None:

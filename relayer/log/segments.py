@@ -144,7 +144,9 @@ class PackBuilder:
     def add(self, linked: LinkedEntry, operations: Sequence[bytes]) -> None:
         """Append an entry, with its operations as `relayer.domain.bodies.reduce` left them."""
         if not self._rows:
-            self._begin_page(linked.entry.previous)
+            self._previous = linked.entry.previous
+            self._texts_at, self._vectors_at = len(self._texts), len(self._vectors)
+            self._row_bytes = 0
         outer, lengths = [], []
         for raw in operations:
             skeleton, bodies = take_out(raw)
@@ -163,11 +165,6 @@ class PackBuilder:
         self._row_bytes += row_bytes
         if self._row_bytes >= PAGE_BYTES:
             self._end_page()
-
-    def _begin_page(self, previous: bytes) -> None:
-        self._previous = previous
-        self._texts_at, self._vectors_at = len(self._texts), len(self._vectors)
-        self._row_bytes = 0
 
     def _end_page(self) -> None:
         if self._rows:

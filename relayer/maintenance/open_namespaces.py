@@ -83,7 +83,9 @@ def _summaries(ctx: Context, opened: OpenNamespace, erasure: Erasure) -> list[Jo
     for job in [known for known in opened.jobs() if known.work == SUMMARISE]:
         made = not gone.isdisjoint(job.results)
         cancelled = job.reason == Refusal.SOURCE_ERASED.value and not gone.isdisjoint(job.records)
-        again = _again(erasure, job.job)
+        again = hashlib.sha256(lp("memrelay/v1/summarise-again", erasure.erasure, job.job)).digest()[
+            :_ID_SIZE
+        ]
         if opened.job(again) is not None or not (made or cancelled):
             continue
         left = [memory.record for one in job.records if (memory := opened.memory(one)) is not None]
@@ -91,10 +93,6 @@ def _summaries(ctx: Context, opened: OpenNamespace, erasure: Erasure) -> list[Jo
         if promise is not None:
             promises.append(promise)
     return promises
-
-
-def _again(erasure: Erasure, job: bytes) -> bytes:
-    return hashlib.sha256(lp("memrelay/v1/summarise-again", erasure.erasure, job)).digest()[:_ID_SIZE]
 
 
 def _conversations(opened: OpenNamespace, rest: Iterable[bytes]) -> dict[_Place, list[Record]]:
@@ -186,23 +184,15 @@ async def embed_missing(ctx: Context, opened: OpenNamespace) -> None:
     for job in [job for job in opened.jobs() if job.state == "pending" and job.work == EMBED]:
         wanted = [record for record in job.records if record in opened.lacking]
         await opened.append([JobFinished(job.job, vectors=await _vector_sets(ctx, opened, wanted))])
-    missing = _some(ctx, list(opened.lacking))
+    records = list(opened.lacking)
+    start = int.from_bytes(ctx.randomness.bytes(8), "big") % max(1, len(records) - _BATCH + 1)
+    missing = records[start : start + _BATCH]
     sets = await _vector_sets(ctx, opened, missing, whole=True) if missing else ()
     if sets:
         job_id = new_id(ctx)
         promise = JobAccepted(Origin(b"", job_id), job_id, EMBED, tuple(item.record for item in sets))
         await opened.append([promise, JobFinished(job_id, vectors=sets)])
     await opened.wait_indexed()
-
-
-def _some(ctx: Context, records: list[bytes]) -> list[bytes]:
-    """Return a batch of the records that lack vectors, from a random offset.
-
-    Other relayers may work on the same namespace. Each sees the vectors of the others in the log, and because of the random
-    offset they hardly ever compute the same ones.
-    """
-    start = int.from_bytes(ctx.randomness.bytes(8), "big") % max(1, len(records) - _BATCH + 1)
-    return records[start : start + _BATCH]
 
 
 async def _vector_sets(

@@ -255,10 +255,19 @@ class OpenNamespaces:
         for _ in range(_ROUNDS):
             if opened is None:
                 async with deadline.step("open"):
-                    opened = await self._open_once(key, access, create=create, patience=patience)
+                    # The secret is part of the key: a request with a wrong one fails alone and never makes another request fail.
+                    flight = (key, access.secret, access.custody, access.generation, create)
+                    task = self._opening.get(flight)
+                    opened = await self._fly(flight, access, patience)
+                    if opened is None and task is not None:
+                        # The shared opening may have read the store before another request's write, acknowledged before this request,
+                        # created the namespace.
+                        opened = await self._fly(flight, access)
             if opened is None:
                 return None
-            _check(opened, access)
+            _check_pointer(opened.namespace.pointer, access)
+            if not hmac.compare_digest(opened.secret, access.secret):
+                raise WrongNamespaceKey("the secret does not open this namespace")
             if patience is not None and opened.lags and key not in self._open:
                 return opened
             if self._open.get(key) is opened:
@@ -268,19 +277,6 @@ class OpenNamespaces:
             # It was evicted before this request could mark it as in use.
             opened = self._open.get(key)
         raise QueueFull("more namespaces are asked for than there is memory for", retry_after=1.0)
-
-    async def _open_once(
-        self, key: _Key, access: Access, *, create: bool, patience: float | None
-    ) -> OpenNamespace | None:
-        # The secret is part of the key: a request with a wrong one fails alone and never makes another request fail.
-        flight = (key, access.secret, access.custody, access.generation, create)
-        task = self._opening.get(flight)
-        opened = await self._fly(flight, access, patience)
-        if opened is None and task is not None:
-            # The shared opening may have read the store before another request's write, acknowledged before this request,
-            # created the namespace.
-            opened = await self._fly(flight, access)
-        return opened
 
     async def _fly(
         self, flight: _Flight, access: Access, patience: float | None = None
@@ -466,12 +462,6 @@ class _Use(_Used, AbstractAsyncContextManager[OpenNamespace]):
         if opened is None:
             raise NamespaceClosed("the namespace is being made or erased; try again")
         return opened
-
-
-def _check(opened: OpenNamespace, access: Access) -> None:
-    _check_pointer(opened.namespace.pointer, access)
-    if not hmac.compare_digest(opened.secret, access.secret):
-        raise WrongNamespaceKey("the secret does not open this namespace")
 
 
 def _check_pointer(pointer: Pointer, access: Access) -> None:

@@ -56,8 +56,9 @@ from relayer.log.erasure.reports import ErasureReport
 from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, Start
+from relayer.namespaces.labels import fields_of, labels_of
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
-from relayer.namespaces.records import Memory, ReplacedStatement, Shown, ids_of, passes_filter
+from relayer.namespaces.records import Memory, ReplacedStatement, Shown, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
@@ -82,7 +83,7 @@ _EMPTY_BYTES = 24 * 1024
 # The size of the cache of vectors of texts that were embedded alone, and the overhead of one entry in addition to its numbers.
 _VECTORS_BYTES = 256 * 1024
 _VECTOR_BYTES = 250
-# The number of records that are decrypted and filtered before other tasks run: about two milliseconds.
+# The number of records that are decrypted for a filter before other tasks run: about two milliseconds.
 _FILTERED = 64
 # The number of cached results of `essential_of`, and the size of one entry in bytes.
 _ESSENTIALS = 100_000
@@ -455,13 +456,16 @@ class OpenNamespace:
         past: bool = False,
         topic: Vector | None = None,
         reading: PromptReading | None = None,
+        prompt: bool = False,
     ) -> SearchResult:
         """Search live memories, or with ``past`` superseded and forgotten ones; call `wait_indexed` first.
 
         The arguments are those of `MemoryIndex.search`.
         """
         index = self.view.past if past else self.view.index
-        return index.search(vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading)
+        return index.search(
+            vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading, prompt=prompt
+        )
 
     def places_in(self, query: str) -> list[str]:
         """Return the groups that a query mentions by a word of their name, such as ``harbour`` for ``slack:#harbour``.
@@ -515,21 +519,23 @@ class OpenNamespace:
     async def passing(self, where: Mapping[str, Any] | None) -> KeyMask | None:
         """Return the keys of the records that pass a filter; None if there is no filter.
 
-        Every record is decrypted, and other tasks run meanwhile. The result covers all records at the time of the return.
+        The first filter on a field decrypts every record, and other tasks run meanwhile; later ones decrypt new records only. The
+        result covers all records at the time of the return.
         """
         if where is None:
             return None
-        view, known = self.view, dict[int, bool]()
-        while missing := set(view.table.numbers.values()) - known.keys():
-            for count, number in enumerate(sorted(missing), 1):
-                record = view.records.get(number)
-                known[number] = record is not None and passes_filter(record, where)
-                if count % _FILTERED == 0:
-                    await asyncio.sleep(0)
-            if view is not self.view:
-                # The view was read again meanwhile, and its records may have other numbers.
-                view, known = self.view, {}
-        return KeyMask.from_keys((number for number, passed in known.items() if passed), len(view.table))
+        fields = fields_of(where)
+        while True:
+            table, labels = self.view.table, self.view.labels
+            covered = labels.covered(where)
+            if covered >= len(table):
+                return KeyMask(labels.passing(where))
+            for number in range(covered, min(covered + _FILTERED, len(table))):
+                is_record = table.id_of(number) in table.numbers
+                record = self.view.records.get(number) if is_record else None
+                labels.append(number, None if record is None else labels_of(record), fields)
+            # The view may be another one after this, and a record may be erased.
+            await asyncio.sleep(0)
 
     def key_of(self, record: bytes) -> int | None:
         """Return the key of a record, which `allowed` and `passing` return; None if there is no such record."""
@@ -656,14 +662,11 @@ class OpenNamespace:
                 return await self.log.append(operations)
         finally:
             if plaintexts:
-                self._once_indexed(partial(_without, known, tuple(plaintexts)))
-
-    def _once_indexed(self, then: Callable[[], None]) -> None:
-        """Call ``then`` now, or once the view has caught up with the log."""
-        if self._indexing is None:
-            then()
-        else:
-            self._then.append(then)
+                then = partial(_without, known, tuple(plaintexts))
+                if self._indexing is None:
+                    then()
+                else:
+                    self._then.append(then)
 
     async def wait_indexed(self) -> None:
         """Wait until the view has every operation that the log has applied.

@@ -39,6 +39,7 @@ from relayer.domain.operations import (
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.lib.turns import Turns
+from relayer.namespaces.labels import LabelColumns
 from relayer.namespaces.records import RecordCache, RecordTable
 from relayer.ports import EmbeddingModel, Randomness
 from relayer.search.baseline import Calibration
@@ -319,6 +320,7 @@ class NamespaceView:
         purge_due: whether the indexes may still contain vectors of erased memories.
         table: the properties of the records; verbatim turns have a number in it, but do not count as records.
         records: the sealed records.
+        labels: the tags and metadata of the records, as far as filters asked for them.
         plaintexts: plaintexts by record, part and seal, so that they need not be decrypted when the log applies them.
     """
 
@@ -329,6 +331,7 @@ class NamespaceView:
         self.coming: EmbeddingSpace | None = None
         self.table = RecordTable()
         self.records = RecordCache(keys)
+        self.labels = LabelColumns()
         self.index, self.past = (
             MemoryIndex(searched_by.model.dimension, searched_by.calibration) for _ in range(2)
         )
@@ -370,7 +373,7 @@ class NamespaceView:
     @property
     def nbytes(self) -> int:
         """Return the approximate size in memory, in bytes."""
-        held = (self.table, self.records, self.index, self.past, self.journal)
+        held = (self.table, self.records, self.labels, self.index, self.past, self.journal)
         return sum(part.nbytes for part in held)
 
     def get(self, record: bytes) -> Record | None:
@@ -619,3 +622,4 @@ class NamespaceView:
 
     def _let_go(self, number: int) -> None:
         self.records.drop(number, self._randomness.bytes(SALT_SIZE))
+        self.labels.clear()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -770,7 +770,9 @@ class Memory:
             return False
         if wanted.audiences and not is_heard(record, wanted.audiences):
             return False
-        if wanted.where is not None and not passes_filter(record, wanted.where):
+        if wanted.where is not None and not passes(
+            wanted.where, tags=record.tags, session=source.session, metadata=decode_metadata(record.metadata)
+        ):
             return False
         flags = ((wanted.suspect, record.suspect), (wanted.pinned, record.pinned))
         if any(flag is not None and flag != value for flag, value in flags):
@@ -785,12 +787,6 @@ class Memory:
 def is_heard(record: Record, audiences: Collection[str]) -> bool:
     """Return whether a record passes one of the audience filters."""
     return any(audience in audiences for audience in record.audiences)
-
-
-def passes_filter(record: Record, where: Mapping[str, Any]) -> bool:
-    """Return whether a record passes a filter, see `relayer.wire.labels`."""
-    metadata = decode_metadata(record.metadata)
-    return passes(where, tags=record.tags, session=record.source.session, metadata=metadata)
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

@@ -262,19 +262,16 @@ class _Hashing:
         self._waiting.append(block)
         self._bytes += len(block)
         if self._bytes >= _HASH_BYTES:
-            await self._hash()
+            if self._running is not None:
+                await self._running
+            blocks, self._waiting, self._bytes = self._waiting, [], 0
+            self._running = asyncio.ensure_future(asyncio.to_thread(self._update, blocks))
 
     async def digest(self) -> bytes:
         if self._running is not None:
             await self._running
         self._update(self._waiting)
         return self._digest.digest()
-
-    async def _hash(self) -> None:
-        if self._running is not None:
-            await self._running
-        blocks, self._waiting, self._bytes = self._waiting, [], 0
-        self._running = asyncio.ensure_future(asyncio.to_thread(self._update, blocks))
 
     def _update(self, blocks: list[bytes]) -> None:
         for block in blocks:

@@ -83,7 +83,13 @@ class LogCopy:
                 raise CorruptNamespace(
                     f"the log ends at entry {head}, but reached {self._known.seq} before; if an older run was restored on purpose, use a new place for backups"
                 )
-            return await self._ledger_row(head)
+            known = self._known
+            records = known.records
+            if self._erases:
+                walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
+                records = tuple(sorted(walk.state.erased | set(records)))
+            # ``gone`` stays set: a report may already say that the namespace is erased while its pointer does not yet.
+            return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)
         raise CorruptNamespace("the manifest names objects that do not exist")
 
     async def _copy(self) -> int | None:
@@ -165,7 +171,8 @@ class LogCopy:
                     return None
                 if stored is None and any(found[later:]):
                     # Entries were appended, or collected, while this window was read.
-                    await self._check_hole(seq, manifest)
+                    if await self._slots.read_alone(seq) is None and not await self._was_collected(manifest):
+                        raise CorruptNamespace(f"entry {seq} is missing, although later entries exist")
                     return None
                 if stored is None:
                     return seq - 1
@@ -176,15 +183,6 @@ class LogCopy:
                 await self._keep(Layout.entry(incarnation, seq), data)
                 link, seq, unproved = linked.digest, seq + 1, False
 
-    async def _check_hole(self, seq: int, manifest: Manifest) -> None:
-        """Check that a missing entry before later ones exists by now, or was collected.
-
-        Raises:
-            CorruptNamespace: the entry is lost.
-        """
-        if await self._slots.read_alone(seq) is None and not await self._was_collected(manifest):
-            raise CorruptNamespace(f"entry {seq} is missing, although later entries exist")
-
     async def _keep(self, key: str, data: bytes) -> None:
         self.rows[key] = await self._target.keep(key, data)
 
@@ -193,15 +191,6 @@ class LogCopy:
         for linked in entries:
             operations = map(decode_operation, linked.entry.operations)
             self._erases = self._erases or any(isinstance(operation, Erase) for operation in operations)
-
-    async def _ledger_row(self, head: int) -> Erased:
-        known = self._known
-        records = known.records
-        if self._erases:
-            walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
-            records = tuple(sorted(walk.state.erased | set(records)))
-        # ``gone`` stays set: a report may already say that the namespace is erased while its pointer does not yet.
-        return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)
 
 
 @dataclass(slots=True)

@@ -211,7 +211,17 @@ class BackupStore:
             raise CorruptNamespace(f"{name} of the backup has an unexpected content") from error
         for row in rows:
             if isinstance(row, Row):
-                _check(row, name)
+                # Raise `CorruptNamespace` if a row is not of a kind of object that backups contain.
+                try:
+                    check_key(row.key)
+                except ValueError:
+                    known = False
+                else:
+                    known = kind_of(row.key) in _KINDS
+                if not known or len(row.digest) != hashlib.sha256().digest_size or row.size < 0:
+                    raise CorruptNamespace(
+                        f"{name} of the backup lists an object that backups never contain: {row.key[:80]!r}"
+                    )
         return head, rows
 
     async def _open(self, name: str) -> bytes:
@@ -257,20 +267,6 @@ async def create(ports: LogPorts, key: str, data: bytes, failure: str) -> Found 
 def _name(key: str, digest: bytes) -> str:
     stream = "keyrings" if "/keyring" in key else "data"
     return f"{stream}/{key}-{digest.hex()}"
-
-
-def _check(row: Row, run: str) -> None:
-    """Raise `CorruptNamespace` if a row is not of a kind of object that backups contain."""
-    try:
-        check_key(row.key)
-    except ValueError:
-        known = False
-    else:
-        known = kind_of(row.key) in _KINDS
-    if not known or len(row.digest) != hashlib.sha256().digest_size or row.size < 0:
-        raise CorruptNamespace(
-            f"{run} of the backup lists an object that backups never contain: {row.key[:80]!r}"
-        )
 
 
 def _place(name: str) -> Place:

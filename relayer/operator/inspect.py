@@ -113,7 +113,15 @@ async def _inside(ports: LogPorts, owner: Listed, kind: Kind, key: str, data: by
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, data)
         return [_plain("epoch", keyring.epoch), _plain("key id", keyring.key_id.hex())]
     if kind is Kind.SEGMENT:
-        return _segment(data, PackPlace(ObjectSealer(ports), account, incarnation, key))
+        place = PackPlace(ObjectSealer(ports), account, incarnation, key)
+        kinds: list[str] = []
+        numbers = []
+        for linked in open_pack(data, place):
+            numbers.append(linked.entry.seq)
+            kinds += map(_kind, linked.entry.operations)
+        span = [min(numbers), max(numbers)] if numbers else []
+        text = " to ".join(map(str, span)) or "none"
+        return [Fact("entries", text, span), _counts("operations", kinds)]
     return []
 
 
@@ -139,17 +147,6 @@ def _entry(entry: Entry) -> Facts:
         _plain("writer", entry.writer.hex()),
         _counts("operations", map(_kind, entry.operations)),
     ]
-
-
-def _segment(data: bytes, place: PackPlace) -> Facts:
-    kinds: list[str] = []
-    numbers = []
-    for linked in open_pack(data, place):
-        numbers.append(linked.entry.seq)
-        kinds += map(_kind, linked.entry.operations)
-    span = [min(numbers), max(numbers)] if numbers else []
-    text = " to ".join(map(str, span)) or "none"
-    return [Fact("entries", text, span), _counts("operations", kinds)]
 
 
 def _kind(raw: bytes) -> str:

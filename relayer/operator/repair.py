@@ -242,7 +242,17 @@ class _Repairer:
             from_slots += linked is not None
             linked = linked or salvaged.get(seq)
             lost += [] if linked else [seq]
-            linked = self._placed(seq, linked, ends_with if seq == last else None)
+            digest = ends_with if seq == last else None
+            previous = self._digests[seq - 1]
+            time = max(self._times.get(seq - 1, 0), 0 if linked is None else linked.entry.time)
+            if linked is None:
+                entry = Entry(ENTRY_VERSION, seq, previous, b"", b"", time, ())
+                own = digest or self._previous.get(seq + 1) or self._lost_digest(seq)
+            else:
+                entry = msgspec.structs.replace(linked.entry, previous=previous, time=time)
+                own = digest or linked.digest
+            self._digests[seq], self._times[seq] = own, time
+            linked = LinkedEntry(entry, own)
             builder.add(linked, linked.entry.operations)
             if builder.size >= _FULL_BYTES or seq == last:
                 rows += await self._upload(builder, begins, now_ms)
@@ -250,22 +260,6 @@ class _Repairer:
         from_segment = last - first + 1 - from_slots - len(lost)
         self._repair.mendings.append(Replacement(first, last, from_slots, from_segment, tuple(lost)))
         return rows
-
-    def _placed(self, seq: int, found: LinkedEntry | None, digest: bytes | None) -> LinkedEntry:
-        """Return an entry that links to the one before it and has the digest that the next one links to.
-
-        An entry that was not found is replaced by an empty one.
-        """
-        previous = self._digests[seq - 1]
-        time = max(self._times.get(seq - 1, 0), 0 if found is None else found.entry.time)
-        if found is None:
-            entry = Entry(ENTRY_VERSION, seq, previous, b"", b"", time, ())
-            own = digest or self._previous.get(seq + 1) or self._lost_digest(seq)
-        else:
-            entry = msgspec.structs.replace(found.entry, previous=previous, time=time)
-            own = digest or found.digest
-        self._digests[seq], self._times[seq] = own, time
-        return LinkedEntry(entry, own)
 
     def _lost_digest(self, seq: int) -> bytes:
         """Return a digest for a lost entry that no entry links to. Repeated repairs give the same one."""

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from relayer.access.quotas import Quota
+from relayer.operator.accounts import AccountErasure, AccountUsage
 from relayer.operator.backup import Backup
 from relayer.operator.catalogue import Finding, Listed
 from relayer.operator.inspect import Lines
@@ -189,6 +190,40 @@ def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Qu
             )
         )
     return Report(lines, row_of(measured) | {"traffic": row_of(traffic)})
+
+
+def accounts(listed: Sequence[AccountUsage], findings: Sequence[Finding]) -> Report:
+    """Return the report of the command that lists accounts; ``findings`` are about accounts that cannot be read."""
+    lines, rows = found(findings), []
+    for item in listed:
+        used = item.counted.usage
+        lines.append((item.account, f"{used.namespaces:,} namespaces, {used.bytes:,} bytes"))
+        rows.append({"account": item.account, "namespaces": used.namespaces, "bytes": used.bytes})
+    lines.append(("result", f"{len(rows)} accounts"))
+    return Report(lines, {"accounts": rows, "findings": row_of(findings)}, not findings)
+
+
+def account_erasure(done: AccountErasure, *, apply: bool) -> Report:
+    """Return the report of the command that erases an account; ``apply`` tells whether it was carried out."""
+    names = [listed.pointer.name for listed in done.namespaces]
+    lines = [*found(done.findings), *(("namespace", name) for name in names)]
+    if apply:
+        waiting = len(names) - done.confirmed
+        lines.append(("erased", f"{len(names)} namespaces, {done.objects:,} objects"))
+        if waiting:
+            text = f"{waiting} namespaces: relayers delete their entries after the grace period"
+            lines.append(("waiting", f"{text}; run this command again to confirm it"))
+    else:
+        lines.append(("result", f"would erase {len(names)} namespaces; nothing was changed. Add --apply"))
+    row = {
+        "account": done.account,
+        "applied": apply,
+        "namespaces": names,
+        "confirmed": done.confirmed,
+        "deleted_objects": done.objects,
+        "findings": row_of(done.findings),
+    }
+    return Report(lines, row, not done.findings)
 
 
 def backup(done: Backup, dropped: int) -> Report:

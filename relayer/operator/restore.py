@@ -43,7 +43,7 @@ from relayer.operator.catalogue import (
 )
 from relayer.operator.repair import repair_namespace
 from relayer.operator.verify import unnamed
-from relayer.ports import Found, Swapped
+from relayer.ports import Swapped
 
 T = TypeVar("T")
 
@@ -74,23 +74,15 @@ async def erase_records(ports: LogPorts, listed: Listed, records: Sequence[bytes
             outcome = (await log.append([Erase(origin, tuple(there))]))[0]
             if outcome.refusal is not None:
                 raise StoreUnavailable("the log does not take an erasure; running the restore again is safe")
-        await _destroy_again(ports, listed, log)
+        manifest = await log.replica.manifest.read()
+        slots = await ports.keys_below(Layout.entries(listed.incarnation))
+        dead = [key for key in slots if seq_of(key) <= manifest.gc_watermark]
+        loose = await unnamed(ports, listed.incarnation, manifest)
+        await destroy(ports.store, map(ports.layout.store_key, [*loose, *dead]))
         await _destroy(ports, listed, log)
     finally:
         await log.close()
     return len(there)
-
-
-async def _destroy_again(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
-    """Delete the objects that the manifest does not name.
-
-    If a restore is stopped and run again, it writes objects again that it had deleted because of an erasure.
-    """
-    manifest = await log.replica.manifest.read()
-    slots = await ports.keys_below(Layout.entries(listed.incarnation))
-    dead = [key for key in slots if seq_of(key) <= manifest.gc_watermark]
-    loose = await unnamed(ports, listed.incarnation, manifest)
-    await destroy(ports.store, map(ports.layout.store_key, [*loose, *dead]))
 
 
 async def _destroy(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
@@ -377,23 +369,15 @@ class _Worker:
             self._done.objects += 1
             self._done.bytes += len(data)
         elif taken.data != data and kind_of(key) not in _CHANGED:
-            await self._replace(key, data, taken)
-
-    async def _replace(self, key: str, data: bytes, taken: Found) -> None:
-        """Replace an account's object, which may be newer in the backup now, after a revocation.
-
-        Raises:
-            StoreMisconfigured: the object is not an account's, so the target holds another restore.
-        """
-        if kind_of(key) is not Kind.ACCOUNT:
-            raise StoreMisconfigured(
-                "the store holds objects of another restore; give an empty directory, bucket or prefix",
-                code="not_empty",
-                fix="give an empty directory, bucket or prefix",
-            )
-        outcome = await self._target.store.swap(self._target.layout.store_key(key), data, taken.etag)
-        if not isinstance(outcome, Swapped):
-            raise StoreUnavailable("an account could not be written; running the restore again goes on")
+            if kind_of(key) is not Kind.ACCOUNT:
+                raise StoreMisconfigured(
+                    "the store holds objects of another restore; give an empty directory, bucket or prefix",
+                    code="not_empty",
+                    fix="give an empty directory, bucket or prefix",
+                )
+            outcome = await self._target.store.swap(self._target.layout.store_key(key), data, taken.etag)
+            if not isinstance(outcome, Swapped):
+                raise StoreUnavailable("an account could not be written; running the restore again goes on")
 
     async def _erase(self, listed: Listed, records: Sequence[bytes]) -> bool:
         """Erase again the records that were erased since the run; return False if the log cannot be read."""

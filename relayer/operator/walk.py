@@ -99,7 +99,15 @@ class _Walker:
         elif self._link != manifest.chain_digest and manifest.snap_seq:
             other = "the manifest belongs to another log than its entries"
             self.walk.findings.append(Finding(Flaw.DAMAGED, key, other, REPAIR))
-        await self._read_tail(manifest.snap_seq, max(map(seq_of, slots), default=0))
+        head = max(map(seq_of, slots), default=0)
+        for start in range(manifest.snap_seq + 1, head + 1, AT_ONCE):
+            window = range(start, min(start + AT_ONCE, head + 1))
+            for seq, slot in zip(window, await together([self._slot(seq) for seq in window]), strict=True):
+                if isinstance(slot, Finding):
+                    self._broken(slot)
+                else:
+                    self.walk.bytes += slot.size
+                    self._take(slot, Layout.entry(self._incarnation, seq))
 
     async def moved(self) -> bool:
         """Return whether the manifest has changed since the log was read."""
@@ -138,16 +146,6 @@ class _Walker:
         except UNREADABLE as error:
             first = max(row.first_seq, self.walk.state.next_seq)
             self._broken(Finding.from_error(error, row.key, first=first, last=row.last_seq))
-
-    async def _read_tail(self, after: int, head: int) -> None:
-        for start in range(after + 1, head + 1, AT_ONCE):
-            window = range(start, min(start + AT_ONCE, head + 1))
-            for seq, slot in zip(window, await together([self._slot(seq) for seq in window]), strict=True):
-                if isinstance(slot, Finding):
-                    self._broken(slot)
-                else:
-                    self.walk.bytes += slot.size
-                    self._take(slot, Layout.entry(self._incarnation, seq))
 
     async def _slot(self, seq: int) -> LinkedEntry | Finding:
         key = Layout.entry(self._incarnation, seq)

@@ -50,6 +50,14 @@ from relayer.search.ranking import (
     term_weight,
     with_neighbours,
 )
+from relayer.search.relevance import (
+    MOST_READ,
+    Prompt,
+    Read,
+    RelevanceReader,
+    chosen,
+    relevance_reader,
+)
 from relayer.search.rows import Column, Vector
 from relayer.search.stored_terms import LexicalParts
 from relayer.search.terms import names
@@ -68,6 +76,8 @@ class Asked(NamedTuple):
         passages: the query by terms of long texts' passages, where there are any.
         weight: the weight of its terms, see `relayer.search.ranking.term_weight`.
         worth: returns the importance of memories, given by rising keys; None if nothing was learnt for the model.
+        reader: estimates the relevance of each memory to a prompt; None for an explicit search.
+        turned: the vector query of the prompt turned by it.
     """
 
     dense: DenseQuery | VectorQuery | None
@@ -76,6 +86,8 @@ class Asked(NamedTuple):
     passages: WordsOfPassages | None = None
     weight: TermWeight = TERM_WEIGHT
     worth: Callable[[Sequence[int]], Numbers] | None = None
+    reader: RelevanceReader | None = None
+    turned: DenseQuery | VectorQuery | None = None
 
     def best(self, count: int, allowed: KeyMask | None) -> set[int]:
         """Return the keys of the best candidates of each part."""
@@ -157,16 +169,19 @@ class Candidates(NamedTuple):
 
     def where(self, chosen: NDArray[np.bool_]) -> Candidates:
         """Return the candidates for which ``chosen`` is true."""
-        keys = [self.keys[at] for at in np.flatnonzero(chosen).tolist()]
+        return self.where_at(np.flatnonzero(chosen))
+
+    def where_at(self, places: NDArray[np.int64]) -> Candidates:
+        """Return the candidates at these places, in their order."""
         return Candidates(
-            keys,
-            self.cosine[chosen],
-            self.topical[chosen],
-            None if self.bm25 is None else self.bm25[chosen],
-            self.covered[chosen],
-            self.spoken[chosen],
-            self.told[chosen],
-            self.worth[chosen],
+            [self.keys[at] for at in places.tolist()],
+            self.cosine[places],
+            self.topical[places],
+            None if self.bm25 is None else self.bm25[places],
+            self.covered[places],
+            self.spoken[places],
+            self.told[places],
+            self.worth[places],
             self.weight,
         )
 
@@ -545,6 +560,7 @@ class MemoryIndex:
         floor: float = 0.3,
         topic: NDArray[np.float32] | None = None,
         reading: PromptReading | None = None,
+        prompt: bool = False,
     ) -> SearchResult:
         """Return the best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
 
@@ -556,6 +572,8 @@ class MemoryIndex:
             floor: 0..1, see `relayer.search.ranking.gate`.
             topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
             reading: the classification of the prompt, which counts in the decision.
+            prompt: whether the query is a prompt that did not ask for memories: it gets those that
+                `relayer.search.relevance` chooses, while an explicit search gets the best ``k``.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -574,6 +592,9 @@ class MemoryIndex:
         language = ENGLISH if reading is None else reading.language
         weight = term_weight(self.calibration.model, english=language == ENGLISH)
         asked = self._asked(query_vector, topic, words)._replace(weight=weight)
+        reader = relevance_reader(self.calibration.model) if prompt and reading is not None else None
+        if reader is not None and query_vector is not None:
+            asked = asked._replace(reader=reader, turned=self._dense.ask(reader.turn(query_vector)))
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
         strange = words is not None and self._lacks(words.names)
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
@@ -581,11 +602,13 @@ class MemoryIndex:
         passages = max(self._dense.passages(keys), self._passages.passages(keys))
         null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
-        if not by_terms.any():
-            passed, judgement = self._judged(candidates, null, doubt, floor, k, reading=reading)
+        by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
+        if reading is not None and asked.turned is not None:
+            of_prompt = Prompt.read(reading, null, doubt, considered)
+            passed, judgement = self._chosen(by_meaning, asked, of_prompt, floor, k)
         else:
-            by_meaning = candidates.where(~by_terms)
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
+        if by_terms.any():
             prior = LEXICAL_PRIOR.baseline_at(considered + passages)
             more, of_terms = self._judged(candidates.where(by_terms), prior, doubt, floor, k, reading=reading)
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
@@ -707,6 +730,41 @@ class MemoryIndex:
             passed = [(at, each) for at, each in near if each >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
         return hits, Judgement(best, null, doubt)
+
+    def _chosen(
+        self, candidates: Candidates, asked: Asked, prompt: Prompt, floor: float, k: int
+    ) -> tuple[list[Hit], Judgement]:
+        """Return the memories that a prompt gets, best first; ties by evidence."""
+        null = prompt.null
+        if not candidates.keys or asked.reader is None or asked.turned is None:
+            return [], Judgement(None, null, prompt.doubt)
+        ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
+        order = np.argsort(-ranked, kind="stable")[:MOST_READ]
+        best = candidates.where_at(order)
+        read = Read(
+            ranked=ranked[order],
+            cosine=best.cosine,
+            turned=asked.turned.scores(best.keys),
+            judged=best.judged,
+            covered=best.covered,
+            told=best.told,
+            worth=best.worth,
+            every=candidates.cosine,
+        )
+        reading = asked.reader.read(read, prompt)
+        if self._surely_relevant(float(candidates.judged.max()), prompt):
+            reading = reading._replace(admitted=max(reading.admitted, 0.0))
+        each = chosen(reading)
+        hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
+        hits.sort(key=lambda hit: -hit.relevance)
+        passed = [hit for hit in hits if hit.relevance >= floor][:k]
+        return passed, Judgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
+
+    def _surely_relevant(self, best: float, prompt: Prompt) -> bool:
+        """Return whether the best score and the form of a prompt alone are enough, as in an explicit search."""
+        steps = in_steps(best - prompt.doubt, prompt.null)
+        asks, concerns = prompt.logits
+        return judged_steps(steps, asks, concerns, self.calibration.model) >= 1
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
         """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""

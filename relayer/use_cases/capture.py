@@ -125,7 +125,20 @@ async def get_job(
         if job.outcome is None and wait_ms:
             with ctx.polls.place(access.account) as place:
                 job = await wait_for_end(ctx, opened, wanted, wait_ms, deadline, place=place)
-        return _show(ctx, job)
+        shown: dict[str, object] = {
+            "id": ulid.render(job.job),
+            "work": job.work,
+            "state": job.state if job.outcome is not None else "queued",
+            "accepted_at": job.accepted_at,
+            "finished_at": job.finished_at or None,
+            "memories": tuple(map(ulid.render, job.results or job.records)),
+            "reason": job.reason or None,
+        }
+        if job.outcome is None and ctx.facts is not None:
+            state, progress, wait = ctx.facts.queue.look(job.job)
+            shown |= {"state": state, "attempts": progress.attempts, "reason": progress.reason or None}
+            shown["retry_in_ms"] = int(wait * 1000) if wait else None
+        return schemas.JobResponse.model_validate(shown)
 
 
 async def wait_for_end(
@@ -157,23 +170,6 @@ async def _look(opened: OpenNamespace, wanted: bytes, deadline: Deadline) -> Job
     if job is None:
         raise _not_found()
     return job
-
-
-def _show(ctx: Context, job: JobState) -> schemas.JobResponse:
-    shown: dict[str, object] = {
-        "id": ulid.render(job.job),
-        "work": job.work,
-        "state": job.state if job.outcome is not None else "queued",
-        "accepted_at": job.accepted_at,
-        "finished_at": job.finished_at or None,
-        "memories": tuple(map(ulid.render, job.results or job.records)),
-        "reason": job.reason or None,
-    }
-    if job.outcome is None and ctx.facts is not None:
-        state, progress, wait = ctx.facts.queue.look(job.job)
-        shown |= {"state": state, "attempts": progress.attempts, "reason": progress.reason or None}
-        shown["retry_in_ms"] = int(wait * 1000) if wait else None
-    return schemas.JobResponse.model_validate(shown)
 
 
 def _not_found() -> Refused:

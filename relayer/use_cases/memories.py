@@ -96,21 +96,17 @@ async def forget_memory(
         if opened.state(wanted) is None:
             raise no_such_memory()
         # A memory that is forgotten already is hidden too, so that the log knows this request if it is repeated after a restore.
-        await _hide(opened, access, wanted, deadline)
+        (outcome,) = await opened.append([Forget(access.origin(), wanted)], deadline)
+        if outcome.refusal is not None:
+            now = opened.state(wanted)
+            if now is None:
+                raise no_such_memory()
+            # Another gateway, or an earlier attempt of this one, may have forgotten it after it was read and before the append.
+            if now.status is not Status.FORGOTTEN:
+                raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
+        elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
+            raise nonce_reused()
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.position))
-
-
-async def _hide(opened: OpenNamespace, access: Access, wanted: bytes, deadline: Deadline) -> None:
-    (outcome,) = await opened.append([Forget(access.origin(), wanted)], deadline)
-    if outcome.refusal is not None:
-        now = opened.state(wanted)
-        if now is None:
-            raise no_such_memory()
-        # Another gateway, or an earlier attempt of this one, may have forgotten it after it was read and before the append.
-        if now.status is not Status.FORGOTTEN:
-            raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
-    elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
-        raise nonce_reused()
 
 
 def _matches(

@@ -95,7 +95,9 @@ async def _next(
         if wait:
             soonest = min(wait, soonest or wait)
             continue
-        _ask_for(ctx, opened, job)
+        ctx.lent.started(Candidate((opened.account, opened.name), job))
+        ctx.lent.put_off(job.job, "asked", _LEASE_SECONDS)
+        ctx.lent.stopped(job.job)
         work = _work(ctx, request)
         try:
             await finish(ctx, work, opened, job)
@@ -120,13 +122,6 @@ def _lent(ctx: Context, opened: OpenNamespace) -> Sequence[JobState]:
     """Return the open jobs that this relayer has no model for."""
     own = ctx.own_works
     return [job for job in pending_jobs(opened) if job.work not in own]
-
-
-def _ask_for(ctx: Context, opened: OpenNamespace, job: JobState) -> None:
-    """Record that a job's prompt was handed out, so that it is not handed out again for `_LEASE_SECONDS`."""
-    ctx.lent.started(Candidate((opened.account, opened.name), job))
-    ctx.lent.put_off(job.job, "asked", _LEASE_SECONDS)
-    ctx.lent.stopped(job.job)
 
 
 def _work(ctx: Context, request: ModelWorkRequest, answer: GivenAnswer | None = None) -> FactWork:

@@ -183,7 +183,17 @@ async def profile(
         async with deadline.step("read"):
             found = await _candidates(opened, ctx.clock.now_ms(), audiences, trusts)
         chosen = _choose(opened, found, max_tokens * _BYTES_PER_TOKEN)
-        sections = _in_sections(chosen)
+        # Group lines into sections, each in the order of the log, so that new lines come after those that a provider has cached.
+        lines: dict[SectionName, list[tuple[int, ProfileLine]]] = defaultdict(list)
+        for place, name, line in chosen:
+            lines[name].append((place, line))
+        sections = tuple(
+            ProfileSection(
+                name=name, lines=tuple(line for _, line in sorted(lines[name], key=lambda one: one[0]))
+            )
+            for name in SECTIONS
+            if name in lines
+        )
         return ProfileResponse(
             document=render(sections),
             sections=sections,
@@ -253,20 +263,6 @@ def _line(record: Record, text: str) -> ProfileLine:
         pinned=record.pinned,
         place=record.source.place,
         sender=record.source.sender,
-    )
-
-
-def _in_sections(chosen: Iterable[tuple[int, SectionName, ProfileLine]]) -> tuple[ProfileSection, ...]:
-    """Group lines into sections, each in the order of the log, so that new lines come after those that a provider has cached."""
-    lines: dict[SectionName, list[tuple[int, ProfileLine]]] = defaultdict(list)
-    for place, name, line in chosen:
-        lines[name].append((place, line))
-    return tuple(
-        ProfileSection(
-            name=name, lines=tuple(line for _, line in sorted(lines[name], key=lambda one: one[0]))
-        )
-        for name in SECTIONS
-        if name in lines
     )
 
 
@@ -448,7 +444,13 @@ async def list_namespaces(
     Raises:
         Refused: ``bad_cursor``.
     """
-    after = _parse_cursor(cursor)
+    try:
+        decoded = base64url.decode(cursor).decode("ascii") if cursor is not None else _CURSOR
+    except (Malformed, UnicodeDecodeError):
+        decoded = ""
+    if not decoded.startswith(_CURSOR):
+        raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page")
+    after = decoded.removeprefix(_CURSOR)
     async with deadline.step("list"):
         pointers, last = await creation.page_pointers(ctx.ports, principal.account, after=after, limit=limit)
         visible = [
@@ -492,13 +494,3 @@ async def _live_namespaces(opened: OpenNamespace, now: int) -> tuple[int, int]:
             memories += not opened.is_turn(record)
             size += one.size
     return memories, size
-
-
-def _parse_cursor(cursor: str | None) -> str:
-    try:
-        decoded = base64url.decode(cursor).decode("ascii") if cursor is not None else _CURSOR
-    except (Malformed, UnicodeDecodeError):
-        decoded = ""
-    if not decoded.startswith(_CURSOR):
-        raise Refused("bad_cursor", "cursor must be the next_cursor of an earlier page")
-    return decoded.removeprefix(_CURSOR)

@@ -1,8 +1,8 @@
 """The recall use case: search one namespace and return the most relevant memories, or none.
 
 `recall_encoded` brings the namespace up to date while the query is being embedded, and searches it by vector and by terms.
-`relayer.search.ranking` decides whether anything is relevant; an empty result is a valid response. `ordered` then applies source
-penalties, time decay and diversity, `_newest_first` puts a later statement before the one that it contradicts or may replace, and
+`relayer.search.ranking` decides whether anything is relevant; an empty result is a valid response. `ordered` then applies the times
+that the query names, source penalties, time decay and diversity, `_newest_first` puts a later statement before the one that it contradicts or may replace, and
 `_within` cuts the result to the token budget. Memories are stored in encoded form, so the response is put together as bytes and
 is not validated again.
 """
@@ -43,6 +43,7 @@ from relayer.search.ranking import (
     in_order,
     without_name,
 )
+from relayer.search.times import TIME_WEIGHT, Times, named_times, nearness
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector
@@ -57,15 +58,15 @@ DEFAULT_PENALTIES = (
     schemas.SourcePenalty(match="transcript:*"),
 )
 # The search returns this many times the requested hits as candidates for reranking. Penalties move few hits, time decay and
-# diversity move many.
-_CHOICE, _WIDE_CHOICE = 2, 4
+# diversity move many, and a time that the query names moves most.
+_CHOICE, _WIDE_CHOICE, _DATED_CHOICE = 2, 4, 8
 _DAY_MS = 86_400_000
 
 
-def wanted(request: schemas.RecallRequest) -> int:
+def wanted(request: schemas.RecallRequest, times: Times = ()) -> int:
     """Return how many candidates to search for, so that reranking can replace hits that it moves down."""
     wide = request.diversity or request.half_life_days is not None
-    return (_WIDE_CHOICE if wide else _CHOICE) * request.limit
+    return (_DATED_CHOICE if times else _WIDE_CHOICE if wide else _CHOICE) * request.limit
 
 
 class Shows(dict[int, Shown]):
@@ -81,9 +82,15 @@ class Shows(dict[int, Shown]):
 
 
 def ordered(
-    opened: OpenNamespace, hits: Sequence[Hit], shows: Shows, request: schemas.RecallRequest, now: int
+    opened: OpenNamespace,
+    hits: Sequence[Hit],
+    shows: Shows,
+    request: schemas.RecallRequest,
+    now: int,
+    *,
+    times: Times = (),
 ) -> tuple[list[Hit], dict[int, float]]:
-    """Rerank hits by source penalties, time decay and diversity.
+    """Rerank hits by the times that the query names, source penalties, time decay and diversity.
 
     Returns:
         The hits in the requested order, at least as many of them as the request's limit, and the penalties that are not 0,
@@ -92,7 +99,7 @@ def ordered(
     penalties = _Penalties(DEFAULT_PENALTIES if request.penalties is None else request.penalties)
     fades = request.half_life_days
     first = hits[: request.limit]
-    moved = fades is not None or bool(request.diversity)
+    moved = fades is not None or bool(request.diversity) or bool(times)
     # A penalty only moves a hit down. If none of the first hits has one, they stay first, and the others need not be decrypted.
     if not moved and not any(penalties.largest(shows[hit.key].origin) for hit in first):
         return list(first), {}
@@ -103,6 +110,8 @@ def ordered(
         if cost:
             costs[hit.key] = cost
         scores[hit.key] = hit.evidence - cost
+        if times:
+            scores[hit.key] += TIME_WEIGHT * nearness(times, opened.hit(hit.key).record.said_at)
         if fades is not None and not (record := opened.hit(hit.key).record).pinned:
             scores[hit.key] = faded(scores[hit.key], (now - record.said_at) / _DAY_MS, fades)
     if request.diversity:
@@ -383,11 +392,21 @@ def _search(
 ) -> _Answer:
     now = ctx.clock.now_ms()
     allowed = _both(opened.allowed(request, now), passing)
-    count = wanted(request) * (2 if opened.repeats_texts else 1)
+    times = () if question is None else named_times(question.text, now)
+    count = wanted(request, times) * (2 if opened.repeats_texts else 1)
     words = reading = None
     if question is not None:
         words, reading = question.words, question.form.reading(vector, opened.model.sha256)
-    search = partial(opened.search, vector, words, count, floor=request.floor, topic=topic, reading=reading)
+    search = partial(
+        opened.search,
+        vector,
+        words,
+        count,
+        floor=request.floor,
+        topic=topic,
+        reading=reading,
+        prompt=request.prompt,
+    )
     found = search(allowed=allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:
@@ -399,7 +418,7 @@ def _search(
         live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
         found = replace(found, hits=tuple(live))
     shows = Shows(opened)
-    hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now)
+    hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now, times=times)
     hits = _newest_first(opened, hits, allowed)
     hits = [
         *hits[: request.limit],

@@ -164,10 +164,6 @@ def parse_time(value: object) -> int:
         raise ValueError(_OUTSIDE) from error
     if not inside:
         raise ValueError(_OUTSIDE)
-    return _milliseconds(moment)
-
-
-def _milliseconds(moment: datetime) -> int:
     delta = moment - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
 

@@ -39,7 +39,8 @@ RESERVED_KEYS: Final = frozenset({*_COMBINING, *_OWN})
 _RANGES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
 _OPERATORS: Final = ("eq", "in", "not", *_RANGES)
 _UNKNOWN_OPERATOR: Final = f"has an unknown operator; there are {', '.join(_OPERATORS)}"
-_MISSING: Final = object()
+MISSING: Final = object()
+"""The value of a field that a memory does not have."""
 # The rules of the fields, as refusals state them, for the OpenAPI document.
 _TAG_RULE: Final = f"must be 1 to {MAX_TAG} visible characters, without spaces around them"
 _JSON_RULES: Final = "; ".join((
@@ -257,7 +258,7 @@ def passes(
             return not holds(condition)
         if key == "tags":
             return _meets(condition, lambda name, operand: _tags_meet(tags, name, operand))
-        value = session if key == "session" else _field(metadata, key)
+        value = session if key == "session" else field_of(metadata, key)
         return _meets(condition, lambda name, operand: _value_meets(value, name, operand))
 
     return holds(where)
@@ -278,7 +279,7 @@ def _tags_meet(tags: Sequence[str], name: str, operand: Any) -> bool:
 
 
 def _value_meets(value: Any, name: str, operand: Any) -> bool:
-    if value is _MISSING:
+    if value is MISSING:
         return False
     if name == "eq":
         return _equal(value, operand)
@@ -303,9 +304,9 @@ def _equal(one: Any, other: Any) -> bool:
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 
-def _field(metadata: Any, path: str) -> Any:
+def field_of(metadata: Any, path: str) -> Any:
     """Return a field of the metadata; with dots in the path, of an object in it unless a key has these dots itself."""
-    return next(_fields(metadata, path), _MISSING)
+    return next(_fields(metadata, path), MISSING)
 
 
 def _fields(value: Any, path: str) -> Iterator[Any]:

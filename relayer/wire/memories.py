@@ -355,7 +355,8 @@ class RecallRequest(Request):
     ``include`` adds memories that are superseded or forgotten; ``as_of`` answers from what held at that time, in ms,
     superseded or not. ``standing`` names memories that stand in the prompt anyway: the answer says which of them are gone. ``named``
     are further audiences, whose hits come last and count only if the query names their speaker or place: the caller decides. Those that
-    it names come first among them, and of the rest there are few.
+    it names come first among them, and of the rest there are few. With ``prompt`` the query is a prompt that did not ask for
+    memories: at the default floor it gets only those that probably help, while other requests get the best ``limit``.
     """
 
     query: Text | None = None
@@ -381,6 +382,7 @@ class RecallRequest(Request):
     standing: Annotated[tuple[MemoryId, ...], Field(max_length=100), at_most(100)] = ()
     named: Audiences = ()
     where: Filter | None = None
+    prompt: bool = False
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:

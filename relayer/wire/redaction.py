@@ -477,10 +477,6 @@ Policy = Mapping[str, Action]
 _OTHER_CASES: Final = str.maketrans("\u0130\u0131\u017f", "iis")
 
 
-def _lowered(text: str) -> str:
-    return text.lower() if text.isascii() else text.translate(_OTHER_CASES).lower()
-
-
 def action_for(kind: str, policy: Policy) -> Action:
     """Return the action that a policy takes for a class."""
     return policy.get(kind, Action.ALLOW if kind in OFF_BY_DEFAULT else Action.REDACT)
@@ -496,7 +492,7 @@ def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]
     known = policy or {}
     taken: list[Finding] = []
     covered = bytearray(len(text))
-    lowered = _lowered(text)
+    lowered = text.lower() if text.isascii() else text.translate(_OTHER_CASES).lower()
     for at in sorted({at for hint, at in _HINTED if hint in lowered}):
         rule = RULES[at]
         if action_for(rule.kind, known) is Action.ALLOW:

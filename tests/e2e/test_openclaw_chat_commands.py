@@ -11,7 +11,7 @@ from openclaw_gateway import Gateway
 KEPT = "The lock of the boat shed takes the code seven-seven-one."
 
 
-@pytest.mark.row("MW-22", "MS-12", level="e2e")
+@pytest.mark.row("MW-22", "MS-12", "OC-10", level="e2e")
 def test_the_owner_lists_finds_shows_adds_and_forgets_memories_in_the_chat(
     gateway: Gateway, relayer: Relayer
 ) -> None:
@@ -31,6 +31,7 @@ def test_the_owner_lists_finds_shows_adds_and_forgets_memories_in_the_chat(
     assert re.search("Stored 1", stored)
 
 
+@pytest.mark.row("OC-10", level="e2e")
 def test_groups_and_other_senders_are_told_why_they_may_not(gateway: Gateway, relayer: Relayer) -> None:
     gateway.command("/remember The alarm of the house is called sparrow.")
     group = "agent:main:telegram:group:-100123"

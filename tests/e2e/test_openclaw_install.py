@@ -82,7 +82,7 @@ def test_a_package_installs_loads_with_its_hooks_tools_and_commands_and_leaves_w
     assert "limestone" in run(host, "memory", "search", asked, "--agent", "main")
 
 
-@pytest.mark.row("CP-04", "CP-08", level="e2e")
+@pytest.mark.row("CP-04", "CP-08", "OC-06", level="e2e")
 def test_after_the_documented_steps_memory_core_is_away_and_an_uninstall_brings_it_back(
     host: Gateway, tmp_path: Path
 ) -> None:

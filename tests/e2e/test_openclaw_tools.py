@@ -80,10 +80,11 @@ def test_the_model_stores_finds_reads_corrects_and_forgets(gateway: Gateway) -> 
 def test_the_model_sees_all_tools_directly_and_each_once(gateway: Gateway, model: StubModel) -> None:
     gateway.chat("Which tools do you have for remembering?", user="tools")
     [*names] = [tool["function"]["name"] for tool in model.asked("for remembering?")[-1]["tools"]]
-    assert {name: names.count(name) for name in TOOL_NAMES} == dict.fromkeys(TOOL_NAMES, 1)
+    offered = (*TOOL_NAMES, "intent")
+    assert {name: names.count(name) for name in offered} == dict.fromkeys(offered, 1)
     # The host gives a model no tool of a plugin that the plugin's manifest does not list.
     listed = json.loads((PLUGIN / "openclaw.plugin.json").read_text())["contracts"]["tools"]
-    assert sorted(listed) == sorted(TOOL_NAMES)
+    assert sorted(listed) == sorted(offered)
 
 
 @pytest.mark.row("CP-09", "CP-18", level="e2e")

@@ -183,9 +183,13 @@ def test_memory_is_switched_off_for_everyone_by_who_may_and_by_nobody_else(
 ) -> None:
     assert "operator.admin" in told.command("/memory off --global", admin=False)
     assert told.command("/memory off --global") == "Memory is off for every session of this gateway."
+    # A person finds it in the configuration as well.
+    assert told.settings["enabled"] is False
     told.chat("Where do I park my bicycle in winter?", user="everyone")
     told.chat("Where do I park my bicycle in spring?", agent="research", user="everyone")
     assert told.command("/memory on --global") == "Memory is on for every session of this gateway."
+    assert "enabled" not in told.settings
+    wait_until(lambda: told.command("/memory status").startswith("Memory: on"))
     told.chat("Where do I park my bicycle in summer?", user="everyone")
     given = [
         FACT in said(model.asked(f"my bicycle in {when}?")[-1]) for when in ("winter", "spring", "summer")

@@ -66,6 +66,8 @@ memory status
 memory status --deep
 memory index
 memory search "blue bin"
+memory forget --session agent:main:nothing --dry-run
+memory reset --yes
 transcript DIR/session.jsonl
 import DIR/notes
 import DIR/notes --dry-run

@@ -242,3 +242,66 @@ def test_a_log_of_memsearch_goes_through_the_relayer_and_comes_back_byte_by_byte
     run("index")
     run("export", out, "--format", "memsearch")
     assert (out / file.name).read_text() == edited
+
+
+HERON = """\
+---
+title: Heron
+aliases: [staging db]
+tags: [ops, harbour]
+status: draft
+---
+# Heron
+
+- Listens on port 5433.
+"""
+
+
+@pytest.mark.row("OC-05", level="e2e")
+def test_tags_and_fields_of_front_matter_are_filters_and_follow_the_page(
+    run: Callable[..., str], workspace: Path
+) -> None:
+    page = workspace / "wiki" / "heron.md"
+    page.parent.mkdir()
+    page.write_text(HERON)
+    run("index", "--workspace", workspace)
+
+    def listed(where: dict[str, object]) -> list[str]:
+        rows = json.loads(run("list", "--json", "--where", json.dumps(where)))["memories"]
+        return [row["text"] for row in rows]
+
+    text = "Heron (staging db): Listens on port 5433."
+    assert listed({"tags": "ops", "status": "draft", "aliases": {"eq": ["staging db"]}}) == [text]
+    assert found(run, "on which port does the staging db listen")[0]["snippet"] == text
+    before = live(run)[text]
+    page.write_text(HERON.replace("draft", "final").replace("harbour", "pier"))
+    assert "1 memory replaced" in run("index")
+    assert (listed({"tags": "harbour"}), listed({"tags": "pier", "status": "final"})) == ([], [text])
+    assert json.loads(run("show", before, "--json"))["memory"]["superseded_by"] == live(run)[text]
+    assert "1 file unchanged" in run("index") or "files unchanged" in run("index")
+
+
+def test_no_secret_of_front_matter_is_stored(run: Callable[..., str], workspace: Path) -> None:
+    page = workspace / "wiki" / "keys.md"
+    page.parent.mkdir()
+    page.write_text("---\npassword: hunter2-Zebra-9981\nowner: Ana\n---\n- Kept in the safe of the office.\n")
+    run("index", "--workspace", workspace)
+    (row,) = json.loads(run("list", "--json", "--where", '{"owner": "Ana"}'))["memories"]
+    assert row["metadata"] == {"owner": "Ana"}
+
+
+@pytest.mark.row("CP-24", "CP-52", level="e2e")
+def test_each_of_many_lines_is_cited_and_edited_as_itself(run: Callable[..., str], workspace: Path) -> None:
+    note = workspace / "memory" / "crates.md"
+    lines = [f"- Crate {number} holds {number * 7} bolts." for number in range(1, 91)]
+    note.write_text("\n".join(lines))
+    run("index", "--workspace", workspace)
+    before = live(run)
+    (hit, *_) = [hit for hit in found(run, "Crate 85 holds bolts") if hit["snippet"].startswith("Crate 85 ")]
+    assert hit["path"] == "memory/crates.md#85"
+    lines[84] = "- Crate 85 holds nothing but straw."
+    note.write_text("\n".join(lines))
+    assert "1 memory replaced" in run("index")
+    old = json.loads(run("show", before["Crate 85 holds 595 bolts."], "--json"))["memory"]
+    assert (old["state"], old["text"]) == ("superseded", "Crate 85 holds 595 bolts.")
+    assert "Crate 84 holds 588 bolts." in live(run)

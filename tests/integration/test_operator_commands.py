@@ -243,3 +243,21 @@ def test_a_command_that_is_interrupted_says_how_to_go_on(data: Path, tmp_path: P
         process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said.count("\n"), "safe to run it again" in said) == (130, 1, True)
+
+
+def test_an_account_is_listed_and_erased_with_one_report(data: Path) -> None:
+    listed = json.loads(memrelay("account", "list", "--json", data=data).stdout)
+    assert [(item["account"], item["namespaces"]) for item in listed["accounts"]] == [(ROOT.account, 1)]
+    plan = memrelay("account", "erase", ROOT.account, data=data)
+    assert (plan.returncode, "would erase 1 namespaces" in plan.stdout) == (0, True)
+    assert memrelay("inspect", "researcher", data=data).returncode == 0
+    assert list(data.glob("objects/ns/*/keyring/*"))
+    erased = memrelay("account", "erase", ROOT.account, "--apply", "--json", data=data)
+    assert (erased.returncode, erased.stderr) == (0, "")
+    assert json.loads(erased.stdout)["namespaces"] == ["researcher"]
+    assert not list(data.glob("objects/ns/*/keyring/*"))
+    assert not list(data.glob("objects/ns/*/manifest"))
+    again = memrelay("account", "list", "--json", data=data)
+    assert [item["namespaces"] for item in json.loads(again.stdout)["accounts"]] == [0]
+    unknown = memrelay("account", "erase", "0x" + "00" * 32, "--apply", data=data)
+    assert (unknown.returncode, "no such account" in unknown.stderr) == (2, True)

@@ -276,3 +276,26 @@ def test_over_the_bridge_an_order_of_a_group_reaches_its_owner_only_by_name(rela
         assert "said by Mallory in the group telegram:-100123" in why
         asked_about = bridge.turn("What did Mallory say about payments?", "That.", **OWNER_HOOK)
         assert f"said by Mallory in the group telegram:-100123) {ORDER}" in asked_about
+
+
+@pytest.mark.row("CP-25", level="e2e")
+@pytest.mark.tier("all")
+@pytest.mark.parametrize(("floor", "own", "given"), [(0.99, {}, False), (0.99, {"minScore": 0.3}, True)])
+def test_the_floor_of_the_hosts_memory_search_holds_unless_ours_is_set(
+    relayer, secret, tmp_path, floor, own, given
+):
+    config = tmp_path / "openclaw.json"
+    config.write_text(json.dumps({"memory": {"search": {"query": {"minScore": floor}}}}))
+    recall = {"deadlineMs": 20_000, "coldStart": {"enabled": False}, **own}
+    settings = {"url": relayer.url, "key": secret, "recall": recall}
+    fact = "I always park my bicycle behind the red library."
+    context = {"sessionKey": "agent:main:main", "agentId": "main", "trigger": "user"}
+    with Gateway(tmp_path, settings, {"OPENCLAW_CONFIG_PATH": str(config)}) as bridge:
+        bridge.initialize()
+        bridge.turn(fact, "Noted.", **context)
+        asked = bridge.turn(
+            "Where do I always park my bicycle?",
+            "There.",
+            **context | {"sessionKey": "agent:main:explicit:b"},
+        )
+        assert (fact in asked) is given

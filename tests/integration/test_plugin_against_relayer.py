@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 
+import aiohttp
 import pytest
 from processes import CLEAN
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.files.indexed import IndexRoot, RootKind
 from gateway_plugin.keys.identity import RootHolder, identify, parse_session_key
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
@@ -190,3 +192,32 @@ def test_no_text_and_no_secret_reaches_the_relayers_log_or_disk(serve, environ):
     ]
     for where in (log, stored, names):
         assert [canary for canary in canaries if canary in where] == []
+
+
+@pytest.mark.row("OC-21", level="e2e")
+async def test_a_file_of_four_thousand_lines_does_not_hold_up_the_others(serve, environ, tmp_path):
+    """One look stores a part of it, in few requests, and all of the file after it; the next looks store the rest."""
+    notes = tmp_path / "workspace" / "memory"
+    notes.mkdir(parents=True)
+    lines = [f"- Crate {number} of the cargo holds {number * 7} bolts." for number in range(4_000)]
+    (notes / "long.md").write_text("\n".join(lines))
+    (notes / "short.md").write_text("- The cook of the ferry is called Eilika.\n")
+    requests = []
+    tracing = aiohttp.TraceConfig()
+
+    async def began(_session, _context, params):
+        requests.append((params.method, params.url.path))
+
+    tracing.on_request_start.append(began)
+    roots = [IndexRoot(RootKind.WORKSPACE, tmp_path / "workspace")]
+    async with aiohttp.ClientSession(trace_configs=[tracing]) as http:
+        plugin = AsyncMemoryPlugin(serve().url, agent="researcher", environ=environ, http=http)
+        async with plugin:
+            look = await plugin.look_at_files(roots, session_key="agent:researcher:files")
+            found = await plugin.tool("memory_search", {"query": "what is the cook of the ferry called"})
+            again = await plugin.look_at_files(roots, session_key="agent:researcher:files")
+    assert "Eilika" in found.text
+    assert (look.counts["stored"], look.more) == (101, True)
+    assert (again.counts["stored"], again.more) == (100, True)
+    imports = [path for method, path in requests if method == "POST" and path.endswith("/import")]
+    assert len(imports) <= 12

@@ -267,5 +267,5 @@ def test_among_many_replies_with_words_in_common_what_tells_something_is_told(si
     site.command("import", chats)
     say(plugin, tablets)
     told = [hit.text for hit in recall(plugin, "when do I have to swallow my pills again?").hits]
-    assert len(told) == 10
-    assert tablets in told
+    assert told[0] == tablets
+    assert len(told) <= 3

@@ -19,14 +19,10 @@ from relayer.access import accounts
 from relayer.cli import app as relayer_app
 from relayer.domain import namespace, operations
 from relayer.domain.operations import Refusal
-from relayer.http import accept, bodies, limits, problems, routes
+from relayer.http import limits, problems, routes
 from relayer.log.erasure import reports as erasure_reports
-from relayer.namespaces import cache as open_namespaces
 from relayer.settings.config import RelayerSettings, load_settings
-from relayer.use_cases.changes import StreamLimits
-from relayer.wire import sealed_keys, sealing, signing
-from relayer.wire.connections import ConnectionLimits
-from relayer.writing import present as presentation
+from relayer.wire import sealing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FORMAT = (DOCS / "format.md").read_text(encoding="utf-8")
@@ -174,39 +170,6 @@ def test_every_signed_route_is_listed_with_right_and_cost() -> None:
     }
     signed = [route for route in routes.table() if route.right is not None]
     assert listed == {(route.method, route.path): (str(route.right), route.cost) for route in signed}
-
-
-@pytest.mark.parametrize(
-    ("claim", "value"),
-    [
-        ("at most 120 s apart", signing.MAX_WINDOW_SECONDS == 120),
-        ("be 60 s off", signing.SKEW_SECONDS == 60),
-        ("at most 2 KiB decoded", signing.MAX_CERTIFICATE == 2048),
-        ("at most 1 KiB decoded", sealed_keys.MAX_SEALED_KEY == 1024),
-        ("at most 15 minutes ahead", sealed_keys.MAX_LIFE_SECONDS == 900),
-        ("16 bytes longer than the JSON", signing.BODY_OVERHEAD == 16),
-        (f"`{signing.SEALED_TYPE}`", signing.SEALED_TYPE == "application/memrelay-sealed"),
-        (f"`{signing.PROOF_HEADER}`", signing.PROOF_HEADER == "memory-proof"),
-        ("it is of generation 1", sealing.FIRST_GENERATION == 1),
-        ("within 2 MiB and 15 s", (bodies.MAX_BODY, bodies.READ_SECONDS) == (2 * 1024 * 1024, 15.0)),
-        ("2,048 characters", accept.MAX_TARGET == 2048),
-        ("1,200 tokens, 120 back", limits.Limit(1200, 120) == limits.AGENT),
-        ("6,000, 600 back", limits.Limit(6000, 600) == limits.ACCOUNT),
-        ("60, one back each second", limits.Limit(60, 1) == limits.FAILURES),
-        ("recall 14 s, analyze 55 s", (routes.RECALL_SECONDS, routes.ANALYZE_SECONDS) == (14.0, 55.0)),
-        ("namespaces open in one process | 65,536 |", open_namespaces.CacheLimits().namespaces == 65_536),
-        ("of a history | 1 MiB of memories", presentation.PAGE_BYTES == 1024 * 1024),
-        (
-            "head of a request; its body; an answer | 15 s; 15 s;",
-            ConnectionLimits().head_seconds == 15,
-        ),
-        ("256, 16 of one account", (StreamLimits().most, StreamLimits().per_account) == (256, 16)),
-        ("10,000 in all, 20 new", accounts.AccountCaps() == accounts.AccountCaps(10_000, 20)),
-    ],
-)
-def test_a_number_in_the_protocol_is_the_one_in_the_code(claim: str, value: bool) -> None:
-    assert claim in PROTOCOL
-    assert value
 
 
 def test_every_step_that_a_deadline_can_name_is_listed() -> None:

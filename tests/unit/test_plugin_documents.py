@@ -11,7 +11,6 @@ import typer
 from gateway_plugin.cli import app
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.keys.identity import SessionRef, parse_session_key
-from gateway_plugin.recall.active import MOST_KEPT
 from gateway_plugin.settings.model import PluginSettings, QueryMode, RecallMode, load_settings
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn, gate
 
@@ -147,7 +146,3 @@ def test_the_poor_fits_are_named_and_left_alone_as_the_page_says() -> None:
     assert gate(waited_for, active, Purpose.ACTIVE).allowed
     assert not gate(one_shot, active, Purpose.ACTIVE).allowed
     assert not gate(waited_for, SETTINGS, Purpose.ACTIVE).allowed
-
-
-def test_the_number_of_traces_on_the_page_is_the_one_that_is_kept() -> None:
-    assert f"in the clear, the newest {MOST_KEPT}." in PLUGIN

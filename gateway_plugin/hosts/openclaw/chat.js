@@ -30,8 +30,29 @@ export function showLines(api, pluginId, { agentId, sessionKey }, lines = UNAVAI
 
 export function registerCommands(api, pluginId, ask) {
   const about = "Long-term memory: status, on, off, why; list, search, show, remember, forget; --global for all chats.";
-  const asked = (before) => (ctx) =>
-    ask("command", { args: `${before}${ctx.args ?? ""}` }, ctx).catch((error) => ({ text: error.message }));
+  const asked = (before) => async (ctx) => {
+    try {
+      const { text, enabled } = await ask("command", { args: `${before}${ctx.args ?? ""}` }, ctx);
+      return { text: enabled === undefined ? text : `${text}${await written(enabled)}` };
+    } catch (error) {
+      return { text: error.message };
+    }
+  };
+  // The switch of the whole gateway is written into the host's configuration, where a person looks for it: off as
+  // `enabled: false`, on as the default.
+  const written = async (enabled) => {
+    const mutate = (draft) => {
+      const entry = draft.plugins?.entries?.[pluginId];
+      if (enabled) delete entry?.config?.enabled;
+      else if (entry) entry.config = { ...entry.config, enabled: false };
+    };
+    try {
+      await api.runtime.config.mutateConfigFile({ afterWrite: { mode: "auto" }, mutate });
+      return "";
+    } catch (error) {
+      return ` It holds, but could not be written into the configuration: ${error?.message ?? error}`;
+    }
+  };
   const handler = asked("");
   const register = (name, answer, description = about) =>
     api.registerCommand({ name, description, acceptsArgs: true, exposeSenderIsOwner: true, handler: answer });

@@ -165,8 +165,11 @@ class HostConfig:
         is_owner = agent == DEFAULT_AGENT or len(self.agents) == 1
         if isinstance(shared, str) and shared.strip():
             return _expanded(shared, environ) / ("" if is_owner else agent)
-        home = Path(environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~").expanduser()
-        return home / ".openclaw" / "workspace" if is_owner else state_folder(environ) / f"workspace-{agent}"
+        return (
+            _profile_folder(environ) / "workspace"
+            if is_owner
+            else state_folder(environ) / f"workspace-{agent}"
+        )
 
     def searches(self, agent: str) -> list[Json]:
         """Return the settings of an agent's memory search, its own ones last.
@@ -176,6 +179,26 @@ class HostConfig:
         parts = (self.whole, self._defaults, _object(self._agents().get(agent)))
         both = [(one.get("memorySearch"), _object(one.get("memory")).get("search")) for one in parts]
         return [_object(one) for pair in both for one in pair if _object(one)]
+
+    @property
+    def search_floor(self) -> float | None:
+        """Return the minimum score of the host's memory search for its default agent; None if none is set."""
+        found = [_object(search.get("query")).get("minScore") for search in self.searches(self.agents[0])]
+        floors = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
+        return float(floors[-1]) if floors and 0 <= floors[-1] <= 1 else None
+
+    def remembers_sessions(self, agent: str) -> bool:
+        """Return whether the host's memory search covers an agent's sessions, as the host decides it.
+
+        They are searched if ``sources`` names them, or if conversations are remembered across sessions. That is the default
+        unless direct chats are kept apart by person.
+        """
+        searches = self.searches(agent)
+        if any("sessions" in _array(search.get("sources")) for search in searches):
+            return True
+        named = [search.get("rememberAcrossConversations") for search in searches]
+        said = [one for one in named if isinstance(one, bool)]
+        return said[-1] if said else not self.keeps_people_apart
 
     def extra_paths(self, agent: str) -> list[object]:
         """Return the additional files and folders that the host's memory search reads for an agent, see `extra_places`."""
@@ -250,6 +273,11 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the host's state directory."""
     if environ.get("OPENCLAW_STATE_DIR"):
         return Path(environ["OPENCLAW_STATE_DIR"]).expanduser()
+    return _profile_folder(environ)
+
+
+def _profile_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the host's profile, which a variable names."""
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
     profile = environ.get("OPENCLAW_PROFILE", "").strip()
     named = f"-{profile}" if profile and profile.lower() != "default" else ""
@@ -281,15 +309,20 @@ def read_config(environ: Mapping[str, str]) -> HostConfig:
     return HostConfig(path, whole)
 
 
-def with_owners(settings: PluginSettings, environ: Mapping[str, str]) -> PluginSettings:
-    """Return settings extended by the owner's ids from the host's configuration; unchanged if there is no configuration."""
+def with_host_settings(settings: PluginSettings, environ: Mapping[str, str]) -> PluginSettings:
+    """Return settings extended by what the host's configuration says: the owner's ids, and the floor of its memory search.
+
+    They are unchanged if there is no configuration. A floor of the plugin's own settings takes precedence.
+    """
     try:
-        known = read_config(environ).owners
+        config = read_config(environ)
     except SettingsError:
         return settings
-    return settings.model_copy(
-        update={"owners": tuple(dict.fromkeys((*settings.owners, *known)))[:MAX_OWNERS]}
-    )
+    owners = tuple(dict.fromkeys((*settings.owners, *config.owners)))[:MAX_OWNERS]
+    recall, floor = settings.recall, config.search_floor
+    if floor is not None and "min_score" not in recall.model_fields_set:
+        recall = recall.model_copy(update={"min_score": floor})
+    return settings.model_copy(update={"owners": owners, "recall": recall})
 
 
 def parse_config(text: str) -> Json:

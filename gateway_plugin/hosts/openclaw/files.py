@@ -24,8 +24,16 @@ from gateway_plugin.hosting import (
     notify,
     parse_session_key,
     read_below,
+    texts_below,
 )
-from gateway_plugin.hosts.openclaw.config import HostConfig, config_path, extra_places, read_config
+from gateway_plugin.hosts.openclaw.config import (
+    HostConfig,
+    config_path,
+    extra_places,
+    read_config,
+    state_folder,
+)
+from gateway_plugin.hosts.openclaw.sessions import EarlierSessions
 from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.wire.retries import doubled
@@ -37,6 +45,8 @@ _PAUSE: Final = 20.0
 _SETTLES: Final = 0.5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_AGENTS: Final = 200
+TEMPLATES_VARIABLE: Final = "MEMRELAY_OPENCLAW_TEMPLATES"
+"""The variable in which the host's plugin passes the folder of the files that the host writes into a new workspace."""
 
 _PROFILE: Final = "USER.md"
 _PROFILE_CHARS: Final = 4_000
@@ -54,12 +64,14 @@ class AgentPlaces:
         workspace: its workspace.
         roots: the indexed parts of the workspace, and indexed places outside of it.
         mirrors: whether direct conversations are written into its daily notes, which are private in that case.
+        sessions: whether the host's memory search covers its sessions.
     """
 
     agent: str
     workspace: Path
     roots: tuple[IndexRoot, ...]
     mirrors: bool = False
+    sessions: bool = False
 
     def read(self, path: str, *, private: bool) -> str | None:
         """Return the text of an indexed file; None if there is no such file.
@@ -108,14 +120,16 @@ def places_of(
             continue
         workspace = config.workspace(agent, environ)
         roots = _roots(workspace, [*more, *config.extra_paths(agent)], environ)
-        found.append(AgentPlaces(agent, workspace, roots))
+        found.append(AgentPlaces(agent, workspace, roots, sessions=config.remembers_sessions(agent)))
     return found
 
 
 def _roots(workspace: Path, extra: Iterable[object], environ: Mapping[str, str]) -> tuple[IndexRoot, ...]:
-    roots = [IndexRoot(RootKind.WORKSPACE, named(workspace))] if workspace.is_dir() else []
+    templates = environ.get(TEMPLATES_VARIABLE)
+    own = texts_below(Path(templates)) if templates else frozenset[str]()
+    roots = [IndexRoot(RootKind.WORKSPACE, named(workspace), "", own)] if workspace.is_dir() else []
     roots += [
-        IndexRoot(RootKind.NOTES, named(path), pattern)
+        IndexRoot(RootKind.NOTES, named(path), pattern, own)
         for path, pattern in extra_places(workspace, extra, environ)
     ]
     return tuple(dict.fromkeys(roots))
@@ -146,6 +160,7 @@ class FileWatch:
         self._heard: dict[str, Path] = {}
         # By agent: the number of failed scans in a row, and the time before which the next one must not start.
         self._failed: dict[str, tuple[int, float]] = {}
+        self._earlier: dict[str, EarlierSessions] = {}
         self._told: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -231,6 +246,7 @@ class FileWatch:
                 self._tell(f"files of agents are not looked at: {error.strerror}")
                 found = []
             more = [await self._look(places) for places in found]
+            more += [await self._look_at_sessions(places) for places in found]
             # Scanning takes at most a tenth of the time, except while a long file is stored part by part.
             rest = 0.0 if any(more) else 9 * (time.monotonic() - begun)
             await asyncio.sleep(min(_SLOWEST, max(EVERY, rest)))
@@ -262,6 +278,24 @@ class FileWatch:
             for problem in look.problems:
                 self._tell(problem)
             return look.more
+        return False
+
+    async def _look_at_sessions(self, places: AgentPlaces) -> bool:
+        """Capture the next turns of an agent's earlier sessions; return whether there may be more."""
+        settings = self._plugin.settings
+        if not (places.sessions and settings.files.sessions and settings.capture.enabled):
+            return False
+        account = self._plugin.status().account
+        known = self._earlier.get(places.agent)
+        if known is None or known.account != account:
+            known = EarlierSessions(state_folder(self._environ), places.agent, account)
+            self._earlier[places.agent] = known
+        try:
+            return await known.look(self._plugin, places.workspace)
+        except Exception as error:  # noqa: BLE001 - an error with one agent must not end the scans of the others
+            self._tell(
+                f"earlier sessions of agent {places.agent} cannot be looked at ({type(error).__name__})"
+            )
         return False
 
     def _tell(self, sentence: str) -> None:

@@ -31,7 +31,7 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.hosts.openclaw.chat import memory_command
 from gateway_plugin.hosts.openclaw.commands import list_replaced, run_command
-from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_owners
+from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_host_settings
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
@@ -213,7 +213,7 @@ class OpenClawHost:
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._make_plugin = make_plugin or (
-            lambda settings: AsyncMemoryPlugin(settings=settings, model=self._model)
+            lambda settings: AsyncMemoryPlugin(settings=settings, model=self._model, traces=self._state)
         )
         self._model: OpenClawModel | None = None
         self._ask: AskHost | None = None
@@ -236,7 +236,7 @@ class OpenClawHost:
         await self.aclose()
         try:
             settings = load_settings(core_config(params.get("config"), self._environ), self._environ)
-            settings = await self._with_relayer(with_owners(settings, self._environ))
+            settings = await self._with_relayer(with_host_settings(settings, self._environ))
             # The model answers at the operator's cost, so it is used only with their consent.
             lends = params.get("model") is True and settings.host_model.enabled is True
             self._model = OpenClawModel(self._ask) if lends and self._ask else None
@@ -322,22 +322,24 @@ class OpenClawHost:
             self._files.heard(context)
         # A new turn of the session means that the output of the last one is complete.
         await self._settling.flush(session_key_of(context) or "")
+        host = host_turn(
+            context,
+            first_turn=total == 0,
+            interactive=somebody_waits(context),
+            searches=call.params.get("hostSearch") is not False,
+            prompted=await self._prompted(call, context),
+        )
         injection = await plugin.before_turn(
             prompt,
             session_key=session_key_of(context),
             messages=messages_of(call.params),
-            host=host_turn(
-                context,
-                first_turn=total == 0,
-                interactive=somebody_waits(context),
-                searches=call.params.get("hostSearch") is not False,
-                prompted=await self._prompted(call, context),
-            ),
+            host=host,
             deadline=_within(call.deadline, plugin.settings.deadline_ms),
         )
+        due = await plugin.due_intents(prompt, session_key=session_key_of(context), host=host)
         if plugin.outage and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(_look_again(plugin, context))
-        return _answer(injection)
+        return _answer(injection, due)
 
     async def _after(self, call: Call) -> Json:
         context = _context(call)
@@ -479,7 +481,13 @@ class OpenClawHost:
         if arguments.split()[:1] == ["replaced"]:
             return {"text": await list_replaced(self._plugin, context)}
         told = await memory_command(self._plugin, arguments, context)
-        return {"text": run_command(self._plugin, arguments, context) if told is None else told}
+        if told is not None:
+            return {"text": told}
+        before = self._plugin.enabled_everywhere
+        text = run_command(self._plugin, arguments, context)
+        after = self._plugin.enabled_everywhere
+        # The switch is shown in the host's configuration, too, which only the host itself may write.
+        return {"text": text, **({"enabled": after} if before is not after else {})}
 
     async def _status(self, call: Call) -> Json:
         del call
@@ -515,8 +523,9 @@ def _within(asked: float | None, milliseconds: float) -> float:
     return own if asked is None else min(asked * _OWN_SHARE, own)
 
 
-def _answer(injection: Injection) -> Json:
-    result: dict[str, str] = {_SLOTS[injection.position]: injection.text} if injection.text else {}
+def _answer(injection: Injection, due: Sequence[str]) -> Json:
+    text = "\n\n".join(filter(None, (injection.text, *due)))
+    result: dict[str, str] = {_SLOTS[injection.position]: text} if text else {}
     if injection.instruction or injection.standing:
         system = _SLOTS[Position.SYSTEM_APPEND]
         # The constant part comes first, so that the provider's prompt cache can keep it.

@@ -1,14 +1,15 @@
 // memrelay for OpenClaw: hands the host's events to the bridge process and its answers back. Nothing is decided here.
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { cannotRun, sharedBridge } from "./bridge.js";
 import { registerCommands, showLines } from "./chat.js";
+import { flushPlan } from "./flush.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
 import { Runs, runsOver, whole, window } from "./runs.js";
-import { classifyWorkspaceMemoryPaths, prompted } from "./workspace.js";
+import { classifyWorkspaceMemoryPaths, listArtifacts, prompted } from "./workspace.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -26,16 +27,33 @@ const HOST_LIMIT_MS = 15_000;
 const CONTEXT = [
   "runId", "agentId", "sessionKey", "sessionId", "workspaceDir", "trigger", "channel", "channelId", "chatId", "chatType",
   "senderId", "requesterSenderId", "messageChannel", "inputProvenance", "senderIsOwner", "gatewayClientScopes", "sandboxed", "modelId",
+  "conversationRecall",
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
 function stateFolder(api) {
-  const usual = process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), ".openclaw");
+  const profile = (process.env.OPENCLAW_PROFILE ?? "").trim();
+  const name = profile && profile.toLowerCase() !== "default" ? `.openclaw-${profile}` : ".openclaw";
+  const usual = process.env.OPENCLAW_STATE_DIR || join(process.env.OPENCLAW_HOME || homedir(), name);
   try {
     return api.runtime?.state?.resolveStateDir?.() ?? usual;
   } catch {
     // A registration for the names of commands alone has no runtime, and asking for it fails.
     return usual;
+  }
+}
+// Where the host has the files that it writes into a new workspace: above its program. Commands and the bridge inherit it.
+function tellTemplates() {
+  try {
+    for (let folder = dirname(realpathSync(process.argv[1])); folder !== dirname(folder); folder = dirname(folder)) {
+      const templates = join(folder, "docs", "reference", "templates");
+      if (existsSync(join(folder, "package.json")) && existsSync(templates)) {
+        process.env.MEMRELAY_OPENCLAW_TEMPLATES = templates;
+        return;
+      }
+    }
+  } catch {
+    // Without them the host's own lines are remembered as a person's.
   }
 }
 // All times that were set together are more than any of them, in whichever spelling they were set.
@@ -62,6 +80,7 @@ function register(api) {
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: manifest.version, config };
   const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
   lendModel(bridge, api, manifest.id);
+  tellTemplates();
   const state = stateFolder(api);
   const kept = keptIn(join(state, manifest.id, "kept-turns"), bridge.log);
   // Asked of a bridge that is up: one that is still starting says nothing about the relayer.
@@ -157,7 +176,9 @@ function register(api) {
 
 function registerTools(api, ask) {
   for (const tool of tools.tools) {
-    const make = (ctx) => ({
+    // Standing intents are the owner's, as in the host's own memory.
+    const make = (ctx) => (tool.name === "intent" && ctx?.senderIsOwner !== true ? null : definition(ctx));
+    const definition = (ctx) => ({
       ...tool,
       catalogMode: "direct-only",
       execute: async (_id, params, signal) => {
@@ -176,12 +197,16 @@ function registerCapability(api, ask, bridge, section) {
     search: async (query, { signal, ...options } = {}) =>
       (await ask("memory.search", { query, options }, { agentId }, TOOL_MS, signal)).hits,
     readFile: (place) => ask("memory.read", { place }, { agentId }),
-    status: () => ({ backend: "builtin", provider: "memrelay", model: bridge.info?.url ?? "", sources: ["memory"] }),
+    status: () => ({ backend: "builtin", provider: "memrelay", model: bridge.info?.url ?? "", sources: ["memory", "sessions"] }),
     probeEmbeddingAvailability: () => ask("health", {}, { agentId }),
     probeVectorAvailability: async () => (await ask("health", {}, { agentId })).ok,
   });
   // Hosts before it existed have hooks and tools all the same.
   api.registerMemoryCapability?.({
+    deterministicRecallToolName: "memory_search",
+    supportsPrivateTranscriptRecall: true,
+    flushPlanResolver: flushPlan,
+    publicArtifacts: { listArtifacts },
     promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),

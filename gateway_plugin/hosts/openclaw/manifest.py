@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gateway_plugin import __version__
-from gateway_plugin.hosting import READING, TOOL_NAMES
+from gateway_plugin.hosting import INTENT_TOOL, READING, TOOL_NAMES
 from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, tool_definitions
 from gateway_plugin.settings import UNSETTABLE, ActiveSettings, PluginSettings
 from gateway_plugin.settings.crosswalk import ALIASES, DRAFTS, PRESETS, RANGES, WITHOUT_EFFECT
@@ -89,9 +89,10 @@ def manifest() -> dict[str, Any]:
         "kind": "memory",
         "categories": ["memory"],
         "activation": {"onStartup": True},
-        "contracts": {"tools": list(TOOL_NAMES)},
+        "contracts": {"tools": [*TOOL_NAMES, INTENT_TOOL]},
         "toolMetadata": {
-            name: {"replaySafe": True} if name in READING else {"sideEffecting": True} for name in TOOL_NAMES
+            name: {"replaySafe": True} if name in READING else {"sideEffecting": True}
+            for name in (*TOOL_NAMES, INTENT_TOOL)
         },
         "skills": ["./skills"],
         **(common := _common("memrelay", _SLASH)),

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from gateway_plugin.commands.doctor import examined, tell_checks
-from gateway_plugin.commands.run import FloorOption, LimitOption, Run, command, open_outbox, with_client
+from gateway_plugin.commands.life import delete
+from gateway_plugin.commands.run import (
+    FloorOption,
+    LimitOption,
+    Run,
+    command,
+    guarded,
+    open_outbox,
+    with_client,
+)
 from gateway_plugin.files.commands.index import (
     ForceOption,
     OpenIndex,
@@ -23,13 +34,15 @@ from gateway_plugin.files.commands.index import (
     scan_and_report,
     search_result,
 )
-from gateway_plugin.hosting import SEARCH_FLOOR, SystemClock, ranking
-from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE
+from gateway_plugin.hosting import DEFAULT_AGENT, SEARCH_FLOOR, NotRead, SystemClock, ranking
+from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE, state_folder
+from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from relayer.wire.command_line import USAGE, fail
 from relayer.wire.schemas import RecallRequest
 
 memory = typer.Typer(
-    help="OpenClaw's memory command over memrelay: status, index, search.", no_args_is_help=True
+    help="OpenClaw's memory command over memrelay: status, index, search, forget, reset.",
+    no_args_is_help=True,
 )
 
 
@@ -147,6 +160,57 @@ def memory_search(
         run.memories(answer.memories, SystemClock().now(), cited=cited)
     else:
         run.nothing_found(context.identity.namespace, answer.considered, show_all="--min-score 0")
+
+
+@command(memory, "forget")
+def memory_forget(
+    run: Run,
+    *,
+    session: Annotated[list[str], typer.Option(help="Key or id of a session; repeatable.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+) -> None:
+    """Forget what was remembered of sessions; `memrelay-gateway restore` brings each memory back.
+
+    Example: memrelay-gateway memory forget --session agent:main:main --dry-run
+    """
+    keys = [_session_key(one, run.agent) for one in session]
+    delete(session=keys, dry_run=dry_run, agent=run.agent, url=run.url, as_json=run.as_json)
+
+
+def _session_key(name: str, agent: str | None) -> str:
+    """Return the key of a session that is named by its key or the host's id of it."""
+    with (
+        suppress(NotRead, sqlite3.Error),
+        closing(open_sessions(state_folder(os.environ), agent or DEFAULT_AGENT)) as log,
+    ):
+        found = log.execute(
+            "SELECT session_key FROM session_windows WHERE session_id = ?", (name,)
+        ).fetchone()
+        if found is not None:
+            return str(found[0])
+    return name
+
+
+@command(memory, "reset")
+def memory_reset(
+    run: Run, *, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
+) -> None:
+    """Forget which line of which file was stored, not the memories: the next look at the files compares all of them again.
+
+    Example: memrelay-gateway memory reset --yes
+    """
+    agents = _agents(run.agent)
+    if not yes:
+        fail(USAGE, f"the index of {len(agents)} agents would be cleared", "run it again with --yes")
+    rows = []
+    for one in agents:
+        opened = open_index(run.url, one)
+        lines = sum(len(file.lines) for file in opened.index.seen.values())
+        opened.index.seen.clear()
+        guarded(opened.index.save)
+        rows.append({"agent": opened.name, "lines": lines})
+        run.say(f"agent {opened.name}: {lines} lines are no longer known; next: memory index")
+    run.json(rows)
 
 
 def in_host() -> bool:

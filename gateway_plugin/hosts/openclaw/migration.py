@@ -66,11 +66,11 @@ _MEMWALS: Final = {
 }
 _NO_COUNTERPART: Final[Mapping[Origin, tuple[str, ...]]] = {
     Origin.MEMORY_CORE_PLUS: (
-        "memorySearch.query.minScore: another scale; recall.minScore (0.3) is the floor",
+        "memorySearch.query.minScore is the floor of recall as well, on another scale: recall.minScore (0.3) takes its place",
         "the extraction by a sub-agent: the relayer keeps what was said, and a model of its own if it is given one",
     ),
     Origin.AUTO_RECALL: (
-        "transcripts of sessions that memory-core indexed: from now on each turn can be captured",
+        "transcripts of groups that memory-core indexed: from now on each turn can be captured",
     ),
     Origin.MEMWAL: ("blobs on Walrus stay there: nothing is deleted at the service",),
     Origin.MEMSEARCH: ("the collection in Milvus: the relayer indexes the memories itself",),

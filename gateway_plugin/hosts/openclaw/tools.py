@@ -12,6 +12,7 @@ from typing import Any, Final
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosting import (
     DEFAULT_AGENT,
+    INTENT_TOOL,
     Audience,
     HostFiles,
     NoSuchLog,
@@ -19,17 +20,16 @@ from gateway_plugin.hosting import (
     ToolAnswer,
     ToolError,
     Turn,
-    opened_below,
     parse_json,
     parse_session_key,
     tool_schemas,
 )
+from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings import NamespaceScope
 
 _MAX_MESSAGES: Final = 2000
-_BUSY_SECONDS: Final = 1.0
 _MESSAGES: Final = """
     SELECT event_json FROM transcript_events
     WHERE session_id IN (SELECT session_id FROM session_windows WHERE session_key = :session OR session_id = :session)
@@ -65,16 +65,9 @@ class AgentSessions:
         """
         if self.only is not None and path != self.only:
             raise ToolError("path: in a group only the group's own session can be read")
-        agents = (self.state / "agents").resolve()
-        file = agents / self.agent / "agent" / "openclaw-agent.sqlite"
         try:
-            # Refuse links to another agent's database. SQLite opens the file by its name, so it could be replaced by a link
-            # in between, but only by a user who can write, and therefore read, the host's state anyway.
-            with opened_below(agents, f"{self.agent}/agent/openclaw-agent.sqlite"):
-                # `as_uri` escapes characters of the path that would have a meaning in a URI.
-                place = f"{file.as_uri()}?mode=ro"
-                with closing(sqlite3.connect(place, uri=True, timeout=_BUSY_SECONDS)) as log:
-                    rows = log.execute(_MESSAGES, {"session": path, "limit": _MAX_MESSAGES}).fetchall()
+            with closing(open_sessions(self.state, self.agent)) as log:
+                rows = log.execute(_MESSAGES, {"session": path, "limit": _MAX_MESSAGES}).fetchall()
         except NotRead as error:
             raise NoSuchLog("path: this host keeps no sessions of this agent that can be read") from error
         except sqlite3.Error as error:
@@ -130,6 +123,22 @@ _DESCRIBED: Final = {
     "memory_transcript": "Read a session word for word, as memory_get names it.",
 }
 
+# Under the name and with the arguments of the host's own tool; its other arguments, and a list of keywords, are accepted, too.
+_INTENT: Final[Mapping[str, Any]] = {
+    "name": INTENT_TOOL,
+    "label": "Standing intent",
+    "description": "Reminders by keyword.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "action": {"type": "string", "enum": ["create", "list", "cancel"]},
+            "description": {"type": "string"},
+            "triggerKeywords": {"type": "string"},
+            "id": {"type": "string"},
+        },
+    },
+}
+
 Json = Mapping[str, Any]
 
 
@@ -139,7 +148,7 @@ def tool_definitions() -> list[dict[str, Any]]:
     The schemas require no argument except a query or a text: the others have several accepted names, of which a schema can
     show only one. If one is missing, the plugin's error names it.
     """
-    return [_definition(schema) for schema in tool_schemas()]
+    return [*(_definition(schema) for schema in tool_schemas()), dict(_INTENT)]
 
 
 async def call_tool(
@@ -156,6 +165,12 @@ async def call_tool(
     """
     arguments = params.get("arguments")
     name = str(params.get("name", ""))
+    if name == INTENT_TOOL:
+        said = await plugin.intent(arguments, session_key=session_key_of(context), host=host_turn(context))
+        return {"text": said.text, "details": {**said.details, "failed": said.failed}}
+    recall = context.get("conversationRecall")
+    if isinstance(recall, Mapping) and recall.get("corpus") == "sessions" and isinstance(arguments, Mapping):
+        arguments = {**arguments, "corpus": "sessions"}
     logs = _sessions(plugin, context, state) if name == "memory_transcript" else None
     answer = await _call(plugin, name, arguments, context, logs=logs, files=files)
     details: dict[str, Any] = {**answer.details, "failed": answer.failed}
@@ -243,7 +258,7 @@ def _hits(answer: ToolAnswer) -> list[dict[str, object]]:
             "id": memory["id"],
             "score": memory["relevance"],
             "snippet": memory["text"],
-            "source": "memory",
+            "source": "sessions" if memory["path"].endswith(".jsonl") else "memory",
         }
         for memory in answer.details.get("memories", [])
     ]

@@ -70,6 +70,8 @@ def host_turn(
         interactive=interactive,
         model=_text(context, "modelId") or "",
         platform=_text(context, "channel") or _text(context, "messageChannel") or "",
+        # The host recalls on behalf of a direct chat, from direct chats alone.
+        without_groups=isinstance(context.get("conversationRecall"), Mapping),
     )
 
 

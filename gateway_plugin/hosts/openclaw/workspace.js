@@ -12,6 +12,13 @@ const recorded = import("openclaw/plugin-sdk/memory-core-host-runtime-core").the
   (sdk) => sdk.readMemoryArtifactProvenance,
   () => undefined,
 );
+// The host's list of the files of all workspaces, for memory-wiki. Hosts before it existed ask for none.
+const listed = import("openclaw/plugin-sdk/memory-host-core").then(
+  (sdk) => sdk.listMemoryHostPublicArtifacts,
+  () => undefined,
+);
+export const listArtifacts = async (params) => (await (await listed)?.(params)) ?? [];
+
 // By workspace, the files that may enter the system prompt; shared by all registrations of the plugin in one process.
 const eligible = (globalThis[Symbol.for("memrelay.prompted")] ??= new Map());
 

@@ -110,21 +110,17 @@ def at_hand(path: str, root: int) -> bytes | Glance:
     if descriptor < 0:
         return Glance.ABSENT if ctypes.get_errno() == errno.ENOENT else Glance.UNKNOWN
     try:
-        return _in_memory(descriptor)
+        status = os.fstat(descriptor)
+        size = status.st_size
+        if _NO_WAIT is None or not stat.S_ISREG(status.st_mode) or size > _SMALL_BYTES or unsettled(status):
+            return Glance.UNKNOWN
+        data = bytearray(size)
+        return bytes(data) if os.preadv(descriptor, [data], 0, _NO_WAIT) == size else Glance.UNKNOWN
     except OSError:
         # Part of the file is not in memory, or the file system does not support the flag.
         return Glance.UNKNOWN
     finally:
         os.close(descriptor)
-
-
-def _in_memory(descriptor: int) -> bytes | Glance:
-    status = os.fstat(descriptor)
-    size = status.st_size
-    if _NO_WAIT is None or not stat.S_ISREG(status.st_mode) or size > _SMALL_BYTES or unsettled(status):
-        return Glance.UNKNOWN
-    data = bytearray(size)
-    return bytes(data) if os.preadv(descriptor, [data], 0, _NO_WAIT) == size else Glance.UNKNOWN
 
 
 _LEFTOVER_MS = 3_600_000
@@ -169,7 +165,17 @@ def open_tree(where: str | Path, now_ms: int, *, tried: bool = False) -> Tree:
     """
     path = str(Path(where).absolute())
     try:
-        _make(path)
+        missing = [folder for folder in (Path(path), *Path(path).parents) if not folder.is_dir()]
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        for name in (STAGING, LOCKS):
+            Path(path, name).mkdir(mode=0o700, exist_ok=True)
+        for folder in [*missing, Path(path, STAGING)]:
+            descriptor = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                sync(descriptor)
+            finally:
+                os.close(descriptor)
         tree = Tree(path)
     except FileExistsError as error:
         raise StoreMisconfigured(
@@ -188,20 +194,6 @@ def open_tree(where: str | Path, now_ms: int, *, tried: bool = False) -> Tree:
         tree.close()
         raise
     return tree
-
-
-def _make(path: str) -> None:
-    missing = [folder for folder in (Path(path), *Path(path).parents) if not folder.is_dir()]
-    for folder in reversed(missing):
-        folder.mkdir(mode=0o700, exist_ok=True)
-    for name in (STAGING, LOCKS):
-        Path(path, name).mkdir(mode=0o700, exist_ok=True)
-    for folder in [*missing, Path(path, STAGING)]:
-        descriptor = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _probe(tree: Tree) -> None:

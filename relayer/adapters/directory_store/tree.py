@@ -288,7 +288,15 @@ class Tree:
         try:
             try:
                 self._directories.settle(_parent(key))
-                self._write(staged, data)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                descriptor = os.open(staged, flags, 0o600, dir_fd=self.root)
+                try:
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[os.write(descriptor, rest) :]
+                    sync(descriptor)
+                finally:
+                    os.close(descriptor)
             except OSError as error:
                 raise nothing_written(error, self._full(key)) from error
             yield staged
@@ -296,17 +304,6 @@ class Tree:
             # It is gone after a rename. If it cannot be removed, a later start removes it.
             with suppress(OSError):
                 os.unlink(staged, dir_fd=self.root)
-
-    def _write(self, path: str, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600, dir_fd=self.root)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            sync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def _settle_name(self, key: str) -> None:
         try:

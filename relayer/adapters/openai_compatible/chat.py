@@ -79,7 +79,15 @@ class OpenAIChat:
             if fault.fault is Fault.REJECTED:
                 raise ModelAnswerUnusable("request_rejected") from None
             raise _unavailable(fault) from None
-        return _answer(choice, sum(len(message.text) for message in messages))
+        asked = sum(len(message.text) for message in messages)
+        tokens = choice.tokens or (asked + len(choice.text)) // _BYTES_PER_TOKEN
+        if choice.refused:
+            raise ModelAnswerUnusable("refused", tokens)
+        if choice.finish == "length":
+            raise ModelAnswerUnusable("truncated", tokens)
+        if not choice.text.strip():
+            raise ModelAnswerUnusable("empty", tokens)
+        return ChatAnswer(choice.text, tokens)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -167,17 +175,6 @@ def _choice(document: object) -> _Choice:
     content, finish = message.get("content"), first.get("finish_reason")
     refused = bool(message.get("refusal")) or finish == "content_filter"
     return _Choice(content if isinstance(content, str) else "", refused, finish, _tokens(document))
-
-
-def _answer(choice: _Choice, asked: int) -> ChatAnswer:
-    tokens = choice.tokens or (asked + len(choice.text)) // _BYTES_PER_TOKEN
-    if choice.refused:
-        raise ModelAnswerUnusable("refused", tokens)
-    if choice.finish == "length":
-        raise ModelAnswerUnusable("truncated", tokens)
-    if not choice.text.strip():
-        raise ModelAnswerUnusable("empty", tokens)
-    return ChatAnswer(choice.text, tokens)
 
 
 def _tokens(document: object) -> int:

@@ -287,21 +287,22 @@ class Endpoint:
                 if answer.status != 200:
                     asked = retry_after_seconds(answer.headers.get("Retry-After"), self.clock.now_ms())
                     raise fault_of_status(answer.status, asked)
-                raw = await self._read(answer)
+                pieces: list[bytes] = []
+                size = 0
+                async for piece in answer.content.iter_chunked(_CHUNK):
+                    size += len(piece)
+                    if size > self.limits.answer_bytes:
+                        raise EndpointFault(Fault.REJECTED, "the answer is larger than any that makes sense")
+                    pieces.append(piece)
+                raw = b"".join(pieces)
         except _BROKEN as error:
             # A chained exception would put the host of the URL into logs and explain nothing.
             raise EndpointFault(Fault.TRANSIENT, f"the connection failed ({type(error).__name__})") from None
-        return _parsed(raw)
-
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        async for piece in answer.content.iter_chunked(_CHUNK):
-            size += len(piece)
-            if size > self.limits.answer_bytes:
-                raise EndpointFault(Fault.REJECTED, "the answer is larger than any that makes sense")
-            pieces.append(piece)
-        return b"".join(pieces)
+        try:
+            document: object = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise EndpointFault(Fault.TRANSIENT, "the answer is not JSON") from None
+        return document
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -312,11 +313,3 @@ class Endpoint:
                 trust_env=False,
             )
         return self._session
-
-
-def _parsed(raw: bytes) -> object:
-    try:
-        document: object = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise EndpointFault(Fault.TRANSIENT, "the answer is not JSON") from None
-    return document

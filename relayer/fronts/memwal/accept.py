@@ -276,7 +276,9 @@ class CompatAcceptance:
         name = hashlib.sha256(shown.encode(errors="surrogateescape")).hexdigest()
         self._check_peer(peer, name)
         try:
-            key = _shown_key(shown)
+            kind, _, token = shown.partition(" ")
+            seed = _hex(token.strip(), _KEY_DIGITS) if kind.lower() == "bearer" else None
+            key = None if seed is None else bytes(SigningKey(seed).verify_key)
             account = _one(request, "x-memwal-account-id").lower()
             if key is None:
                 raise _refused("bearer")
@@ -415,13 +417,6 @@ def _nonce(text: str) -> bytes | None:
         return uuid.UUID(text).bytes if len(text) == 36 else None
     except ValueError:
         return None
-
-
-def _shown_key(header: str) -> bytes | None:
-    """Return the public half of the private key in a bearer header; None if there is no such key."""
-    kind, _, token = header.partition(" ")
-    seed = _hex(token.strip(), _KEY_DIGITS) if kind.lower() == "bearer" else None
-    return None if seed is None else bytes(SigningKey(seed).verify_key)
 
 
 def _hex(text: str, digits: int) -> bytes | None:

@@ -219,7 +219,10 @@ class MemoryEraser:
             # A relayer that had not read of the erasure yet has written them since.
             return await self._advance(seen, msgspec.structs.replace(report, stage=Stage.ERASED))
         if await self._late_uploads(manifest.manifest, report):
-            return await self._collect_again(seen, manifest)
+            await self._begin_collection(manifest)
+            return await self._advance(
+                seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
+            )
         store = self._ports.store
         names = [self._replica.slots.key(seq) for seq in report.slots]
         names += await self._dead_slots(report.seq) + self._unnamed(manifest.manifest, report.objects)
@@ -233,13 +236,6 @@ class MemoryEraser:
             confirmed_at=manifest.store_time,
         )
         return SeenReport(await self._reports.conclude(done), seen.etag, manifest.store_time)
-
-    async def _collect_again(self, seen: SeenReport, manifest: SeenManifest) -> SeenReport:
-        """Begin another collection for late uploads: only a collection that begins after an upload may delete it."""
-        await self._begin_collection(manifest)
-        return await self._advance(
-            seen, msgspec.structs.replace(seen.report, epoch=manifest.manifest.gc_epoch + 1)
-        )
 
     async def _begin_collection(self, manifest: SeenManifest) -> None:
         """Begin the next collection, unless one is in progress; if the swap fails, the next run does it."""

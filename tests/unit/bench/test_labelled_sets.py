@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import pytest
 
-from bench.sets import FILES, FOLDER, extraction, injection, is_unseen, measured, rows, supersession
+from bench.sets import FILES, extraction, injection, is_unseen, measured, rows, supersession
 from relayer.domain.operations import Role
-
-PAGE = Path(__file__).parents[3] / "docs" / "quality-sets.md"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_set_is_the_one_that_the_page_names(name):
-    digest = hashlib.sha256((FOLDER / f"{name}.jsonl").read_bytes()).hexdigest()
-    assert f"`{name}.jsonl`" in PAGE.read_text()
-    assert digest in PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", FILES)

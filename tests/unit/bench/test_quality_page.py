@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[3] / "docs" / "quality"
 PAGE = (FOLDER.parent / "quality.md").read_text("utf-8")
 PARTS = json.loads((FOLDER / "quality.json").read_text("utf-8"))["parts"]
 CURVE = "Evidence recall and unwanted injection by floor, in percent"
-RECALL = "LoCoMo evidence recall through the HTTP API, in percent"
+RECALL = "Evidence recall through the HTTP API, in percent"
 ROWS = {"floor 0": "floor 0", "default floor 0.3": "floor 0.3"} | {
     name: f"floor 0, {name.replace(' ', '_')}"
     for name in ("single hop", "multi hop", "temporal", "open domain")

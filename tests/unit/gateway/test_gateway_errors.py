@@ -1,16 +1,6 @@
 from __future__ import annotations
 
-from gateway_plugin import errors
-from gateway_plugin.errors import GatewayError, MemrelayError, RelayerRefused, SettingsError, SettingsIssue
-
-
-def test_every_public_error_has_the_one_root_and_stands_in_the_drawn_tree():
-    classes = [value for name in errors.__all__ if isinstance(value := getattr(errors, name), type)]
-    raised = [cls for cls in classes if issubclass(cls, BaseException)]
-    assert len(raised) == 9
-    assert all(issubclass(cls, GatewayError) for cls in raised if cls is not MemrelayError)
-    assert issubclass(GatewayError, MemrelayError)
-    assert all(cls.__name__ in (errors.__doc__ or "") for cls in raised)
+from gateway_plugin.errors import RelayerRefused, SettingsError, SettingsIssue
 
 
 def test_a_refusal_carries_what_the_caller_decides_on():

@@ -388,3 +388,36 @@ def test_an_iteration_may_be_left_early(make: Make) -> None:
 def test_it_has_every_method_of_the_asynchronous_class() -> None:
     public = {name for name in vars(AsyncMemory) if not name.startswith("_")} - {"aclose"}
     assert public <= set(vars(Memory))
+
+
+def test_a_filter_follows_every_change(make: Make) -> None:
+    memory = make()
+    where = {"tags": "lamp", "price": {"gte": 40}}
+    desk, floor = memory.add_many(
+        ["The desk lamp.", "The floor lamp."], tags=["lamp"], metadata={"price": 40}
+    )
+    wall = memory.add("The wall lamp.", tags=["lamp"], metadata={"price": 30})
+    assert texts(memory, where=where) == ["The floor lamp.", "The desk lamp."]
+    memory.update(wall.id, metadata={"price": 50})
+    assert texts(memory, where=where) == ["The wall lamp.", "The floor lamp.", "The desk lamp."]
+    memory.erase(floor.id)
+    assert texts(memory, where=where) == ["The wall lamp.", "The desk lamp."]
+    memory.delete(desk.id)
+    assert texts(memory, where=where) == ["The wall lamp."]
+    memory.add("The red lamp.", tags=["lamp"], metadata={"price": 60})
+    assert texts(memory, where=where) == ["The red lamp.", "The wall lamp."]
+    assert [hit.text for hit in memory.search("red lamp", where=where, limit=1)] == ["The red lamp."]
+
+
+def test_recall_returns_the_block_for_a_prompt(make: Make) -> None:
+    memory = make(user="ana")
+    memory.add_many(["I'm allergic to peanuts.", "Our staging database is called heron."])
+    block = memory.recall("Which staging database do we have?")
+    # What could harm the user is in every prompt.
+    assert "heron" in block
+    assert "peanuts" in block
+    assert "untrusted" in block
+    assert "heron" not in memory.recall("What is the capital of France?")
+    assert memory.recall("Which staging database do we have?", user="ben") == ""
+    assert memory.recall("") == memory.recall(" \n ") == ""
+    assert "heron" in memory.recall("x" * 100_000 + " Which staging database do we have?")

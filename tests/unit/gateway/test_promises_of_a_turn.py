@@ -49,6 +49,14 @@ def test_a_direct_recall_is_one_request_and_no_model(make, wire):
     assert [path for path in wire.paths() if path != "/v1/keys"] == ["/v1/recall"]
 
 
+def test_a_turn_adds_less_than_a_second_to_an_answer_of_the_relayer(make, wire):
+    plugin = make()
+    plugin.before_turn(QUESTION)
+    start = time.monotonic()
+    assert plugin.before_turn("Where is the green bicycle kept in winter?").status in {"ok", "empty"}
+    assert time.monotonic() - start < 1
+
+
 @pytest.mark.row("CP-31", level="e2e")
 def test_every_completed_turn_is_captured(make, wire):
     plugin = make()

@@ -12,13 +12,7 @@ import pytest
 
 import memrelay
 from memrelay.integrations.mem0 import Memory
-from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
-
-
-@pytest.fixture(scope="module")
-def relayer() -> Iterator[LocalRelayer]:
-    with threaded_relayer() as running:
-        yield running
+from relayer.testing.local_relayer import LocalRelayer
 
 
 @pytest.fixture
@@ -92,10 +86,10 @@ def test_an_update_is_found_by_every_id_and_its_history_has_all_changes(memory: 
         (row["event"], row["old_memory"], row["new_memory"], row["is_deleted"]) for row in memory.history(one)
     ]
     assert changes == [
-        ("ADD", None, "The office is in Ulm.", 0),
-        ("UPDATE", "The office is in Ulm.", "The office is in Bern.", 0),
-        ("UPDATE", "The office is in Bern.", "The office is in Bern.", 0),
-        ("DELETE", "The office is in Bern.", None, 1),
+        ("ADD", None, "The office is in Ulm.", False),
+        ("UPDATE", "The office is in Ulm.", "The office is in Bern.", False),
+        ("UPDATE", "The office is in Bern.", "The office is in Bern.", False),
+        ("DELETE", "The office is in Bern.", None, True),
     ]
     assert memory.get(one) is None
     with pytest.raises(ValueError, match="memory_id"):
@@ -153,3 +147,61 @@ def test_the_arguments_are_those_of_the_real_package() -> None:
         assert set(ours) <= set(theirs), name
         for argument in ours.keys() & theirs.keys():
             assert ours[argument].default == theirs[argument].default, (name, argument)
+
+
+# The real package asks the system for its name.
+@pytest.mark.tier("all")
+@pytest.mark.filterwarnings("default")
+def test_the_same_calls_give_the_shapes_of_the_real_package(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mem0 = pytest.importorskip("mem0")
+    from mem0.embeddings.mock import MockEmbeddings
+
+    monkeypatch.setenv("MEM0_TELEMETRY", "False")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    # With embeddings that are all equal, it stores and finds without a service.
+    store = {"provider": "qdrant", "config": {"path": str(tmp_path / "qdrant"), "embedding_model_dims": 10}}
+    real = mem0.Memory.from_config({"vector_store": store, "history_db_path": str(tmp_path / "history.db")})
+    real.embedding_model = MockEmbeddings()
+
+    ours, theirs = _shapes(memory), _shapes(real)
+    assert ours.keys() == theirs.keys()
+    for call in theirs:
+        assert ours[call] == theirs[call], call
+
+
+def _shapes(memory: Any) -> dict[str, Any]:
+    """Return the fields and their types in the result of each call."""
+    where = {"user_id": "ana", "agent_id": "cook", "run_id": "r1"}
+    said = [
+        {"role": "user", "content": "I'm allergic to peanuts"},
+        {"role": "assistant", "content": "Noted: no peanuts"},
+    ]
+    shapes: dict[str, Any] = {}
+
+    def see(call: str, result: Any) -> Any:
+        shapes[call] = _shape(result)
+        return result
+
+    one = see("add", memory.add(said, **where, metadata={"ticket": 4711}, infer=False))["results"][0]["id"]
+    see("get", {name: value for name, value in memory.get(one).items() if name != "score"})
+    see("get_all", memory.get_all(filters=ANA))
+    see("search", memory.search("allergic to peanuts", filters=ANA, top_k=1, threshold=0.0))
+    see("search nothing", memory.search("peanuts", filters={"user_id": "ben"}))
+    see("update", memory.update(one, "I'm allergic to nuts"))
+    see("history", memory.history(one))
+    see("delete", memory.delete(one))
+    see("history of a deleted one", memory.history(one))
+    see("get a deleted one", memory.get(one))
+    see("delete_all", memory.delete_all(user_id="ana"))
+    see("get_all after that", memory.get_all(filters=ANA))
+    return shapes
+
+
+def _shape(result: Any) -> Any:
+    if isinstance(result, dict):
+        return {name: _shape(value) for name, value in sorted(result.items())}
+    if isinstance(result, list):
+        return [_shape(one) for one in result]
+    return type(result).__name__ if not isinstance(result, bool) else result

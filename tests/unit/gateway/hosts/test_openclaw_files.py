@@ -47,6 +47,27 @@ def test_a_workspace_is_found_as_the_host_finds_it(tmp_path):
         f"{tmp_path}/.openclaw/workspace",
         f"{tmp_path}/state/workspace-ops",
     ]
+    # A profile of the host has a folder of its own.
+    (dev,) = places_of(config(tmp_path), {"HOME": str(tmp_path), "OPENCLAW_PROFILE": "dev"})
+    assert str(dev.workspace) == f"{tmp_path}/.openclaw-dev/workspace"
+
+
+@pytest.mark.parametrize(
+    ("whole", "remembers"),
+    [
+        ({}, True),
+        ({"session": {"dmScope": "per-peer"}}, False),
+        (
+            {"session": {"dmScope": "per-peer"}, "memory": {"search": {"sources": ["memory", "sessions"]}}},
+            True,
+        ),
+        ({"memory": {"search": {"rememberAcrossConversations": False}}}, False),
+        ({"agents": {"defaults": {"memorySearch": {"sources": ["sessions"]}}}}, True),
+    ],
+)
+def test_sessions_are_memory_where_the_hosts_own_memory_covers_them(tmp_path, whole, remembers):
+    (found,) = places_of(config(tmp_path, **whole), {"HOME": str(tmp_path)})
+    assert found.sessions is remembers
 
 
 def test_what_is_moved_from_another_plugin_lies_where_the_gateway_looks(tmp_path, workspace):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import pytest
 from openclaw_sessions import SESSION, write_sessions
 
+from gateway_plugin import AsyncMemoryPlugin
 from gateway_plugin.files.transcript import read_transcript
 from gateway_plugin.hosts.openclaw.host import HeardTurn, Settling
+from gateway_plugin.hosts.openclaw.sessions import EarlierSessions
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
 from gateway_plugin.tools.arguments import ToolError
 
@@ -106,3 +110,56 @@ async def test_what_has_not_settled_is_captured_at_the_end_and_never_piles_up():
     assert [turn.session for turn in captures.turns] == ["a"]
     await settling.aclose()
     assert [turn.session for turn in captures.turns] == ["a", "b", "c"]
+
+
+EARLIER = [
+    ("user", "My boat is called Wilhelmine and lies in Greetsiel."),
+    ("assistant", "A fine name for a boat in Greetsiel."),
+    ("user", "My sister Ilse repairs clocks in Emden."),
+    ("assistant", "Clocks are patient work."),
+]
+
+
+async def captured(tmp_path, account="one"):
+    """Look at the earlier sessions until none is left; return how many turns wait in the outbox of this machine."""
+    environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    # Nothing listens there, so that what was captured waits.
+    async with AsyncMemoryPlugin("http://127.0.0.1:9", environ=environ) as plugin:
+        before = plugin.status().waiting
+        earlier = EarlierSessions(tmp_path / "state", "main", account)
+        while await earlier.look(plugin, tmp_path):
+            pass
+        return plugin.status().waiting - before
+
+
+async def test_earlier_turns_are_captured_once_and_for_each_account(tmp_path):
+    write_sessions(tmp_path / "state", said=EARLIER)
+    assert await captured(tmp_path) == 2
+    assert await captured(tmp_path) == 0
+    marks = list((tmp_path / "state" / "memrelay").iterdir())
+    assert all("Greetsiel" not in mark.read_text() for mark in marks)
+    await captured(tmp_path, account="another")
+    assert len(list((tmp_path / "state" / "memrelay").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "session",
+    ["agent:main:telegram:group:-1", "agent:main:subagent:5", "cron:daily", "agent:main:discord:channel:7"],
+)
+async def test_groups_and_runs_that_no_person_began_are_left_out(tmp_path, session):
+    write_sessions(tmp_path / "state", session=session, said=EARLIER)
+    assert await captured(tmp_path) == 0
+
+
+async def test_a_session_that_the_host_was_told_to_forget_is_left_out(tmp_path):
+    write_sessions(tmp_path / "state", said=EARLIER)
+    database = tmp_path / "state/agents/main/agent/openclaw-agent.sqlite"
+    with closing(sqlite3.connect(database)) as log:
+        log.execute("CREATE TABLE memory_session_tombstones (session_id TEXT)")
+        log.execute("INSERT INTO memory_session_tombstones VALUES ('w1')")
+        log.commit()
+    assert await captured(tmp_path) == 0
+
+
+async def test_a_host_without_a_database_has_no_earlier_sessions(tmp_path):
+    assert await captured(tmp_path) == 0

@@ -113,6 +113,16 @@ def test_the_model_of_the_settings_is_wished_for_then_the_sessions_then_the_fall
     assert {name: body[name] for name in ("model", "model_fallback", "thinking") if name in body} == sent
 
 
+@pytest.mark.row("AM-15", level="e2e")
+@pytest.mark.parametrize(("policy", "status"), [("resolved-only", "empty"), ("default-remote", "ok")])
+def test_where_no_model_is_resolved_the_hits_are_given_unless_the_policy_says_no(
+    wire, plugin, policy, status
+):
+    wire.remind = lambda _: {"status": "fallback", "reason": "no_model"}
+    found = turn(plugin(modelFallbackPolicy=policy))
+    assert (found.status, bool(found.text)) == (status, status == "ok")
+
+
 @pytest.mark.row("AM-23", level="e2e")
 def test_no_trace_of_a_reminder_is_kept_unasked(wire, plugin, tmp_path):
     says(wire)

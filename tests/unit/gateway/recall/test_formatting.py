@@ -23,7 +23,7 @@ NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 TEA = RecalledMemory(
     text="Ana likes tea", relevance=0.874, at=NOW - timedelta(days=22), label="said by the user"
 )
-RYE = RecalledMemory(text="Ana likes rye", relevance=0.5)
+RYE = RecalledMemory(text="Ana likes rye", relevance=0.6)
 
 
 def block(
@@ -40,6 +40,13 @@ def test_our_own_format_frames_numbers_and_dates_the_memories():
         "2. Ana likes rye\n"
         "</memrelay-memories>"
     )
+
+
+def test_a_block_without_a_likely_memory_says_so_at_its_beginning():
+    doubtful = [replace(RYE, relevance=0.4), replace(RYE, text="Ana likes oats", relevance=0.31)]
+    assert block(*doubtful).splitlines()[2] == "Perhaps none of this helps:"
+    assert "Perhaps" not in block(replace(doubtful[0], relevance=0.51), doubtful[1])
+    assert "Perhaps" not in block(*doubtful, style=Format.MEMWAL)
 
 
 def test_memories_that_contradict_each_other_say_so_with_the_hour():

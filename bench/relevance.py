@@ -1,0 +1,431 @@
+"""Learn which memories belong in a prompt: the weights of `relayer.search.relevance`.
+
+    python -m bench.relevance --cases FILE            # search for all prompts once, and keep what the searches know in FILE
+    python -m bench.relevance --cases FILE --write    # learn from FILE, report, and write the weights
+
+The people of ``bench/sets/precise/train`` and of the halves ``seen`` and ``second`` of ``bench/sets/day`` are namespaces of their
+own, alone and among memories of others. Each asks its own prompts, prompts that no memory answers, questions of other people, and
+some of its questions again without the memory that answers them. The turn of a prompt's vector is learnt from two thirds of the
+people for the other third, so that the other weights are learnt from vectors as they will be. Needs scikit-learn, of the extra
+``bench``. The same sets and model give the same file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import pickle
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from unittest import mock
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from bench.day import CachedEmbedder, personas
+from bench.prompt_reader import labelled
+from bench.spaces import people
+from relayer.lib.n_grams import read_prompt
+from relayer.search import index as index_module
+from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, Calibration, shipped_priors
+from relayer.search.index import MemoryIndex, QueryWords
+from relayer.search.key_mask import KeyMask
+from relayer.search.relevance import (
+    Logistic,
+    Prompt,
+    Read,
+    Reading,
+    chosen,
+    features,
+    gate_features,
+)
+
+WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "relevance.npz"
+Numbers = NDArray[np.float64]
+Kind = Literal["question", "plan", "unanswerable", "untouched", "unrelated", "removed"]
+_FILLS = (40, 170)
+_POOL = 40
+_FOLDS = 3
+_COMPONENTS = 64
+# The share of unrelated prompts that is admitted.
+_ADMITTED = 0.015
+# The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
+_KNOWN = 0.2
+# Weights of cases for the probability of a memory, and for the admission of a prompt.
+_OF_MEMORY = {
+    "question": 1.0,
+    "plan": 1.5,
+    "unanswerable": 0.5,
+    "untouched": 0.8,
+    "unrelated": 0.6,
+    "removed": 0.4,
+}
+_OF_PROMPT = {
+    "question": 1.0,
+    "plan": 1.0,
+    "unanswerable": 0.0,
+    "untouched": 1.5,
+    "unrelated": 2.0,
+    "removed": 0.0,
+}
+
+
+@dataclass(slots=True)
+class Person:
+    """A namespace: its memories, and prompts with the memories that are right and those that are old."""
+
+    name: str
+    language: str
+    memories: list[str]
+    asked: list[tuple[Kind, str, list[int], list[int]]]
+
+
+@dataclass(slots=True)
+class Case:
+    """A search for a prompt: what it knew, and which of its candidates are right (1), wrong (0), or neither (-1)."""
+
+    person: str
+    language: str
+    kind: Kind
+    text: str
+    fill: int
+    query: NDArray[np.float32]
+    rows: NDArray[np.float32]
+    read: Read
+    prompt: Prompt
+    right: NDArray[np.int_]
+
+
+def everyone() -> Iterator[Person]:
+    """Yield the people of the sets for training."""
+    for space in people("train/people"):
+        kinds: dict[str, Kind] = {
+            "question": "question",
+            "plan": "plan",
+            "unanswerable": "unanswerable",
+            "untouched": "untouched",
+        }
+        asked = [
+            (kinds[one.kind], one.text, list(one.right), list[int]())
+            for one in space.asked
+            if one.kind in kinds
+        ]
+        yield Person(space.name, space.language, space.memories, asked)
+    for half in ("seen", "second"):
+        for persona in personas(half):
+            yield _of_the_day(half, persona.name, persona.language, persona.raw)
+
+
+def _of_the_day(half: str, name: str, language: str, raw: dict[str, Any]) -> Person:
+    texts = [" ".join(fact["said"]) for fact in raw["facts"]] + [item["said"] for item in raw["short"]]
+    texts += [item[part] for item in raw["compatible"] for part in ("first", "then")]
+    texts += [item["then"] for item in raw["corrections"]]
+    texts = list(dict.fromkeys(texts))
+
+    def having(parts: Sequence[str]) -> list[int]:
+        return [
+            at
+            for at, text in enumerate(texts)
+            if any(part.casefold() in text.casefold() for part in parts if part)
+        ]
+
+    kept = {fact["id"]: fact["kept"] for fact in raw["facts"]}
+    asked: list[tuple[Kind, str, list[int], list[int]]] = [
+        ("question", one["ask"], having(one["accept"]), []) for one in (*raw["questions"], *raw["short"])
+    ]
+    asked += [("question", one["ask"], having(one["new"]), having(one["old"])) for one in raw["corrections"]]
+    asked += [("plan", one["prompt"], having(kept[one["fact"]]), []) for one in raw["touching"]]
+    asked += [("unrelated", text, [], []) for text in raw["unrelated"]]
+    return Person(
+        f"day/{half}/{name}", language, texts, [one for one in asked if one[2] or one[0] == "unrelated"]
+    )
+
+
+class _Recorder:
+    """Keeps what a search knows of its prompt, in place of a `RelevanceReader`."""
+
+    def __init__(self) -> None:
+        self.last: tuple[Read, Prompt] | None = None
+
+    def turn(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the vector as it is."""
+        return query
+
+    def read(self, read: Read, prompt: Prompt) -> Reading:
+        """Keep both, and choose everything."""
+        self.last = (read, prompt)
+        return Reading(np.ones(len(read.ranked)), 1.0)
+
+
+async def gather() -> list[Case]:
+    """Search for every prompt in its namespace."""
+    rng = random.Random(5)
+    embedder = CachedEmbedder("multilingual")
+    await embedder.load()
+    sha256 = embedder.model.sha256
+    prior = Calibration(PRIORS[sha256], (), shipped_priors(sha256), sha256)
+    persons = list(everyone())
+    by_language: dict[str, list[Person]] = defaultdict(list)
+    for person in persons:
+        by_language[person.language].append(person)
+    nones: dict[str, list[str]] = defaultdict(list)
+    for language, label, text in labelled():
+        if label == "none":
+            nones[language].append(text)
+    for prompts in nones.values():
+        rng.shuffle(prompts)
+    cases: list[Case] = []
+    recorder = _Recorder()
+    with mock.patch.object(index_module, "relevance_reader", return_value=recorder):
+        for number, person in enumerate(persons):
+            others = [one for one in by_language[person.language] if one is not person]
+            strange = [text for one in others for text in one.memories]
+            strange += [
+                text
+                for one in rng.sample(persons, min(8, len(persons)))
+                if one is not person
+                for text in one.memories
+            ]
+            asked = list(person.asked)
+            foreign = [text for one in others for kind, text, *_ in one.asked if kind == "question"]
+            asked += [("unanswerable", text, [], []) for text in rng.sample(foreign, min(4, len(foreign)))]
+            unrelated = rng.sample(nones[person.language][:_POOL], 8) + rng.sample(UNRELATED_PROMPTS, 8)
+            asked += [("unrelated", text, [], []) for text in unrelated]
+            asked += [
+                ("removed", text, right, old)
+                for kind, text, right, old in person.asked[::3]
+                if kind == "question"
+            ]
+            vectors = await embedder.embed([one[1] for one in asked], query=True)
+            for fill in (0, _FILLS[number % len(_FILLS)]):
+                texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
+                rows = await embedder.embed(texts)
+                found = MemoryIndex(embedder.model.dimension, prior)
+                for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
+                    found.put(key, row, text)
+                for (kind, text, right, old), vector in zip(asked, vectors, strict=True):
+                    if fill and kind == "removed":
+                        continue
+                    allowed = None
+                    if kind == "removed":
+                        allowed = KeyMask.from_keys(set(range(len(texts))) - set(right))
+                    form = read_prompt(text).reading(vector, sha256)
+                    hits = found.search(
+                        vector,
+                        QueryWords.from_query(text),
+                        30,
+                        allowed=allowed,
+                        floor=0.0,
+                        reading=form,
+                        prompt=True,
+                    ).hits
+                    keys = [hit.key for hit in hits]
+                    assert recorder.last is not None
+                    read, prompt = recorder.last
+                    gold = np.array([1 if key in right else -1 if key in old else 0 for key in keys])
+                    cases.append(
+                        Case(
+                            person.name,
+                            person.language,
+                            kind,
+                            text,
+                            fill,
+                            vector,
+                            rows[keys],
+                            read,
+                            prompt,
+                            gold,
+                        )
+                    )
+            if number % 10 == 0:
+                print(number, len(cases), flush=True)
+    await embedder.close()
+    return cases
+
+
+def learn_turn(
+    cases: Sequence[Case], *, epochs: int = 12, rate: float = 0.02, decay: float = 2e-4
+) -> NDArray[np.float32]:
+    """Learn a matrix that turns prompts towards what answers them, by the softmax over the candidates and those of others."""
+    rng = np.random.default_rng(0)
+    used = [one for one in cases if (one.right == 1).any() and one.kind in ("question", "plan")]
+    dimension = used[0].query.shape[0]
+    matrix = np.zeros((dimension, dimension), np.float32)
+    first, second = np.zeros_like(matrix), np.zeros_like(matrix)
+    batch, scale, step = 48, 14.0, 0
+    for epoch in range(epochs):
+        order = rng.permutation(len(used))
+        for start in range(0, len(order) - batch + 1, batch):
+            some = [used[at] for at in order[start : start + batch]]
+            queries = np.stack([one.query for one in some])
+            rows = np.concatenate([one.rows for one in some])
+            own = np.repeat(np.arange(batch), [len(one.rows) for one in some])
+            label = np.concatenate([one.right for one in some])
+            mine = own[None] == np.arange(batch)[:, None]
+            logits = scale * ((queries + queries @ matrix) @ rows.T) - np.where(mine, 0.0, 1.0)
+            logits[mine & (label == -1)[None]] = -1e4
+            right = mine & (label == 1)[None]
+            likely = np.exp(logits - logits.max(1, keepdims=True))
+            likely /= likely.sum(1, keepdims=True)
+            wanted = np.where(right, likely, 0.0) + 1e-12 * right
+            wanted /= wanted.sum(1, keepdims=True)
+            gradient = (
+                queries.T @ ((likely - wanted) @ rows) * (scale / batch) + decay * scale * matrix * batch
+            )
+            step += 1
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.99 * second + 0.01 * gradient**2
+            speed = rate * 0.05 * (1 - epoch / epochs)
+            matrix -= (
+                speed * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-6)
+            ).astype(np.float32)
+    return matrix
+
+
+def halves(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the best approximation of a matrix of `_COMPONENTS` components, as stored."""
+    left, values, right = np.linalg.svd(matrix)
+    root = np.sqrt(values[:_COMPONENTS])
+    down = (left[:, :_COMPONENTS] * root).astype(np.float16).astype(np.float32)
+    up = (root[:, None] * right[:_COMPONENTS]).astype(np.float16).astype(np.float32)
+    return down, up
+
+
+def turned(case: Case, down: NDArray[np.float32], up: NDArray[np.float32]) -> Read:
+    """Return what a search knows with a turn."""
+    query = case.query + (case.query @ down) @ up
+    query /= np.linalg.norm(query)
+    return case.read._replace(turned=(case.rows @ query).astype(np.float64))
+
+
+def learn_logistic(rows: Numbers, labels: NDArray[np.int_], weights: Numbers, strength: float) -> Logistic:
+    """Learn a logistic regression on standardised features."""
+    mean, spread = rows.mean(0), rows.std(0) + 1e-6
+    learnt = LogisticRegression(C=strength, max_iter=200, solver="newton-cholesky")
+    learnt.fit((rows - mean) / spread, labels, sample_weight=weights)
+    scaled = learnt.coef_[0] / spread
+    return Logistic(np.append(scaled, learnt.intercept_[0] - float(scaled @ mean)))
+
+
+def report(cases: Sequence[Case], readings: Sequence[Reading], bar: float = 0.0) -> str:
+    """Return what would be in the prompts, with the order of the evidence."""
+    counts: dict[str, list[float]] = defaultdict(list)
+    for case, reading in zip(cases, readings, strict=True):
+        each = chosen(reading._replace(admitted=reading.admitted - bar))
+        shown = case.right[each >= 0.3][:10]
+        if case.kind == "question":
+            counts["told"].append(100.0 * (shown == 1).any())
+            counts["first 3"].append(100.0 * (shown[:3] == 1).any())
+            likeliest = case.right[np.argsort(-each, kind="stable")[:3]]
+            counts["first 3 by relevance"].append(100.0 * bool(len(shown)) * (likeliest == 1).any())
+            counts["lines"].append(len(shown))
+        elif case.kind == "plan":
+            if (total := (case.right == 1).sum()) > 0:
+                counts["plans"] += [100.0] * int((shown == 1).sum()) + [0.0] * int(total - (shown == 1).sum())
+            counts["plan lines"].append(len(shown))
+        else:
+            counts[case.kind].append(100.0 * bool(len(shown)))
+            counts[f"{case.kind} lines"].append(len(shown))
+    return ", ".join(f"{name} {np.mean(values):.1f}" for name, values in sorted(counts.items()))
+
+
+def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
+    """Learn all weights, and print what they choose among the cases."""
+    names = sorted({case.person for case in cases})
+    fold = np.array([names.index(case.person) % _FOLDS for case in cases])
+    reads: list[Read] = [case.read for case in cases]
+    for one in range(_FOLDS):
+        down, up = halves(learn_turn([case for case, its in zip(cases, fold, strict=True) if its != one]))
+        for at in np.flatnonzero(fold == one).tolist():
+            reads[at] = turned(cases[at], down, up)
+    _print_ranks(cases, reads)
+    down, up = halves(learn_turn(cases))
+    rows = [features(read, case.prompt) for case, read in zip(cases, reads, strict=True)]
+    every = np.concatenate(rows)
+    labels = np.concatenate([case.right for case in cases])
+    weights = np.concatenate(
+        [
+            np.full(len(case.right), _OF_MEMORY[case.kind]) * ((case.right >= 0) & _counted(case))
+            for case in cases
+        ]
+    )
+    memory = learn_logistic(every[weights > 0], labels[weights > 0], weights[weights > 0], 0.3)
+    prompt_rows, likelies = [], []
+    for case, read, own in zip(cases, reads, rows, strict=True):
+        likely = 1 / (1 + np.exp(-memory.logits(own)))
+        likelies.append(likely)
+        steps = float(np.clip(case.prompt.steps(read.judged), -3, 6).max())
+        prompt_rows.append(gate_features(likely, steps, case.prompt))
+    gates = np.stack(prompt_rows)
+    kinds = np.array([case.kind for case in cases])
+    wanted = np.isin(kinds, ("question", "plan"))
+    heavy = np.array([_OF_PROMPT[case.kind] * (1.0 if _is_new(case) else _KNOWN) for case in cases])
+    prompt = learn_logistic(gates[heavy > 0], wanted[heavy > 0].astype(int), heavy[heavy > 0], 1.0)
+    logits = prompt.logits(gates)
+    new = np.array([_is_new(case) for case in cases])
+    strange = logits[(kinds == "unrelated") & new]
+    some = np.flatnonzero(new | (kinds == "unanswerable")).tolist()
+    for share in (0.5, 1.0, 2.0, 3.0, 5.0):
+        bar = float(np.quantile(strange, 1 - share / 100))
+        readings = [Reading(likelies[at], float(logits[at])) for at in some]
+        print(
+            f"{share} % of unrelated prompts ({bar:.2f}):", report([cases[at] for at in some], readings, bar)
+        )
+    prompt.weights[-1] -= float(np.quantile(strange, 1 - _ADMITTED))
+    return {
+        "down": down.astype(np.float16),
+        "up": up.astype(np.float16),
+        "memory": memory.weights.astype(np.float32),
+        "prompt": prompt.weights.astype(np.float32),
+    }
+
+
+def _is_new(case: Case) -> bool:
+    """Return whether the classifier of prompts was not learnt from the case's prompt."""
+    return case.person.startswith("train/") and (case.kind != "unrelated" or case.text in UNRELATED_PROMPTS)
+
+
+def _counted(case: Case) -> NDArray[np.bool_]:
+    """Of a prompt without a right memory only the best candidates count, since the others are all alike."""
+    return np.arange(len(case.right)) < (30 if case.kind in ("question", "plan") else 8)
+
+
+def _print_ranks(cases: Sequence[Case], reads: Sequence[Read]) -> None:
+    for kind in ("question", "plan"):
+        places: list[tuple[int, int, int]] = []
+        for case, read in zip(cases, reads, strict=True):
+            if case.kind == kind and (right := case.right == 1).any():
+                scores = (read.ranked, read.cosine, read.turned)
+                places.append(tuple(int((one > one[right].max()).sum()) for one in scores))  # type: ignore[arg-type]
+        ranks = np.array(places)
+        print(
+            kind, len(ranks), "first", (ranks < 1).mean(0).round(3), "first 3", (ranks < 3).mean(0).round(3)
+        )
+
+
+def main(
+    cases: Annotated[Path, typer.Option(help="Where the searches are kept.")],
+    *,
+    write: Annotated[bool, typer.Option("--write", help="Learn, and write the weights.")] = False,
+) -> None:
+    """Learn which memories belong in a prompt."""
+    if not cases.exists():
+        cases.write_bytes(pickle.dumps(asyncio.run(gather())))
+    found: list[Case] = pickle.loads(cases.read_bytes())
+    learnt = learn(found)
+    if write:
+        sha256 = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
+        Path(f"{cases}.learnt").write_bytes(pickle.dumps(learnt))
+        np.savez_compressed(WEIGHTS, **{f"{sha256}_{name}": one for name, one in learnt.items()})  # type: ignore[arg-type]
+        data = WEIGHTS.read_bytes()
+        print(f"{len(data):,} bytes written, SHA-256 {hashlib.sha256(data).hexdigest()}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,221 @@
+"""Capture of the direct chats that the host stored before the plugin was there.
+
+OpenClaw keeps sessions in a SQLite database of each agent. Their turns go through capture, oldest first within a session, as if
+the plugin had been there: the same filters, gates and outbox. A small file in the host's state directory says up to which event
+of which session that was done, so a restart continues there, and until when the host's sessions count as earlier ones.
+
+Groups and channels are left out, because the database does not say who of them spoke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.hosting import (
+    Audience,
+    HostTurn,
+    NotRead,
+    notify,
+    opened_below,
+    parse_json,
+    parse_session_key,
+    replace_private,
+)
+from gateway_plugin.hosts.openclaw.turns import HOST
+from gateway_plugin.plugin import AsyncMemoryPlugin
+
+_BUSY_SECONDS: Final = 1.0
+_TURNS_AT_ONCE: Final = 20
+_MAX_TURNS: Final = 5_000
+_MAX_WAITING: Final = 50
+_WINDOWS: Final = """
+    SELECT session_id, session_key FROM session_windows WHERE created_at < :until
+    ORDER BY created_at DESC LIMIT 5000
+"""
+_EVENTS: Final = """
+    SELECT seq, event_json FROM transcript_events
+    WHERE session_id = :session AND seq > :after AND created_at < :until AND event_json LIKE '{"type":"message"%'
+    ORDER BY seq LIMIT 2000
+"""
+_FORGOTTEN: Final = "SELECT session_id FROM memory_session_tombstones"
+# Outcomes after which a turn is tried again later.
+_AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
+
+Json = Mapping[str, Any]
+
+
+def open_sessions(state: Path, agent: str) -> sqlite3.Connection:
+    """Open the database of an agent's sessions for reading.
+
+    Raises:
+        NotRead: there is none, or it is a link to another agent's.
+        sqlite3.Error: it cannot be opened.
+    """
+    agents = (state / "agents").resolve()
+    # SQLite opens the file by its name, so it could be replaced by a link in between, but only by a user who can write, and
+    # therefore read, the host's state anyway.
+    with opened_below(agents, f"{agent}/agent/openclaw-agent.sqlite"):
+        # `as_uri` escapes characters of the path that would have a meaning in a URI.
+        place = (agents / agent / "agent" / "openclaw-agent.sqlite").as_uri()
+        return sqlite3.connect(f"{place}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTurn:
+    """A turn of a stored session.
+
+    Attributes:
+        session: the session's id.
+        key: the session's key.
+        last: number of the turn's last event in the session.
+        messages: the messages, oldest first, beginning with the user's.
+    """
+
+    session: str
+    key: str
+    last: int
+    messages: tuple[Json, ...] = field(repr=False)
+
+
+@dataclass(slots=True)
+class EarlierSessions:
+    """The earlier sessions of one agent.
+
+    Attributes:
+        state: the host's state directory.
+        agent: the host's id of the agent.
+        account: the account that captures; another one starts from the beginning.
+    """
+
+    state: Path
+    agent: str
+    account: str
+    _until: int = 0
+    _done: dict[str, int] = field(default_factory=dict)
+    _taken: int = 0
+    _over: bool = False
+
+    async def look(self, plugin: AsyncMemoryPlugin, workspace: Path) -> bool:
+        """Capture the next turns; return whether there may be more.
+
+        Does nothing while many captured turns wait, since new ones come first.
+        """
+        if not self._until:
+            await asyncio.to_thread(self._load)
+        if self._over or plugin.status().waiting > _MAX_WAITING:
+            return False
+        try:
+            turns = await asyncio.to_thread(lambda: [*self._turns()])
+        except NotRead:
+            turns = []
+        except sqlite3.Error:
+            return False  # the host is writing, or its version keeps sessions in another form
+        for turn in turns:
+            host = HostTurn(
+                host=HOST,
+                workspace=str(workspace),
+                turn_id=f"earlier:{turn.session}:{turn.last}",
+            )
+            report = await plugin.after_turn(turn.messages, session_key=turn.key, host=host)
+            if report.status in _AGAIN:
+                break
+            self._done[turn.session] = turn.last
+            self._taken += 1
+        if not turns or self._taken >= _MAX_TURNS:
+            self._over = True
+            if self._taken:
+                notify(
+                    f"memrelay: {self._taken} earlier turns of agent {self.agent} were looked at for memories"
+                )
+        await asyncio.to_thread(self._save)
+        return not self._over
+
+    def _turns(self) -> Iterator[EarlierTurn]:
+        """Yield the next turns, those of the newest session first. Raises `NotRead` and `sqlite3.Error`."""
+        left = _TURNS_AT_ONCE
+        with closing(open_sessions(self.state, self.agent)) as log:
+            forgotten: set[str] = set()
+            with suppress(sqlite3.Error):  # hosts before 2026.9 have no such table
+                forgotten = {session for (session,) in log.execute(_FORGOTTEN)}
+            for session, key in log.execute(_WINDOWS, {"until": self._until}).fetchall():
+                if session in forgotten or not _is_direct(key):
+                    continue
+                after = self._done.get(session, -1)
+                rows = log.execute(_EVENTS, {"session": session, "after": after, "until": self._until})
+                for turn in _turns_of(session, key, rows.fetchall()):
+                    yield turn
+                    left -= 1
+                    if not left:
+                        return
+
+    @property
+    def _place(self) -> Path:
+        whose = hashlib.sha256(f"{self.account}\n{self.agent}".encode()).hexdigest()[:16]
+        return self.state / "memrelay" / f"earlier-sessions-{whose}.json"
+
+    def _load(self) -> None:
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            kept = parse_json(self._place.read_text("utf-8"))
+            self._done = {str(session): int(seq) for session, seq in kept["done"].items()}
+            self._taken, self._over, self._until = (
+                int(kept["taken"]),
+                kept["over"] is True,
+                int(kept["until"]),
+            )
+        if not self._until:
+            # From now on the plugin captures turns when they end.
+            self._until = int(time.time() * 1000)
+            self._save()
+
+    def _save(self) -> None:
+        kept = {"until": self._until, "taken": self._taken, "over": self._over, "done": self._done}
+        with suppress(OSError, IdentityError):
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            replace_private(self._place, json.dumps(kept).encode())
+
+
+def _is_direct(key: str) -> bool:
+    with suppress(IdentityError):
+        ref = parse_session_key(key)
+        return HostTurn().heard_by(ref) is Audience.DIRECT
+    return False
+
+
+def _turns_of(session: str, key: str, rows: list[tuple[int, str]]) -> Iterator[EarlierTurn]:
+    """Yield the turns of a session: each message of the user with the answers to it."""
+    messages: list[Json] = []
+    last = -1
+    for seq, text in rows:
+        message = _message(text)
+        if message is None:
+            continue
+        if message["role"] == "user" and messages:
+            yield EarlierTurn(session, key, last, tuple(messages))
+            messages = []
+        if message["role"] == "user" or messages:
+            messages.append(message)
+        last = seq
+    if messages:
+        yield EarlierTurn(session, key, last, tuple(messages))
+
+
+def _message(text: str) -> dict[str, Any] | None:
+    try:
+        entry = parse_json(text)
+    except ValueError:
+        return None
+    message = entry.get("message") if isinstance(entry, Mapping) else None
+    if not isinstance(message, Mapping) or message.get("role") not in {"user", "assistant"}:
+        return None
+    told = {name: message.get(name) for name in ("role", "content", "timestamp")}
+    return {**told, "id": entry.get("id")}

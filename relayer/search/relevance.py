@@ -1,0 +1,281 @@
+"""The relevance of each memory to a prompt, which decides which memories a prompt gets that did not ask for any.
+
+An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`). A prompt gets only those
+that help: a `RelevanceReader` of one model's vectors estimates for each of the best candidates the probability that it answers
+the prompt or bears on it, and separately whether the prompt concerns memory at all. `chosen` turns both into relevances.
+``python -m bench.relevance`` learns the weights from ``bench/sets`` and reports what they choose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.lib.n_grams import PromptReading
+from relayer.search.baseline import ENGLISH
+from relayer.search.ranking import NARROWEST, Baseline
+from relayer.search.rows import SHORTEST, Vector
+
+Numbers = NDArray[np.float64]
+
+MOST_READ: Final = 30
+"""The number of best candidates that are read."""
+_SHA256: Final = "cf649047f20f038d27d9181133a9068e07d77966bebbec565928536dd9f64299"
+# Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
+CHOSEN: Final = 0.3
+CERTAIN: Final = 0.3
+# The share of the best memory's probability that others need, and the most of them where the best one is not certain.
+LEAST_SHARE: Final = 0.1
+MOST_UNCERTAIN: Final = 3
+_MOST_LOGITS: Final = 10.0
+# A namespace of few memories tells little of how cosines spread in it.
+_USUAL_SPREAD: Final = 0.07
+_ENOUGH: Final = 20
+
+
+class Prompt(NamedTuple):
+    """The facts about a prompt that a search has.
+
+    Attributes:
+        asks: the logit that it asks for a memory, in units of `_MOST_LOGITS` and within 1.
+        concerns: likewise, that it asks for one or touches what memories are about.
+        english: whether it is in English.
+        null: the best scores of unrelated prompts among as many memories.
+        doubt: the penalty because it names a person or thing that no memory mentions.
+        size: the number of memories that were searched.
+    """
+
+    asks: float
+    concerns: float
+    english: bool
+    null: Baseline
+    doubt: float
+    size: int
+
+    @classmethod
+    def read(cls, reading: PromptReading, null: Baseline, doubt: float, size: int) -> Prompt:
+        """Return what is known of a prompt by its classification and its namespace."""
+        asks, concerns = np.clip((reading.asks, reading.concerns), -_MOST_LOGITS, _MOST_LOGITS) / _MOST_LOGITS
+        return cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size)
+
+    @property
+    def logits(self) -> tuple[float, float]:
+        """Return the two logits of its form."""
+        return _MOST_LOGITS * self.asks, _MOST_LOGITS * self.concerns
+
+    def steps(self, judged: Numbers) -> Numbers:
+        """Return scores as standard scores of the baseline, see `relayer.search.ranking.in_steps`."""
+        width = max(self.null.high - self.null.median, NARROWEST)
+        return 1 + (judged - self.doubt - self.null.high) / width
+
+
+class Read(NamedTuple):
+    """The scores of the best candidates, best first.
+
+    Attributes:
+        ranked: the scores that they are ordered by.
+        cosine: of each and the prompt.
+        turned: of each and the prompt's vector turned towards what answers it, see `RelevanceReader.turn`.
+        judged: the scores that the decision is made by.
+        covered: shares of the prompt's terms.
+        told: how much each states.
+        worth: how likely the content of each lasts.
+        every: the cosines of all candidates, in any order.
+    """
+
+    ranked: Numbers
+    cosine: Numbers
+    turned: Numbers
+    judged: Numbers
+    covered: Numbers
+    told: Numbers
+    worth: Numbers
+    every: Numbers
+
+
+def _logistic(logits: Numbers) -> Numbers:
+    likely: Numbers = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+    return likely
+
+
+def _over_next(scores: Numbers) -> Numbers:
+    """Return how far each score is above the best of the others."""
+    if len(scores) < 2:
+        return np.zeros(len(scores))
+    second, first = np.partition(scores, -2)[-2:]
+    others = np.full(len(scores), first)
+    others[scores.argmax()] = second
+    over: Numbers = scores - others
+    return over
+
+
+def features(read: Read, prompt: Prompt) -> Numbers:
+    """Return the features of candidates, one row for each."""
+    count = len(read.ranked)
+    steps = np.clip(prompt.steps(read.judged), -3, 6)
+    known = min(1.0, prompt.size / _ENOUGH)
+    spread = np.hypot(known * read.every.std(), (1 - known) * _USUAL_SPREAD) + 0.01
+    standard = (read.cosine - read.every.mean()) / spread
+    turned_spread = known * read.turned.std() + (1 - known) * _USUAL_SPREAD + 0.02
+    turned_standard = (read.turned - read.turned.mean()) / turned_spread
+    gap = read.ranked - read.ranked.max()
+    over, turned_over = _over_next(read.cosine), _over_next(read.turned)
+    question, touched = _logistic(_MOST_LOGITS * np.array((prompt.asks, prompt.concerns))).tolist()
+    of_prompt = (
+        prompt.asks,
+        prompt.concerns,
+        question,
+        steps.max(),
+        prompt.doubt > 0,
+        np.log1p(prompt.size) / 5,
+        prompt.english,
+    )
+    own = np.stack(
+        [
+            read.cosine,
+            standard,
+            over,
+            read.turned,
+            turned_standard,
+            turned_over,
+            read.covered,
+            read.covered**1.5,
+            read.told,
+            read.worth,
+            gap,
+            np.log1p(np.arange(count)),
+            steps,
+            _over_next(read.ranked),
+            np.maximum(standard - 1, 0),
+            np.maximum(standard - 2, 0),
+            np.maximum(turned_standard - 1, 0),
+            np.maximum(turned_standard - 2, 0),
+            np.maximum(steps - 1, 0),
+        ],
+        axis=1,
+    )
+    with_form = own[:, [0, 1, 2, 3, 4, 5, 6, 9, 10, 12]]
+    of_all = np.broadcast_to(np.array(of_prompt, np.float64), (count, len(of_prompt)))
+    return np.concatenate([own, of_all, question * with_form, touched * with_form], axis=1)
+
+
+def gate_features(likely: Numbers, steps: float, prompt: Prompt) -> Numbers:
+    """Return the features by which a prompt is admitted, from the probabilities of its candidates."""
+    asks, concerns = prompt.asks, prompt.concerns
+    two = np.clip(np.sort(np.append(likely, (0.0, 0.0)))[:-3:-1], 1e-4, 1 - 1e-4)
+    first, second = np.log(two / (1 - two))
+    return np.array(
+        [
+            first,
+            second,
+            likely.sum(),
+            steps,
+            max(steps - 1, 0.0),
+            asks,
+            concerns,
+            max(asks, 0.0),
+            max(concerns, 0.0),
+            steps * asks,
+            steps * concerns,
+            first * concerns,
+            prompt.doubt > 0,
+            prompt.english,
+        ],
+        np.float64,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Logistic:
+    """A logistic regression: weights with the bias last."""
+
+    weights: Numbers
+
+    def logits(self, rows: Numbers) -> Numbers:
+        """Return the logit of each row."""
+        logits: Numbers = rows @ self.weights[:-1] + self.weights[-1]
+        return logits
+
+
+class Reading(NamedTuple):
+    """The relevance of candidates to a prompt.
+
+    Attributes:
+        likely: the probability of each that it answers the prompt or bears on it.
+        admitted: the logit that the prompt concerns memory, 0 at the bar.
+    """
+
+    likely: Numbers
+    admitted: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelevanceReader:
+    """The weights for the vectors of one model.
+
+    Attributes:
+        down: of the turn of a prompt's vector, from the dimension to a few components.
+        up: likewise, from these components back.
+        memory: of the probability of a memory.
+        prompt: of the admission of a prompt.
+    """
+
+    down: NDArray[np.float32]
+    up: NDArray[np.float32]
+    memory: Logistic
+    prompt: Logistic
+
+    def turn(self, query: Vector) -> Vector:
+        """Return a prompt's vector turned towards the memories that answer it, with length 1."""
+        turned = query + (query @ self.down) @ self.up
+        length = np.linalg.norm(turned)
+        return query if length < SHORTEST else (turned / length).astype(np.float32)
+
+    def read(self, read: Read, prompt: Prompt) -> Reading:
+        """Return the relevance of candidates."""
+        likely = _logistic(self.memory.logits(features(read, prompt)))
+        steps = float(np.clip(prompt.steps(read.judged), -3, 6).max())
+        return Reading(likely, float(self.prompt.logits(gate_features(likely, steps, prompt))))
+
+
+def chosen(reading: Reading) -> Numbers:
+    """Return the relevance of each candidate: from `CHOSEN` on where it belongs in the prompt, below it elsewhere."""
+    likely = reading.likely
+    best = float(likely.max(initial=0.0))
+    passes = (likely >= LEAST_SHARE * best) & (reading.admitted >= 0)
+    if best < CERTAIN:
+        place = np.empty(len(likely), np.int64)
+        place[np.argsort(-likely, kind="stable")] = np.arange(len(likely))
+        passes &= place < MOST_UNCERTAIN
+    relevance: Numbers = np.where(passes, CHOSEN + (1 - CHOSEN) * likely, 0.99 * CHOSEN * likely)
+    return relevance
+
+
+@cache
+def _readers() -> dict[str, RelevanceReader]:
+    data = (files("relayer.search") / "data" / "relevance.npz").read_bytes()
+    if hashlib.sha256(data).hexdigest() != _SHA256:
+        raise ValueError("relevance.npz is not the file that this version was made with")
+    with np.load(BytesIO(data), allow_pickle=False) as stored:
+        models = {name.split("_")[0] for name in stored.files}
+        return {
+            model: RelevanceReader(
+                stored[f"{model}_down"].astype(np.float32),
+                stored[f"{model}_up"].astype(np.float32),
+                Logistic(stored[f"{model}_memory"].astype(np.float64)),
+                Logistic(stored[f"{model}_prompt"].astype(np.float64)),
+            )
+            for model in models
+        }
+
+
+def relevance_reader(model: str) -> RelevanceReader | None:
+    """Return the weights for a model, by its SHA-256; None if none were learnt for it."""
+    return _readers().get(model)

@@ -1,0 +1,67 @@
+# ruff: noqa: RUF001 - fifteen languages are the point
+"""A question that names a time gets what was said then first, in the prompt of a turn and in a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from plugin_site import PluginSite, recall
+
+# The same kind of event in each month of a year, so that only the time tells them apart.
+EVENTS = {
+    month: f"We had dinner with the {name} family and talked about the garden."
+    for month, name in enumerate(
+        [
+            "Alder",
+            "Birch",
+            "Cedar",
+            "Dogwood",
+            "Elm",
+            "Fir",
+            "Gorse",
+            "Hazel",
+            "Ivy",
+            "Juniper",
+            "Kapok",
+            "Larch",
+        ],
+        1,
+    )
+}
+
+
+@pytest.fixture
+def site(shared_relayer: str, secret: str, tmp_path: Path) -> Iterator[PluginSite]:
+    with PluginSite(tmp_path, shared_relayer, secret) as made:
+        lines = [
+            f'{{"text": "{text}", "occurred_at": "{datetime(2025, month, 14, 19, tzinfo=UTC).isoformat()}"}}'
+            for month, text in EVENTS.items()
+        ]
+        file = tmp_path / "events.jsonl"
+        file.write_text("\n".join(lines) + "\n")
+        made.command("import", str(file))
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("question", "month"),
+    [
+        ("With which family did we have dinner in October?", 10),
+        ("With which family did we have dinner on 14 February 2025?", 2),
+        ("Mit welcher Familie haben wir im Mai zu Abend gegessen?", 5),
+        ("我们8月和哪一家吃了晚饭？", 8),
+    ],
+)
+def test_the_memory_of_the_named_time_comes_first(site: PluginSite, question: str, month: int) -> None:
+    found = site.json("search", question, "--floor", "0")["memories"]
+    assert found[0]["text"] == EVENTS[month]
+
+
+def test_a_turn_gets_the_memory_of_the_named_time(site: PluginSite) -> None:
+    shown = recall(site.plugin(), "Which family did we have dinner with in October?").text
+    assert EVENTS[10] in shown
+    lines = [line for line in shown.splitlines() if "dinner" in line]
+    assert EVENTS[10] in lines[0]

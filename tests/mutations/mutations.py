@@ -1,0 +1,213 @@
+"""Mutations of the core: one thing made wrong in the source, and the tests that must fail because of it.
+
+Each mutation replaces one passage of one source file. The tests that are named with it are the narrowest that state the
+broken promise; `run.py` applies a mutation to a copy of the tree and expects one of them to fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One change to the source that breaks a promise.
+
+    Attributes:
+        name: what the changed program does, as words joined by hyphens.
+        file: the source file, from the root of the repository.
+        right: the passage as it is; it must occur exactly once.
+        wrong: what replaces it.
+        tests: files of tests, or single tests, at least one of which must fail.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+    def apply(self, source: str) -> str:
+        """Return the changed source; raises `ValueError` unless the passage occurs exactly once."""
+        if source.count(self.right) != 1:
+            raise ValueError(
+                f"{self.name}: the passage occurs {source.count(self.right)} times in {self.file}"
+            )
+        return source.replace(self.right, self.wrong)
+
+
+MUTATIONS = (
+    Mutation(
+        "a-commit-is-not-checked",
+        "relayer/log/namespace_log.py",
+        "alive = await replica.vouched(entry.seq, (outcome.store_time,))",
+        "alive = True",
+        ("tests/unit/log/test_committer.py",),
+    ),
+    Mutation(
+        "an-entry-of-another-history-is-applied",
+        "relayer/log/objects.py",
+        "if linked.entry.previous != after.digest:",
+        "if False:",
+        ("tests/unit/log/test_replica.py", "tests/unit/log/test_sealed_objects.py"),
+    ),
+    Mutation(
+        "a-stale-replica-is-not-fenced",
+        "relayer/log/replica.py",
+        "if not await self.vouched(start, tail.times):",
+        "if False:",
+        ("tests/unit/log/test_replica.py", "tests/unit/log/test_committer.py"),
+    ),
+    Mutation(
+        "a-sealed-object-opens-in-another-place",
+        "relayer/wire/sealing.py",
+        "return lp(int(object_type), account, incarnation, object_id)",
+        'return lp(int(object_type), account, incarnation, "")',
+        ("tests/unit/wire/test_wire_sealing.py", "tests/unit/wire/test_wire_vectors.py"),
+    ),
+    Mutation(
+        "every-object-has-the-same-key-and-nonce",
+        "relayer/wire/sealing.py",
+        "header, place, salt=salt, length=64)",
+        "header, place, salt=bytes(32), length=64)",
+        ("tests/unit/wire/test_wire_sealing.py", "tests/unit/wire/test_wire_vectors.py"),
+    ),
+    Mutation(
+        "the-key-of-a-namespace-needs-no-salt",
+        "relayer/crypto.py",
+        "incarnation, epoch, salt=salt)",
+        "incarnation, epoch)",
+        ("tests/unit/wire/test_wire_vectors.py", "tests/golden"),
+    ),
+    Mutation(
+        "a-request-can-be-replayed",
+        "relayer/http/limits.py",
+        'raise HttpProblem("replayed")',
+        "return",
+        ("tests/unit/http/test_replays.py",),
+    ),
+    Mutation(
+        "a-revoked-key-is-accepted",
+        "relayer/access/accounts.py",
+        "return certificate.agent_key in known.agent_keys or certificate.serial in known.serials",
+        "return False",
+        ("tests/unit/access/test_accounts.py",),
+    ),
+    Mutation(
+        "a-quota-limits-nothing",
+        "relayer/access/quotas.py",
+        "if most and add and known + add > most:",
+        "if False:",
+        ("tests/security/test_quotas.py",),
+    ),
+    Mutation(
+        "every-audience-hears-everything",
+        "relayer/namespaces/records.py",
+        "heard = [value for value in facet.values if not wanted.isdisjoint(value.split())]",
+        "heard = list(facet.values)",
+        ("tests/unit/namespaces/test_record_filters.py", "tests/unit/use_cases/test_remember_and_recall.py"),
+    ),
+    Mutation(
+        "untrusted-memories-are-recalled",
+        "relayer/namespaces/records.py",
+        'for name, values in (("kind", kinds), ("trust", trusts))',
+        'for name, values in (("kind", kinds),)',
+        ("tests/unit/namespaces/test_record_filters.py", "tests/unit/use_cases/test_remember_and_recall.py"),
+    ),
+    Mutation(
+        "erasing-leaves-older-versions",
+        "relayer/use_cases/erase.py",
+        "others = (item.supersedes, item.superseded_by, *opened.of_the_same_text(item.record))",
+        "others: tuple[bytes, ...] = ()",
+        ("tests/unit/use_cases/test_erase.py",),
+    ),
+    Mutation(
+        "a-turn-is-lost-when-the-relayer-is-busy",
+        "gateway_plugin/outbox/sender.py",
+        "if error.code not in _LASTING and (error.status in _PASSING or error.status >= 500):",
+        "if False:",
+        ("tests/unit/gateway/outbox/test_sender.py",),
+    ),
+    Mutation(
+        "a-turn-that-is-sent-twice-is-stored-twice",
+        "relayer/domain/state.py",
+        "        first = self._by_idempotency(origin)\n",
+        "        first = None\n",
+        ("tests/unit/domain/test_state.py", "tests/unit/use_cases/test_remember_and_recall.py"),
+    ),
+    Mutation(
+        "a-recall-ignores-its-deadline",
+        "gateway_plugin/recall/recaller.py",
+        "answer = await self._client.recall(identity, asked, deadline=end - self._clock.monotonic())",
+        "answer = await self._client.recall(identity, asked, deadline=30.0)",
+        ("tests/unit/gateway/test_promises_of_a_turn.py", "tests/unit/gateway/test_relayer_trouble.py"),
+    ),
+    Mutation(
+        "every-recall-takes-a-second-and-a-half",
+        "gateway_plugin/recall/recaller.py",
+        "        start = self._clock.monotonic()\n        identity, active = turn.identity, turn.active\n",
+        "        start = self._clock.monotonic()\n        await asyncio.sleep(1.5)\n"
+        "        identity, active = turn.identity, turn.active\n",
+        ("tests/unit/gateway/test_promises_of_a_turn.py",),
+    ),
+    Mutation(
+        "heartbeat-cron-and-subagent-runs-recall",
+        "gateway_plugin/settings/model.py",
+        '("memory", "heartbeat", "cron", "subagent", "hook"), description="kinds of run without recall"',
+        '("memory", "hook"), description="kinds of run without recall"',
+        ("tests/unit/gateway/turn/test_gates.py",),
+    ),
+    Mutation(
+        "heartbeat-and-cron-runs-are-captured",
+        "gateway_plugin/turn/gates.py",
+        "skipped = skipped | _NEVER_CAPTURED",
+        "skipped = set()",
+        ("tests/unit/gateway/turn/test_gates.py",),
+    ),
+    Mutation(
+        "a-turn-gets-four-memories-and-not-ten",
+        "gateway_plugin/settings/model.py",
+        '10, ge=1, le=100, title="Memories per turn"',
+        '4, ge=1, le=100, title="Memories per turn"',
+        ("tests/unit/gateway/settings/test_settings.py",),
+    ),
+    Mutation(
+        "irrelevant-memories-pass-the-floor",
+        "relayer/search/ranking.py",
+        "return list(takewhile(lambda one: one >= floor, each))",
+        "return list(each)",
+        ("tests/unit/search/test_search_ranking.py", "tests/unit/search/test_relevance.py"),
+    ),
+    Mutation(
+        "secrets-are-stored",
+        "relayer/wire/redaction.py",
+        "if action_for(rule.kind, known) is Action.ALLOW:",
+        "if True:",
+        ("tests/unit/wire/test_redaction.py",),
+    ),
+    Mutation(
+        "instructions-in-memories-are-injected",
+        "gateway_plugin/recall/formatting.py",
+        "    if verdict.blocked:\n        return",
+        "    if False:\n        return",
+        ("tests/unit/gateway/test_layers_of_defence.py", "tests/security/test_planted_memories.py"),
+    ),
+    Mutation(
+        "a-fact-that-changed-replaces-nothing",
+        "relayer/writing/drafts.py",
+        "if draft.captured and not draft.replaces:",
+        "if False:",
+        (
+            "tests/unit/use_cases/test_consolidating.py::test_an_explicit_change_takes_the_place_of_what_it_changes",
+        ),
+    ),
+    Mutation(
+        "a-restore-brings-erased-memories-back",
+        "relayer/operator/restore.py",
+        "self._erased = {row.incarnation: row for row in erased}",
+        "self._erased: dict[bytes, Erased] = {}",
+        ("tests/unit/operator/test_backup.py",),
+    ),
+)

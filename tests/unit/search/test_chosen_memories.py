@@ -1,0 +1,133 @@
+"""Which memories a prompt gets, and that an explicit search gets the best ones in the order of their evidence."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.lib.n_grams import read_prompt
+from relayer.search import relevance
+from relayer.search.baseline import PRIORS, Calibration, shipped_priors
+from relayer.search.index import MemoryIndex
+from relayer.search.ranking import Hit
+from relayer.search.relevance import (
+    CERTAIN,
+    CHOSEN,
+    LEAST_SHARE,
+    MOST_UNCERTAIN,
+    Reading,
+    chosen,
+    relevance_reader,
+)
+
+LIKELY = st.lists(st.floats(0.001, 0.999), min_size=1, max_size=30).map(np.array)
+MEMORIES = (
+    "My sister Ines lives in Ghent.",
+    "I am allergic to peanuts.",
+    "The spare key hangs behind the boiler.",
+    "My dentist is Dr. Brandt in Mill Road.",
+    "We pay 815 for the flat, due on the first.",
+    "The car goes to the garage on Thursday.",
+    "My locker in the gym is number 118.",
+    "I never book flights before nine.",
+    "The router password is on the fridge.",
+    "Our daughter starts school in September.",
+    "I take the tram number four to work.",
+    "The cat is called Miso.",
+)
+
+
+@given(LIKELY)
+def test_a_prompt_that_does_not_concern_memory_gets_nothing(likely):
+    assert (chosen(Reading(likely, -0.01)) < CHOSEN).all()
+
+
+@given(LIKELY)
+def test_the_most_probable_memory_of_an_admitted_prompt_is_chosen_and_others_by_their_share(likely):
+    each = chosen(Reading(likely, 0.0))
+    passed = each >= CHOSEN
+    assert passed[likely.argmax()]
+    assert (likely[passed] >= LEAST_SHARE * likely.max()).all()
+    if likely.max() < CERTAIN:
+        assert passed.sum() <= MOST_UNCERTAIN
+    else:
+        assert passed.sum() == (likely >= LEAST_SHARE * likely.max()).sum()
+
+
+@given(LIKELY, st.floats(-5, 5))
+def test_relevance_rises_with_the_probability_within_0_and_1(likely, admitted):
+    each = chosen(Reading(likely, admitted))
+    order = np.argsort(likely, kind="stable")
+    strictly = np.diff(likely[order]) > 0
+    assert (np.diff(each[order])[strictly] >= 0).all()
+    assert ((each >= 0) & (each <= 1)).all()
+
+
+def test_weights_that_are_not_those_of_this_version_are_refused(monkeypatch):
+    relevance._readers.cache_clear()
+    monkeypatch.setattr(relevance, "_SHA256", "0" * 64)
+    with pytest.raises(ValueError, match=r"relevance\.npz"):
+        relevance_reader("any")
+
+
+def test_for_the_vectors_of_another_model_nothing_was_learnt():
+    assert relevance_reader("0" * 64) is None
+
+
+async def _search(*prompts: str, prompt: bool, floor: float) -> list[tuple[Hit, ...]]:
+    embedder = LocalEmbedder("multilingual")
+    await embedder.load()
+    sha256 = embedder.model.sha256
+    try:
+        index = MemoryIndex(
+            embedder.model.dimension, Calibration(PRIORS[sha256], (), shipped_priors(sha256), sha256)
+        )
+        for key, (row, text) in enumerate(zip(await embedder.embed(MEMORIES), MEMORIES, strict=True)):
+            index.put(key, row, text)
+        vectors = await embedder.embed(prompts, query=True)
+        return [
+            index.search(
+                vector,
+                text,
+                10,
+                floor=floor,
+                reading=read_prompt(text).reading(vector, sha256),
+                prompt=prompt,
+            ).hits
+            for text, vector in zip(prompts, vectors, strict=True)
+        ]
+    finally:
+        await embedder.close()
+
+
+def test_a_question_gets_its_answer_and_few_other_lines():
+    asked = {"Who is my dentist?": 3, "Which tram do I take to work?": 10, "What is our cat called?": 11}
+    found = asyncio.run(_search(*asked, prompt=True, floor=CHOSEN))
+    for hits, key in zip(found, asked.values(), strict=True):
+        assert hits[0].key == key
+        assert len(hits) <= 3
+
+
+def test_an_explicit_search_gets_as_many_as_it_asks_for_in_the_order_of_their_evidence():
+    (hits,) = asyncio.run(_search("Who is my dentist?", prompt=False, floor=0.0))
+    assert len(hits) == 10
+    scores = [hit.evidence for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_a_plan_gets_what_would_change_it_and_an_unrelated_prompt_nothing():
+    plan, unrelated = asyncio.run(
+        _search(
+            "Plan a dinner with satay and noodles for tonight",
+            "What is the melting point of iron?",
+            prompt=True,
+            floor=CHOSEN,
+        )
+    )
+    assert 1 in [hit.key for hit in plan]
+    assert unrelated == ()
