@@ -581,6 +581,7 @@ export interface RecallRequest {
   "standing"?: (string)[];
   "named"?: (string)[];
   "where"?: Record<string, unknown> | null;
+  "prompt"?: boolean;
 }
 
 export interface RecallResponse {

@@ -267,7 +267,7 @@ export class Client {
     const refused = new RelayerRefused(code, detail, response.status, problem.request_id ?? "", accepted);
     if (response.status === 504) return new DeadlineExceeded(`the relayer's work (${detail})`);
     if (code === "clock_skew" && typeof problem.server_time === "number") {
-      const offset = Math.floor(problem.server_time / 1000) - Math.floor(Date.now() / 1000);
+      const offset = problem.server_time - Math.floor(Date.now() / 1000);
       if (Math.abs(offset) <= DAY) return new ClockSkew(refused, offset);
     }
     if ([429, 502, 503].includes(response.status) || code === "replayed") {

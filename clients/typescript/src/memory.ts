@@ -331,11 +331,10 @@ export class Memory {
     return options.timeout ?? this.#options.timeout ?? 60;
   }
 
-  #when(options: AddOptions): { occurred_at?: number } {
+  #when(options: AddOptions): { occurred_at?: string } {
     if (options.occurredAt === undefined) return {};
-    const at = options.occurredAt.getTime();
-    if (Number.isNaN(at)) throw new InvalidInput("occurredAt", "must be a valid date");
-    return { occurred_at: at };
+    if (Number.isNaN(options.occurredAt.getTime())) throw new InvalidInput("occurredAt", "must be a valid date");
+    return { occurred_at: options.occurredAt.toISOString() };
   }
 
   async #call<Answer>(name: string, method: string, target: string, options: OfUser, more: CallOptions = {}): Promise<Answer> {
@@ -383,9 +382,9 @@ function randomKey(): string {
 function stored(memory: api.Memory): StoredMemory {
   return {
     id: memory.id,
-    text: memory.text ?? "",
+    text: memory.text,
     kind: memory.kind,
-    state: memory.state,
+    state: memory.state ?? "live",
     tags: [...(memory.tags ?? [])],
     metadata: (memory.metadata ?? {}) as Metadata,
     session: memory.source?.session ?? "",

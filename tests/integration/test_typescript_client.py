@@ -1,0 +1,82 @@
+"""The TypeScript client and its middleware, against a real relayer, and together with the Python client."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.relayer_process import RelayerProcess
+from gateway_plugin.memory import Memory
+
+_PACKAGE = Path(__file__).parents[2] / "clients" / "typescript"
+_SECRET = "5a" * 32
+_PROGRAM = """
+import { Memory, MemoryTrustStore } from "./dist/index.js";
+const [url, secret] = process.argv.slice(1);
+const memory = new Memory({ url, secret, trust: new MemoryTrustStore(), agent: "support", user: "Ana Õ" });
+const known = [];
+for await (const one of memory.list()) known.push({ text: one.text, tags: one.tags, metadata: one.metadata });
+await memory.add("My cat is called Minka.", { tags: ["pets"], metadata: { ticket: 2 } });
+process.stdout.write(JSON.stringify(known));
+"""
+
+
+def _run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMRELAY_")}
+    return subprocess.run(
+        command,
+        cwd=_PACKAGE,
+        env={**environment, **more},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def built() -> None:
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("Node.js is missing, and with it the TypeScript client")
+    if not (_PACKAGE / "node_modules" / "ai").exists():
+        installed = _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"])
+        if installed.returncode:
+            pytest.skip(f"its packages cannot be installed here: {installed.stderr.strip()[-200:]}")
+    compiled = _run([npm, "run", "build"])
+    assert compiled.returncode == 0, compiled.stdout
+
+
+@pytest.fixture(scope="module")
+def relayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayerProcess]:
+    with RelayerProcess(tmp_path_factory.mktemp("typescript")) as process:
+        yield process
+
+
+@pytest.mark.usefixtures("built")
+def test_its_own_tests_pass(relayer: RelayerProcess) -> None:
+    tests = [str(path) for path in sorted((_PACKAGE / "test").glob("*.test.mjs"))]
+    ended = _run(["node", "--test", *tests], MEMRELAY_TEST_URL=relayer.url)
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    assert "# skipped 0" in ended.stdout or "skipped 0" in ended.stdout
+
+
+@pytest.mark.usefixtures("built")
+def test_python_and_typescript_read_what_the_other_stored(relayer: RelayerProcess, tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    with Memory(agent="support", user="Ana Õ", url=relayer.url, secret=_SECRET, environ=environ) as memory:
+        memory.add("My dog is called Rex.", tags=["pets"], metadata={"ticket": 1})
+        ended = _run(["node", "--input-type=module", "--eval", _PROGRAM, relayer.url, _SECRET])
+        assert ended.returncode == 0, ended.stderr[-2000:]
+        assert json.loads(ended.stdout) == [
+            {"text": "My dog is called Rex.", "tags": ["pets"], "metadata": {"ticket": 1}}
+        ]
+        (cat,) = memory.list(where={"ticket": 2})
+        assert (cat.text, cat.tags, cat.metadata) == ("My cat is called Minka.", ("pets",), {"ticket": 2})
+        assert memory.users() == ("Ana Õ",)
