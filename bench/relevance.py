@@ -41,7 +41,6 @@ from relayer.search.relevance import (
     Prompt,
     Read,
     Reading,
-    RelevanceReader,
     chosen,
     features,
     gate_features,
@@ -183,7 +182,7 @@ async def gather() -> list[Case]:
         rng.shuffle(prompts)
     cases: list[Case] = []
     recorder = _Recorder()
-    with mock.patch.object(index_module, "relevance_reader", lambda _: recorder):
+    with mock.patch.object(index_module, "relevance_reader", return_value=recorder):
         for number, person in enumerate(persons):
             others = [one for one in by_language[person.language] if one is not person]
             strange = [text for one in others for text in one.memories]

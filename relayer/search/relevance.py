@@ -1,4 +1,4 @@
-"""The relevance of each memory to a prompt: what of a search's order belongs in a prompt that nobody asked memory for.
+"""The relevance of each memory to a prompt: what of a search's order belongs in a prompt that did not ask for memory.
 
 An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`). A prompt gets only those
 that help: a `RelevanceReader` of one model's vectors estimates for each of the best candidates the probability that it answers
