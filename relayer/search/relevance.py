@@ -41,7 +41,7 @@ _ENOUGH: Final = 20
 
 
 class Prompt(NamedTuple):
-    """What a search knows of its prompt.
+    """The facts that a search has about its prompt.
 
     Attributes:
         asks: the logit that it asks for a memory, in units of `_MOST_LOGITS` and within 1.
