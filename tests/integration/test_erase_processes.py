@@ -62,7 +62,7 @@ def test_an_erased_memory_is_gone_through_a_relayer_that_was_stopped_for_longer_
     person.run(first, "remember", "The bakery opens at seven.")
     assert CANARY in person.run(second, "search", f"where is the {CANARY}", "--floor", "0")
     shown = person.run(first, "erase", memory)
-    assert "would be destroyed" in shown
+    assert "would be erased" in shown
     assert CANARY in person.run(first, "search", f"where is the {CANARY}", "--floor", "0")
     second.process.send_signal(signal.SIGSTOP)
     try:

@@ -168,7 +168,7 @@ def test_neither_key_nor_text_is_in_a_log_or_a_metric_and_lies_are_counted(serve
     ("more", "said"),
     [
         (["--embeddings-dimension", "32"], "--embeddings-dimension: is 32, and tiny answers with 64 numbers"),
-        (["--model-url", "http://10.0.0.7/v1"], "would travel in the clear"),
+        (["--model-url", "http://10.0.0.7/v1"], "would be sent unencrypted"),
         (["--model-url", "http://127.0.0.1/v1?key=1"], "--model-url (MEMRELAY_MODEL_URL): must be a URL"),
     ],
 )

@@ -339,7 +339,7 @@ def test_workers_say_one_line_write_one_ready_file_and_end_with_one_signal(
     assert served.stop() == 0
     said = served.process.stdout.read().splitlines()
     assert [line.endswith(", 2 processes") for line in said if "serves" in line] == [True]
-    assert sum("made the relayer key" in line for line in said) == 1
+    assert sum("created the relayer key" in line for line in said) == 1
     assert not served.ready_file.exists()
     assert all(map(is_gone, running.values()))
     assert not events_of(served, "process_ended")

@@ -129,7 +129,7 @@ def test_what_this_account_did_not_write_is_no_backup_without_a_persons_word(cli
     assert (said in shown, "--unsigned" in shown) == (True, True)
     assert cli.rows() == []
     if how == "unsealed":
-        assert "on your word" in cli("import", file, "--as-backup", "--unsigned")
+        assert "without a proof of their origin" in cli("import", file, "--as-backup", "--unsigned")
         assert [row["trust"] for row in cli.rows()] == ["user", "user"]
 
 
