@@ -180,7 +180,7 @@ async def test_settings_that_are_wrong_are_told_of_with_every_call(site):
     async with started(site | {"MEMRELAY_URL": "ftp://nowhere"}) as client:
         result = await client.call_tool("memory_search", {"query": "coffee"})
     assert result.is_error
-    assert "url: is no URL" in text_of(result)
+    assert "url: is not a URL" in text_of(result)
 
 
 @contextlib.asynccontextmanager

@@ -184,7 +184,7 @@ class TestRefusals:
         (served.data / "relayer.key").write_text("ab" * 32)
         assert "another relayer key" in self._refused("--port", "0", "--data", str(served.data))
         (served.data / "relayer.key").unlink()
-        assert "relayer.key is gone" in self._refused("--port", "0", "--data", str(served.data))
+        assert "relayer.key is missing" in self._refused("--port", "0", "--data", str(served.data))
         assert not (served.data / "relayer.key").exists()
 
     def test_a_certificate_that_is_none(self, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def plant(place: Path, outside: Path, suffix: str = ".md") -> list[str]:
         finally:
             os.chdir(here)
     links = [
-        f"{place}/{name}: it is a link, and"
+        f"{place}/{name}: it is a symbolic link, and"
         for name in (f"file{suffix}", f"up{suffix}", "deep", f"gone{suffix}")
     ]
     return [*links, f"pipe{suffix}: it is not a regular file", f"socket{suffix}: it is not a regular file"]
@@ -111,7 +111,7 @@ def test_what_was_planted_in_a_folder_is_named_and_left_out(cli, folder, outside
 def test_a_workspaces_folder_that_is_a_link_is_named_and_left_out(cli, folder, outside):
     (folder / "memory").rmdir()
     (folder / "memory").symlink_to(outside / "memory")
-    assert f"{folder}/memory: it is a link" in cli("index", "--workspace", folder, code=1)
+    assert f"{folder}/memory: it is a symbolic link" in cli("index", "--workspace", folder, code=1)
     assert cli.texts() == ["The deploy window is Tuesday."]
 
 
@@ -164,7 +164,7 @@ def test_a_link_that_is_named_is_no_name_of_what_it_leads_to(cli, folder, outsid
         env=cli.environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, CANARY in done.stdout) == (1, False), done.stderr
-    assert "it is a link" in done.stdout + done.stderr
+    assert "it is a symbolic link" in done.stdout + done.stderr
     assert cli.texts() == []
 
 
@@ -175,7 +175,7 @@ def test_a_root_that_became_a_link_after_it_was_indexed_leads_nowhere_else(cli, 
     cli("index", notes)
     notes.rename(folder / "moved")
     notes.symlink_to(outside)
-    assert f"{notes}: it is a link" in cli("index", code=1)
+    assert f"{notes}: it is a symbolic link" in cli("index", code=1)
     assert cli.texts() == ["The deploy window is Tuesday."]
 
 
@@ -196,7 +196,7 @@ def test_a_folder_of_more_files_than_are_read_says_so(cli, folder):
 def test_a_profile_is_written_through_no_link_and_reads_none(cli, folder, outside):
     cli("remember", "Ana lives in Lisbon.", "--kind", "profile")
     (folder / "USER.md").symlink_to(outside / "secret.md")
-    assert "USER.md: it is a link" in cli("profile", "--out", folder / "USER.md", code=1)
+    assert "USER.md: it is a symbolic link" in cli("profile", "--out", folder / "USER.md", code=1)
     assert (outside / "secret.md").read_text() == f"- {CANARY}\n"
     (folder / "USER.md").unlink()
     os.mkfifo(folder / "USER.md")

@@ -114,14 +114,14 @@ def test_what_this_account_did_not_write_is_no_backup_without_a_persons_word(cli
         file.write_text(file.read_text().replace("Tuesday", "Friday!"))
     elif how == "appended":
         file.write_text("".join([*lines, json.dumps({"memory": CLAIM}) + "\n"]))
-        said = "no seal"
+        said = "no signature"
     elif how == "unsealed":
         file.write_text("".join(lines[:-1]))
-        said = "no seal"
+        said = "no signature"
     elif how == "notes":
         file = tmp_path / "notes.md"
         file.write_text("- Ana takes the morning train.\n")
-        said = "no seal"
+        said = "no signature"
     else:
         cli.secret, said = "8d" * 32, "another account"
     cli.agent = f"{cli.agent}x"
