@@ -89,7 +89,7 @@ def test_what_could_not_be_captured_is_caught_up_with_before_the_host_compacts_t
     resource.prlimit(bridge, resource.RLIMIT_FSIZE, (1, before[1]))
     gateway.chat(told, user="flushing")
     # The answer is there before the turn is captured.
-    wait_until(lambda: "cannot be used (disk I/O error)" in gateway.log_text()[at:])
+    wait_until(lambda: "the outbox cannot take a captured turn" in gateway.log_text()[at:])
     resource.prlimit(bridge, resource.RLIMIT_FSIZE, before)
     assert told not in relayer.memories(gateway)
     compacted = gateway.call("sessions.compact", {"key": "agent:main:openai-user:flushing"})

@@ -270,8 +270,9 @@ if __name__ == "__main__":
     main()
 
 
+# Every script of the folder, because a package without one that another imports does not load.
 _CODE: Final = (
-    *("index.js", "bridge.js", "chat.js", "kept.js", "log.js", "model.js", "runs.js", "workspace.js"),
+    *sorted(file.name for file in FOLDER.glob("*.js")),
     *("tools.json", "package.json", "openclaw.plugin.json"),
 )
 PACKED: Final = "memrelay"
