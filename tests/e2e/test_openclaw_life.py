@@ -91,10 +91,11 @@ def test_what_could_not_be_captured_is_caught_up_with_before_the_host_compacts_t
     # The answer is there before the turn is captured.
     wait_until(lambda: "the outbox cannot take a captured turn" in gateway.log_text()[at:])
     resource.prlimit(bridge, resource.RLIMIT_FSIZE, before)
-    assert told not in relayer.memories(gateway)
     compacted = gateway.call("sessions.compact", {"key": "agent:main:openai-user:flushing"})
     assert compacted["compacted"] is True, compacted
     wait_until(lambda: told in relayer.memories(gateway))
+    # The plugin's own second place for turns, or the host's store of the chat, may have brought it, too.
+    assert relayer.memories(gateway).count(told) == 1
     assert gateway.bridges() == [bridge]
 
 
