@@ -37,10 +37,10 @@ from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, Calibration, ship
 from relayer.search.index import MemoryIndex, QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.relevance import (
+    CandidateScores,
     Logistic,
-    Prompt,
-    Read,
-    Reading,
+    PromptFacts,
+    Relevances,
     chosen,
     features,
     gate_features,
@@ -97,8 +97,8 @@ class Case:
     fill: int
     query: NDArray[np.float32]
     rows: NDArray[np.float32]
-    read: Read
-    prompt: Prompt
+    read: CandidateScores
+    prompt: PromptFacts
     right: NDArray[np.int_]
 
 
@@ -151,16 +151,16 @@ class _Recorder:
     """Keeps what a search knows of its prompt, in place of a `RelevanceReader`."""
 
     def __init__(self) -> None:
-        self.last: tuple[Read, Prompt] | None = None
+        self.last: tuple[CandidateScores, PromptFacts] | None = None
 
     def turn(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the vector as it is."""
         return query
 
-    def read(self, read: Read, prompt: Prompt) -> Reading:
+    def estimate(self, read: CandidateScores, prompt: PromptFacts) -> Relevances:
         """Keep both, and choose everything."""
         self.last = (read, prompt)
-        return Reading(np.ones(len(read.ranked)), 1.0)
+        return Relevances(np.ones(len(read.ranked)), 1.0)
 
 
 async def gather() -> list[Case]:
@@ -297,7 +297,7 @@ def halves(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np
     return down, up
 
 
-def turned(case: Case, down: NDArray[np.float32], up: NDArray[np.float32]) -> Read:
+def turned(case: Case, down: NDArray[np.float32], up: NDArray[np.float32]) -> CandidateScores:
     """Return what a search knows with a turn."""
     query = case.query + (case.query @ down) @ up
     query /= np.linalg.norm(query)
@@ -313,7 +313,7 @@ def learn_logistic(rows: Numbers, labels: NDArray[np.int_], weights: Numbers, st
     return Logistic(np.append(scaled, learnt.intercept_[0] - float(scaled @ mean)))
 
 
-def report(cases: Sequence[Case], readings: Sequence[Reading], bar: float = 0.0) -> str:
+def report(cases: Sequence[Case], readings: Sequence[Relevances], bar: float = 0.0) -> str:
     """Return what would be in the prompts, with the order of the evidence."""
     counts: dict[str, list[float]] = defaultdict(list)
     for case, reading in zip(cases, readings, strict=True):
@@ -339,7 +339,7 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     """Learn all weights, and print what they choose among the cases."""
     names = sorted({case.person for case in cases})
     fold = np.array([names.index(case.person) % _FOLDS for case in cases])
-    reads: list[Read] = [case.read for case in cases]
+    reads: list[CandidateScores] = [case.read for case in cases]
     for one in range(_FOLDS):
         down, up = halves(learn_turn([case for case, its in zip(cases, fold, strict=True) if its != one]))
         for at in np.flatnonzero(fold == one).tolist():
@@ -373,7 +373,7 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     some = np.flatnonzero(new | (kinds == "unanswerable")).tolist()
     for share in (0.5, 1.0, 2.0, 3.0, 5.0):
         bar = float(np.quantile(strange, 1 - share / 100))
-        readings = [Reading(likelies[at], float(logits[at])) for at in some]
+        readings = [Relevances(likelies[at], float(logits[at])) for at in some]
         print(
             f"{share} % of unrelated prompts ({bar:.2f}):", report([cases[at] for at in some], readings, bar)
         )
@@ -396,7 +396,7 @@ def _counted(case: Case) -> NDArray[np.bool_]:
     return np.arange(len(case.right)) < (30 if case.kind in ("question", "plan") else 8)
 
 
-def _print_ranks(cases: Sequence[Case], reads: Sequence[Read]) -> None:
+def _print_ranks(cases: Sequence[Case], reads: Sequence[CandidateScores]) -> None:
     for kind in ("question", "plan"):
         places: list[tuple[int, int, int]] = []
         for case, read in zip(cases, reads, strict=True):

@@ -9,6 +9,7 @@ loop in a thread of its own.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import html
@@ -74,6 +75,8 @@ CLOSING_SECONDS: Final = 5.0
 # A language model extracts facts some time after their turn was delivered, so daily notes are also updated when this
 # many seconds have passed without a delivery.
 _NOTES_SECONDS: Final = 20.0
+# A turn waits for standing intents so long at most, because another process may hold the outbox.
+_INTENT_SECONDS: Final = 0.5
 # Lines of one file that a scan stores at once: a relayer without other work embeds them in some four seconds.
 _LINES_AT_ONCE: Final = 100
 NO_HOST: Final = HostTurn()
@@ -427,14 +430,17 @@ class AsyncMemoryPlugin:
     ) -> tuple[str, ...]:
         """Return the reminders of standing intents that a person's message triggers, as lines for the prompt.
 
-        They count as given. Errors and turns that may not use memory give none; a message may be short.
+        They count as given. Errors, an outbox that is busy, and turns that may not use memory give none; a message may be short.
         """
         try:
             query = clean_query(prompt)
             turn = self._book.turn(parse_session_key(session_key or ""), host, query, Purpose.RECALL)
             stops = {one.gate for one in turn.gates if not one.allowed} - {"min_length"}
-            return () if stops else await due_reminders(self._intents, turn, int(self._clock.now() * 1000))
-        except GatewayError:
+            if stops:
+                return ()
+            async with asyncio.timeout(_INTENT_SECONDS):
+                return await due_reminders(self._intents, turn, int(self._clock.now() * 1000))
+        except (GatewayError, TimeoutError):
             return ()
 
     async def replaced_lately(

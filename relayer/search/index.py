@@ -52,8 +52,8 @@ from relayer.search.ranking import (
 )
 from relayer.search.relevance import (
     MOST_READ,
-    Prompt,
-    Read,
+    CandidateScores,
+    PromptFacts,
     RelevanceReader,
     chosen,
     relevance_reader,
@@ -604,7 +604,7 @@ class MemoryIndex:
         by_terms = candidates.by_terms
         by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
         if reading is not None and asked.turned is not None:
-            of_prompt = Prompt.read(reading, null, doubt, considered)
+            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered)
             passed, judgement = self._chosen(by_meaning, asked, of_prompt, floor, k)
         else:
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
@@ -732,7 +732,7 @@ class MemoryIndex:
         return hits, Judgement(best, null, doubt)
 
     def _chosen(
-        self, candidates: Candidates, asked: Asked, prompt: Prompt, floor: float, k: int
+        self, candidates: Candidates, asked: Asked, prompt: PromptFacts, floor: float, k: int
     ) -> tuple[list[Hit], Judgement]:
         """Return the memories that a prompt gets, best first; ties by evidence."""
         null = prompt.null
@@ -741,7 +741,7 @@ class MemoryIndex:
         ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
         order = np.argsort(-ranked, kind="stable")[:MOST_READ]
         best = candidates.where_at(order)
-        read = Read(
+        read = CandidateScores(
             ranked=ranked[order],
             cosine=best.cosine,
             turned=asked.turned.scores(best.keys),
@@ -751,7 +751,7 @@ class MemoryIndex:
             worth=best.worth,
             every=candidates.cosine,
         )
-        reading = asked.reader.read(read, prompt)
+        reading = asked.reader.estimate(read, prompt)
         if self._surely_relevant(float(candidates.judged.max()), prompt):
             reading = reading._replace(admitted=max(reading.admitted, 0.0))
         each = chosen(reading)
@@ -760,7 +760,7 @@ class MemoryIndex:
         passed = [hit for hit in hits if hit.relevance >= floor][:k]
         return passed, Judgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
 
-    def _surely_relevant(self, best: float, prompt: Prompt) -> bool:
+    def _surely_relevant(self, best: float, prompt: PromptFacts) -> bool:
         """Return whether the best score and the form of a prompt alone are enough, as in an explicit search."""
         steps = in_steps(best - prompt.doubt, prompt.null)
         asks, concerns = prompt.logits

@@ -43,7 +43,7 @@ _USUAL_SPREAD: Final = 0.07
 _ENOUGH: Final = 20
 
 
-class Prompt(NamedTuple):
+class PromptFacts(NamedTuple):
     """The facts about a prompt that a search has.
 
     Attributes:
@@ -63,7 +63,7 @@ class Prompt(NamedTuple):
     size: int
 
     @classmethod
-    def read(cls, reading: PromptReading, null: Baseline, doubt: float, size: int) -> Prompt:
+    def from_reading(cls, reading: PromptReading, null: Baseline, doubt: float, size: int) -> PromptFacts:
         """Return what is known of a prompt by its classification and its namespace."""
         asks, concerns = np.clip((reading.asks, reading.concerns), -_MOST_LOGITS, _MOST_LOGITS) / _MOST_LOGITS
         return cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size)
@@ -79,7 +79,7 @@ class Prompt(NamedTuple):
         return 1 + (judged - self.doubt - self.null.high) / width
 
 
-class Read(NamedTuple):
+class CandidateScores(NamedTuple):
     """The scores of the best candidates, best first.
 
     Attributes:
@@ -119,7 +119,7 @@ def _over_next(scores: Numbers) -> Numbers:
     return over
 
 
-def features(read: Read, prompt: Prompt) -> Numbers:
+def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
     """Return the features of candidates, one row for each."""
     count = len(read.ranked)
     steps = np.clip(prompt.steps(read.judged), -3, 6)
@@ -169,7 +169,7 @@ def features(read: Read, prompt: Prompt) -> Numbers:
     return np.concatenate([own, of_all, question * with_form, touched * with_form], axis=1)
 
 
-def gate_features(likely: Numbers, steps: float, prompt: Prompt) -> Numbers:
+def gate_features(likely: Numbers, steps: float, prompt: PromptFacts) -> Numbers:
     """Return the features by which a prompt is admitted, from the probabilities of its candidates."""
     asks, concerns = prompt.asks, prompt.concerns
     two = np.clip(np.sort(np.append(likely, (0.0, 0.0)))[:-3:-1], 1e-4, 1 - 1e-4)
@@ -207,7 +207,7 @@ class Logistic:
         return logits
 
 
-class Reading(NamedTuple):
+class Relevances(NamedTuple):
     """The relevance of candidates to a prompt.
 
     Attributes:
@@ -241,15 +241,15 @@ class RelevanceReader:
         length = np.linalg.norm(turned)
         return query if length < SHORTEST else (turned / length).astype(np.float32)
 
-    def read(self, read: Read, prompt: Prompt) -> Reading:
+    def estimate(self, read: CandidateScores, prompt: PromptFacts) -> Relevances:
         """Return the relevance of candidates."""
         asks_only = read.told < 0
         likely = _logistic(self.memory.logits(features(read, prompt)) - _ASKING_LOGITS * asks_only)
         steps = float(np.clip(prompt.steps(read.judged), -3, 6).max())
-        return Reading(likely, float(self.prompt.logits(gate_features(likely, steps, prompt))))
+        return Relevances(likely, float(self.prompt.logits(gate_features(likely, steps, prompt))))
 
 
-def chosen(reading: Reading) -> Numbers:
+def chosen(reading: Relevances) -> Numbers:
     """Return the relevance of each candidate: from `CHOSEN` on where it belongs in the prompt, below it elsewhere."""
     likely = reading.likely
     best = float(likely.max(initial=0.0))

@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 TIME_WEIGHT: Final = 0.2
-"""What is added to the score of a memory of a time that the query names, in units of cosine; see docs/adr/0037."""
+"""Addition to the score of a memory of a time that the query names, in units of cosine; see docs/adr/0037."""
 NEAR_DAYS: Final = 5.0
 """The number of days before or after a time at which a memory is no longer near it."""
 

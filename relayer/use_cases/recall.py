@@ -58,15 +58,17 @@ DEFAULT_PENALTIES = (
     schemas.SourcePenalty(match="transcript:*"),
 )
 # The search returns this many times the requested hits as candidates for reranking. Penalties move few hits, time decay and
-# diversity move many, and a time that the query names moves most.
+# diversity move many, and a time that the query names moves most. Each candidate costs time, so a long list gets no more for that.
 _CHOICE, _WIDE_CHOICE, _DATED_CHOICE = 2, 4, 8
+_MOST_DATED = 100
 _DAY_MS = 86_400_000
 
 
 def wanted(request: schemas.RecallRequest, times: Times = ()) -> int:
     """Return how many candidates to search for, so that reranking can replace hits that it moves down."""
     wide = request.diversity or request.half_life_days is not None
-    return (_DATED_CHOICE if times else _WIDE_CHOICE if wide else _CHOICE) * request.limit
+    dated = min(_DATED_CHOICE * request.limit, _MOST_DATED) if times else 0
+    return max((_WIDE_CHOICE if wide else _CHOICE) * request.limit, dated)
 
 
 class Shows(dict[int, Shown]):
@@ -109,7 +111,8 @@ def ordered(
         cost = penalties.largest(shows[hit.key].origin)
         if cost:
             costs[hit.key] = cost
-        scores[hit.key] = hit.evidence - cost
+        # What a prompt gets was ordered by its relevance, and a time in it should not put an unlikely memory first.
+        scores[hit.key] = (hit.relevance if times and request.prompt else hit.evidence) - cost
         if times:
             scores[hit.key] += TIME_WEIGHT * nearness(times, opened.hit(hit.key).record.said_at)
         if fades is not None and not (record := opened.hit(hit.key).record).pinned:

@@ -3,7 +3,7 @@
 `classify` reads the draft together with the nearest memories of the same voice. Nothing is hidden by a guess: of the memories
 near it, only the likeliest one may be replaced, and only from `REPLACES` on; from `FOLLOWS` on, both are kept, and the newer one
 is shown first. Of two statements of the same form about two things, such as lines of a numbered list, neither replaces the other
-(`relayer.writing.alignment`). A memory that makes several statements loses the one that was replaced, see
+(`are_about_two_things`). A memory that makes several statements loses the one that was replaced, see
 `relayer.namespaces.records.Memory`.
 Without a reader of relations (`relayer.ports.RelationReader`), memories are never merged.
 """
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from difflib import SequenceMatcher
+from itertools import pairwise, takewhile
 
 from relayer.domain.operations import Audience, Kind, Record, Status, Trust
 from relayer.errors import EmbedderUnavailable
@@ -25,7 +27,6 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import Memory
 from relayer.ports import RELATIONS
 from relayer.search.rows import Vector
-from relayer.writing.alignment import are_about_two_things
 
 LONGEST = 600
 """The number of characters of the longest text that is compared."""
@@ -43,6 +44,12 @@ _OF_TWO_THINGS = 0.9
 # The number of nearest memories that were forgotten, among which one may say the same.
 _PAST_LOOKED_AT = 3
 _SAME, _REPLACES, _BOTH = (RELATIONS.index(name) for name in ("same", "replaces", "both"))
+# A number with its inner punctuation, a Han character or kana, or a run of other letters.
+_TOKEN = re.compile(r"\d+(?:[-:./,]\d+)*|[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+")
+# The number of tokens of a statement that are aligned; the time to align them may grow with its third power.
+_MOST_TOKENS = 120
+# The number of shared tokens after a number from which it is part of a name rather than an amount: an amount has a unit at most.
+_AFTER_A_NAME = 2
 _NUMBER = re.compile(r"\d+")
 # The end of a clause within a sentence, with the space after it.
 _CLAUSE = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
@@ -144,6 +151,56 @@ def _checked(old: str, new: str, relation: Relation) -> Relation:
     if relation.replaces < REPLACES_FROM or not are_about_two_things(old, new):
         return relation
     return replace(relation, replaces=_OF_TWO_THINGS)
+
+
+def are_about_two_things(old: str, new: str) -> bool:
+    """Return whether two statements have the same form and differ in their subject, or in a subject and a value.
+
+    This is so if they begin alike up to numbers in the first half, which number their subjects; if they differ in two numbers,
+    and share half of their words; and if one is the other with two or more words exchanged. A statement that
+    changes two values of one subject is taken for another subject as well.
+
+    Example:
+        >>> are_about_two_things("Room 12 is Anna's", "Room 14 is Ben's")
+        True
+        >>> are_about_two_things("We meet in room 12", "We meet in room 14")
+        False
+    """
+    before, after = _tokens(old), _tokens(new)
+    shorter = min(len(before), len(after))
+    alike = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))))
+    if alike < shorter and _is_number(before[alike]) and _is_number(after[alike]):
+        following = shorter - alike - 1
+        same_end = following >= _AFTER_A_NAME and before[alike + 1 :] == after[alike + 1 :]
+        if following >= alike or same_end:
+            return True
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    steps = matcher.get_opcodes()
+    shared = sum(block.size for block in matcher.get_matching_blocks())
+    if 2 * shared < max(len(before), len(after)):
+        return False
+    places = [step for step in steps if step[0] == "replace"]
+    numbers = [
+        place
+        for place in places
+        if any(map(_is_number, before[place[1] : place[2]]))
+        and any(map(_is_number, after[place[3] : place[4]]))
+    ]
+    # A word in the place of another one: a change is often told by other words, such as "was moved to" in the place of "is in".
+    has_one_form = all(step[0] == "equal" or _swaps_one_word(step) for step in steps)
+    return len(numbers) > 1 or (has_one_form and len(places) > 1)
+
+
+def _swaps_one_word(step: tuple[str, int, int, int, int]) -> bool:
+    return step[0] == "replace" and step[2] - step[1] == step[4] - step[3] == 1
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())[:_MOST_TOKENS]
+
+
+def _is_number(token: str) -> bool:
+    return token.isnumeric() or token[0].isdigit()
 
 
 def says_the_same(old: str, new: str, relation: Relation) -> bool:

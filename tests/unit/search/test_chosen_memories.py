@@ -20,7 +20,7 @@ from relayer.search.relevance import (
     CHOSEN,
     LEAST_SHARE,
     MOST_UNCERTAIN,
-    Reading,
+    Relevances,
     chosen,
     relevance_reader,
 )
@@ -44,12 +44,12 @@ MEMORIES = (
 
 @given(LIKELY)
 def test_a_prompt_that_does_not_concern_memory_gets_nothing(likely):
-    assert (chosen(Reading(likely, -0.01)) < CHOSEN).all()
+    assert (chosen(Relevances(likely, -0.01)) < CHOSEN).all()
 
 
 @given(LIKELY)
 def test_the_most_probable_memory_of_an_admitted_prompt_is_chosen_and_others_by_their_share(likely):
-    each = chosen(Reading(likely, 0.0))
+    each = chosen(Relevances(likely, 0.0))
     passed = each >= CHOSEN
     assert passed[likely.argmax()]
     assert (likely[passed] >= LEAST_SHARE * likely.max()).all()
@@ -61,7 +61,7 @@ def test_the_most_probable_memory_of_an_admitted_prompt_is_chosen_and_others_by_
 
 @given(LIKELY, st.floats(-5, 5))
 def test_relevance_rises_with_the_probability_within_0_and_1(likely, admitted):
-    each = chosen(Reading(likely, admitted))
+    each = chosen(Relevances(likely, admitted))
     order = np.argsort(likely, kind="stable")
     strictly = np.diff(likely[order]) > 0
     assert (np.diff(each[order])[strictly] >= 0).all()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from relayer.writing.alignment import are_about_two_things
+from relayer.writing.merging import are_about_two_things
 
 TWO_THINGS = [
     ("Berth 8 of the harbour belongs to ship 63352", "Berth 9 of the harbour belongs to ship 71271"),
