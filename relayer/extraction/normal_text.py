@@ -49,7 +49,8 @@ def _visible(text: str) -> str:
     """Drop format characters, variation selectors, control characters, and marks beyond the stream-safe bound."""
     if text.isascii() and text.isprintable():
         return text
-    return stream_safe("".join([char for char in text if not _is_invisible(char)]))
+    invisible = {ord(char): None for char in set(text) if _is_invisible(char)}
+    return stream_safe(text.translate(invisible) if invisible else text)
 
 
 def _outgrows(text: str) -> bool:

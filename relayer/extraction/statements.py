@@ -12,7 +12,7 @@ system are never kept, nor an assistant's repetitions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -46,6 +46,8 @@ _NO_CONTINUATIONS = (Phrases(""), ())
 _DENSE_FROM = 0x2E80
 _FEWEST_DENSE_CHARACTERS = 4
 _FEWEST_WORDS = 2
+# The beginning of a sentence tells whether it depends on the one before it.
+_BEGINNING = 200
 # Several of them after one another.
 _LONGEST_COURTESY = 200
 
@@ -259,10 +261,7 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
         hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
-    # Of equal statements the first is kept.
-    statements = list(
-        {normal_text(text[slice(*hit.span)]): hit for hit in reversed(_statements(text, lang, hits))}.values()
-    )[::-1]
+    statements = yield from _distinct(text, _statements(text, lang, hits))
     if not statements:
         yield Left(index, "unreal" if unreal else _reason(turn, prose, spans, whole, before))
         return
@@ -273,6 +272,15 @@ def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Lef
         yield _candidate(turn, text, lang, hit)
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
+
+
+def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hit]]:
+    """Return the first of equal statements, in steps."""
+    firsts: dict[str, _Hit] = {}
+    for hit in hits:
+        firsts.setdefault(normal_text(text[slice(*hit.span)]), hit)
+        yield None
+    return list(firsts.values())
 
 
 def _candidate(turn: Turn, text: str, lang: str, hit: _Hit) -> Candidate:
@@ -292,31 +300,37 @@ def _candidate(turn: Turn, text: str, lang: str, hit: _Hit) -> Candidate:
     )
 
 
-def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> list[_Hit]:
-    """Return the sentences that pass, each with those next to it that belong to it.
+def _statements(text: str, lang: str, hits: Sequence[_Hit]) -> Iterator[_Hit]:
+    """Yield the sentences that pass, each with those next to it that belong to it.
 
     These are sentences after it that refer to it ("She is a nurse.") or have one word, and those that do not pass, but may join.
     """
-    found: list[_Hit] = []
+    last: _Hit | None = None
     # The end of the sentence before, and the beginning of those before it that may join the next statement; -1 if there are none.
     end = waiting = -1
     for hit in hits:
         start, stop = hit.span
-        follows = bool(found) and found[-1].span[1] == end
+        follows = last is not None and last.span[1] == end
         belongs = hit.joins or (hit.passes and _depends(text[start:stop], lang))
-        if follows and belongs and stop - found[-1].span[0] <= _LONGEST_STATEMENT:
-            worth = max(found[-1].worth, hit.worth) if hit.passes else found[-1].worth
-            found[-1] = _Hit((found[-1].span[0], stop), worth, passes=True)
+        if last is not None and follows and belongs and stop - last.span[0] <= _LONGEST_STATEMENT:
+            worth = max(last.worth, hit.worth) if hit.passes else last.worth
+            last = _Hit((last.span[0], stop), worth, passes=True)
         elif hit.passes:
+            if last is not None:
+                yield last
             begun = waiting if 0 <= stop - waiting <= _LONGEST_STATEMENT and waiting >= 0 else start
-            found.append(_Hit((begun, stop), hit.worth, passes=True))
+            last = _Hit((begun, stop), hit.worth, passes=True)
         waiting = (waiting if waiting >= 0 else start) if hit.joins and not follows else -1
         end = stop
-    return found
+    if last is not None:
+        yield last
 
 
 def _depends(sentence: str, lang: str) -> bool:
-    words, (phrases, beginnings) = words_of(sentence), _CONTINUATIONS.get(lang, _NO_CONTINUATIONS)
+    words, (phrases, beginnings) = (
+        words_of(sentence[:_BEGINNING]),
+        _CONTINUATIONS.get(lang, _NO_CONTINUATIONS),
+    )
     if UNSPACED.match(sentence):
         return len(sentence) < _FEWEST_DENSE_CHARACTERS or sentence.startswith(beginnings)
     return len(words) < _FEWEST_WORDS or phrases.length_at(words, 0) > 0

@@ -183,6 +183,10 @@ _LOG_LINE = re.compile(
 )
 
 
+# The beginning of a long line tells whether it is code.
+_LINE_READ = 2_000
+
+
 def clean(text: str) -> str:
     """Return ``text`` without meaningless invisible characters, with line feeds as line ends and no outer whitespace."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -231,6 +235,7 @@ def _mask_fences(text: str) -> str:
 
 def _is_code(line: str) -> bool:
     """Return whether a line looks like code, a log, or bare markup rather than prose."""
+    line = line[:_LINE_READ]
     if not line.strip():
         return False
     if _MARKUP_LINE.match(line) or _PROMPT.match(line) or _LOG_LINE.match(line):

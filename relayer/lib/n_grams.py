@@ -32,6 +32,7 @@ LANGUAGES = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "nl", "pl", "
 
 # Of a long text, only its beginning and end are read: the request itself comes before or after pasted text.
 _HEAD, _TAIL = 240, 120
+_LONGEST_FOLDED = 1_000
 _TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*|\d+|[^\w\s]|_")
 _LONGEST_WORD = 24
 _LENGTHS = (8, 16, 32, 64, 128, 256)
@@ -41,9 +42,9 @@ _NAME = re.compile(r"(?<=[\w,;] )[A-Z\u00c0-\u00de\u0410-\u042f][a-z\u00df-\u00f
 
 def n_grams(text: str) -> Iterator[str]:
     """Yield the features of a text: parts of its words, its words and pairs of them, its beginning and end, its shape."""
-    if len(text) > _HEAD + _TAIL:
-        text = f"{text[:_HEAD]} \n {text[-_TAIL:]}"
-    folded = unicodedata.normalize("NFKC", stream_safe(text)).casefold()
+    text = _head_and_tail(text)
+    # NFKC makes up to eighteen characters of one.
+    folded = unicodedata.normalize("NFKC", stream_safe(text)).casefold()[:_LONGEST_FOLDED]
     before = "^"
     last = ""
     for number, token in enumerate(_TOKEN.findall(folded)):
@@ -62,6 +63,10 @@ def n_grams(text: str) -> Iterator[str]:
         before, last = token[-_LONGEST_WORD:], token
     yield f"${last[-3:]}"
     yield from _shape(text)
+
+
+def _head_and_tail(text: str) -> str:
+    return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} \n {text[-_TAIL:]}"
 
 
 def _of_unspaced(run: str, *, first: bool) -> Iterator[str]:
@@ -275,6 +280,7 @@ def fold_digits(text: str) -> str:
 
 
 def _message_vector(text: str, role: Role) -> Vector:
+    text = _head_and_tail(text)
     # A result of an assistant's is often a number.
     return vector(fold_digits(text), MESSAGE_BUCKETS) if role is Role.USER else vector(text)
 

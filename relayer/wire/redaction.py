@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 PUBLISHED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("anthropic_key", r"sk-ant-[A-Za-z0-9_-]{20,200}", ("sk-ant-",)),
@@ -244,13 +246,14 @@ class Rule:
     """The pattern of one kind of secret. The group ``secret``, or the whole match, is redacted.
 
     A text whose lower-case form contains none of ``hints`` cannot match the pattern. This way most rules are skipped for
-    most texts.
+    most texts. A rule whose matches may be longer than `_REACH` is ``long``.
     """
 
     kind: str
     pattern: re.Pattern[str]
     hints: tuple[str, ...]
     check: _Check | None = None
+    long: bool = False
 
 
 _EDGE: Final = r"(?<![A-Za-z0-9_-])"
@@ -311,7 +314,7 @@ def _spoken(kind: str, words: str, value: str, check: _Check | None) -> Rule:
 
 
 def _published(kind: str, form: str, hints: tuple[str, ...]) -> Rule:
-    return Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints)
+    return Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints, long=kind == "jwt")
 
 
 def _named(
@@ -330,6 +333,7 @@ RULES: Final[tuple[Rule, ...]] = (
             r"(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
         ),
         ("-----begin ",),
+        long=True,
     ),
     *(_published(*form) for form in PUBLISHED),
     Rule(
@@ -463,6 +467,11 @@ class Redacted:
 
 _HINTED: Final = tuple((hint, at) for at, rule in enumerate(RULES) for hint in rule.hints)
 
+# Long texts are searched in windows of so many characters. A match begins in a window and ends within the reach after it.
+_WINDOW: Final = 2_048
+_REACH: Final = 1_024
+_HINTS_A_STEP: Final = 16
+
 CLASSES: Final = tuple(dict.fromkeys(rule.kind for rule in RULES))
 """Every class, by the name that a policy uses."""
 
@@ -489,20 +498,7 @@ def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]
         >>> [finding.kind for finding in find_secrets("card 4111 1111 1111 1111")]
         ['card_number']
     """
-    known = policy or {}
-    taken: list[Finding] = []
-    covered = bytearray(len(text))
-    lowered = text.lower() if text.isascii() else text.translate(_OTHER_CASES).lower()
-    for at in sorted({at for hint, at in _HINTED if hint in lowered}):
-        rule = RULES[at]
-        if action_for(rule.kind, known) is Action.ALLOW:
-            continue
-        for match in rule.pattern.finditer(text):
-            found = _finding(rule, match)
-            if found is not None and not any(covered[found.start : found.end]):
-                covered[found.start : found.end] = b"\1" * (found.end - found.start)
-                taken.append(found)
-    return tuple(sorted(taken, key=lambda finding: finding.start))
+    return _last(_find_in_steps(text, policy or {}))
 
 
 def redact(text: str, policy: Policy | None = None) -> Redacted:
@@ -516,16 +512,88 @@ def redact(text: str, policy: Policy | None = None) -> Redacted:
         >>> redact("my password is hunter2!x").text
         'my password is [password removed]'
     """
-    findings = find_secrets(text, policy)
+    return _last(redact_in_steps(text, policy))
+
+
+def redact_in_steps(text: str, policy: Policy | None = None) -> Iterator[Redacted | None]:
+    """Redact as `redact`, yielding None after each millisecond or so of work on a long text, and the result at the end.
+
+    A regular expression holds the interpreter lock until it has ended, so one run over a long text would delay other threads.
+
+    Example:
+        >>> [step for step in redact_in_steps("my password is hunter2!x") if step is not None][-1].kinds
+        ('password',)
+    """
+    findings: tuple[Finding, ...] = ()
+    for step in _find_in_steps(text, policy or {}):
+        if step is None:
+            yield None
+        else:
+            findings = step
     if not findings:
-        return Redacted(text)
+        yield Redacted(text)
+        return
     parts, at = [], 0
     for finding in findings:
         parts += [text[at : finding.start], f"[{finding.kind.replace('_', ' ')} removed]"]
         at = finding.end
     kinds = tuple(sorted({finding.kind for finding in findings}))
     blocked = tuple(kind for kind in kinds if action_for(kind, policy or {}) is Action.BLOCK)
-    return Redacted("".join([*parts, text[at:]]), kinds, blocked)
+    yield Redacted("".join([*parts, text[at:]]), kinds, blocked)
+
+
+def _last(steps: Iterator[T | None]) -> T:
+    return next(result for result in steps if result is not None)
+
+
+def _find_in_steps(text: str, policy: Policy) -> Iterator[tuple[Finding, ...] | None]:
+    taken: list[Finding] = []
+    covered = bytearray(len(text))
+    lowered = text.lower() if text.isascii() else text.translate(_OTHER_CASES).lower()
+    hinted: set[int] = set()
+    for number, (hint, at) in enumerate(_HINTED):
+        if hint in lowered:
+            hinted.add(at)
+        if number % _HINTS_A_STEP == _HINTS_A_STEP - 1 and len(text) > _WINDOW:
+            yield None
+    for at in sorted(hinted):
+        rule = RULES[at]
+        if action_for(rule.kind, policy) is Action.ALLOW:
+            continue
+        for match in _matches(rule, text):
+            if match is None:
+                yield None
+                continue
+            found = _finding(rule, match)
+            if found is not None and not any(covered[found.start : found.end]):
+                covered[found.start : found.end] = b"\1" * (found.end - found.start)
+                taken.append(found)
+    yield tuple(sorted(taken, key=lambda finding: finding.start))
+
+
+def _matches(rule: Rule, text: str) -> Iterator[re.Match[str] | None]:
+    """Yield the matches that `re.Pattern.finditer` finds, and None after each window of a long text."""
+    if rule.long or len(text) <= _WINDOW + _REACH:
+        yield from rule.pattern.finditer(text)
+        return
+    at = 0
+    for end in range(_WINDOW, len(text) + _WINDOW, _WINDOW):
+        reach = min(end + _REACH, len(text))
+        while at < end:
+            match = rule.pattern.search(text, at, reach)
+            if match is None or match.start() >= end:
+                at = end
+                break
+            if match.end() == reach:
+                # It may go on, or not match at all, after what was searched.
+                whole = rule.pattern.match(text, match.start())
+                if whole is None:
+                    at = match.start() + 1
+                    continue
+                match = whole
+            yield match
+            at = max(match.end(), match.start() + 1)
+        yield None
 
 
 def _finding(rule: Rule, match: re.Match[str]) -> Finding | None:

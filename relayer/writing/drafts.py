@@ -50,7 +50,7 @@ from relayer.search.terms import CONTEXT_CHARACTERS, context_text, indexed_text
 from relayer.wire import codec as ulid
 from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import MemoryItem, TurnItem
-from relayer.wire.redaction import redact
+from relayer.wire.redaction import redact_in_steps
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import ImportItem
 from relayer.writing.merging import NOTHING_KNOWN, MergeDecision, classify, is_noted
@@ -79,7 +79,9 @@ async def without_secrets_in(ctx: Context, account: str, text: str) -> str:
 async def _redacted(ctx: Context, account: str, texts: list[str]) -> list[str]:
     if not ctx.redacts:
         return texts
-    return await ctx.texts.make(account, (redact(text).text for text in texts), weight(texts))
+    steps = (step for text in texts for step in redact_in_steps(text))
+    made = await ctx.texts.make(account, steps, weight(texts))
+    return [step.text for step in made if step is not None]
 
 
 # Two of these are created for every memory: a struct is created and copied in a third of the time of a dataclass.

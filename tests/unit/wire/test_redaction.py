@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import string
 import time
+from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.redaction import load, measure
-from relayer.wire.redaction import CLASSES, Action, find_secrets, redact
+from relayer.wire import redaction
+from relayer.wire.redaction import CLASSES, Action, find_secrets, redact, redact_in_steps
 
 RNG = random.Random(7)
 
@@ -129,3 +131,23 @@ def test_a_hostile_text_costs_no_more_than_its_length(part):
 )
 def test_a_secret_that_a_sentence_names_is_taken_out_and_said_in_place(text, left):
     assert redact(text).text == left
+
+
+@given(
+    st.lists(st.sampled_from([case.text for case in load()]), min_size=60, max_size=120), st.integers(0, 4000)
+)
+@settings(max_examples=20, deadline=None)
+def test_a_long_text_is_redacted_in_short_steps_as_at_once(texts, padding):
+    text = "x " * padding + " and ".join(texts)
+    steps = list(redact_in_steps(text))
+    assert len(steps) > len(text) // 2048
+    with mock.patch.object(redaction, "_WINDOW", len(text)):
+        assert redact(text) == steps[-1]
+
+
+@pytest.mark.parametrize("before", [0, 1000, 2000, 2040, 3050, 3071])
+def test_a_secret_across_a_window_of_a_long_text_is_removed(before):
+    key = drawn(40)
+    text = f"{'y' * before} API_KEY={key} {'z ' * 3000}"
+    assert key not in redact(text).text
+    assert redact(text).text.startswith(f"{'y' * before} API_KEY=[assigned secret removed] z")
