@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         MemoryPlugin,
         PluginStatus,
     )
-    from gateway_plugin.settings import PluginSettings
+    from gateway_plugin.settings.model import PluginSettings
 
 __all__ = [
     "Added",
