@@ -102,7 +102,7 @@ _MODULES: Final = {
     "MemoryChanges": "memory",
     "MemoryPlugin": "plugin",
     "MemoryProfile": "memory",
-    "PluginSettings": "settings",
+    "PluginSettings": "settings.model",
     "PluginStatus": "plugin",
     "RelayerClient": "client",
     "SearchHit": "memory",
