@@ -10,7 +10,7 @@ An adapter is a package that translates the events of a host. It registers a `Ho
     myhost = "myhost_memory.command_line:add_to"
 
 Nothing in the plugin imports an adapter: it works the same if the package of one is removed. An adapter imports this module,
-`gateway_plugin.plugin`, `gateway_plugin.settings`, `gateway_plugin.errors`, `gateway_plugin.host_model` and the package
+`gateway_plugin.plugin`, `gateway_plugin.settings.model`, `gateway_plugin.errors`, `gateway_plugin.host_model` and the package
 `gateway_plugin.bridge`; its commands also import those of `gateway_plugin.commands` and `gateway_plugin.files.commands`.
 """
 
@@ -58,7 +58,7 @@ from gateway_plugin.keys.private_files import (
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
 from gateway_plugin.recall.formatting import framed
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.setup import connect, holder_for, settings_from
 from gateway_plugin.text.json_text import parse_json
 from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError, tool_schemas

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         MemoryPlugin,
         PluginStatus,
     )
-    from gateway_plugin.settings import PluginSettings
+    from gateway_plugin.settings.model import PluginSettings
 
 __all__ = [
     "Added",
@@ -102,7 +102,7 @@ _MODULES: Final = {
     "MemoryChanges": "memory",
     "MemoryPlugin": "plugin",
     "MemoryProfile": "memory",
-    "PluginSettings": "settings",
+    "PluginSettings": "settings.model",
     "PluginStatus": "plugin",
     "RelayerClient": "client",
     "SearchHit": "memory",

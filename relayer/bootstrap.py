@@ -77,7 +77,7 @@ class Relayer:
     readiness: Readiness
     indexes: IndexMaintenance
     upkeep: LogMaintenance
-    idle: IdleCollection | None
+    idle: IdleCollection
 
 
 @asynccontextmanager
@@ -320,10 +320,7 @@ def _assemble(
         CompactionLimits(entries=settings.compact_entries), context.collect_after_ms
     )
     upkeep = LogMaintenance(context.ports, context.namespaces, limits_of_logs)
-    idle = None
-    if settings.collect_idle_every:
-        walks = IdleLimits(every=settings.collect_idle_every, collect_after_ms=context.collect_after_ms)
-        idle = IdleCollection(context.ports, walks)
+    idle = IdleCollection(context.ports, IdleLimits(collect_after_ms=context.collect_after_ms))
     relayer = Relayer(context, handler, fleet, accounts, acceptance, readiness, indexes, upkeep, idle)
     metrics.build(version=version.version, model=version.model, extractor=version.extractor)
     _publish_gauges(metrics, relayer, settings)
@@ -367,9 +364,8 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
         relayer.indexes.task,
         relayer.upkeep.task,
         context.erasures.task,
+        relayer.idle.task,
     ]
-    if relayer.idle is not None:
-        tasks.append(relayer.idle.task)
     if context.facts is not None:
         tasks.append(working(context, context.facts, scheduler))
     if forget_inactive_days:
@@ -438,8 +434,7 @@ def _publish_counters(metrics: Metrics, relayer: Relayer) -> None:
     counter("indexes_lost", in_vain, lambda: indexes.lost)
     counter("index_bytes_written", "Bytes of both.", lambda: indexes.bytes_written)
     kept = {"upkeep": relayer.upkeep.counts, "erasures": relayer.context.erasures.counts}
-    if relayer.idle is not None:
-        kept["idle"] = relayer.idle.counts
+    kept["idle"] = relayer.idle.counts
     if relayer.context.facts is not None:
         kept["jobs"] = counts = relayer.context.facts.queue.counts
         counter("facts_found", "Facts that the conversation proves.", partial(counts.__getitem__, "facts"))

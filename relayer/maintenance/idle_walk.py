@@ -68,6 +68,7 @@ class IdleLimits:
 
     Attributes:
         every: mean seconds from the end of a walk to the next one; each pause is between half and one and a half times that.
+            A day, because a walk makes eight store requests for each namespace and finds little to delete.
         requests: maximum number of store requests per second.
         collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
     """

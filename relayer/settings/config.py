@@ -351,12 +351,6 @@ class _Storage(_Group):
     collect_after: Seconds = Field(
         3600.0, ge=0, le=30 * 86_400, description="Time for which compacted objects are kept."
     )
-    collect_idle_every: Seconds = Field(
-        86_400.0,
-        ge=0,
-        le=365 * 86_400,
-        description="Pause between maintenance runs over namespaces that are not open; 0: never.",
-    )
     commit_check: Literal["recent", "always"] = Field(
         "recent", description="recent (trust the manifest for ten minutes) or always (read it)."
     )

@@ -69,7 +69,7 @@ from gateway_plugin.hosts.mcp.credentials import (
 )
 from gateway_plugin.hosts.mcp.definitions import Offered
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings import DEFAULT_URL, PluginSettings
+from gateway_plugin.settings.model import DEFAULT_URL, PluginSettings
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, answer_in_lines, fail, span
 from relayer.wire.errors import InvalidName

@@ -38,7 +38,7 @@ from gateway_plugin.hosting import (
     secret_path,
     taken_variable,
 )
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings.model import PluginSettings
 from relayer.wire import codec as base64url
 from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.signing import Certificate

@@ -23,7 +23,7 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.hosts.mcp.definitions import MAX_BULK, MEMWAL_NAMES, NOTICE, RESOURCES, TEMPLATE
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.quoting import escape
 
 LIMIT_SECONDS: Final = 30.0

@@ -20,7 +20,7 @@ from gateway_plugin.hosting import (
     replace_private,
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDECAR_ID
-from gateway_plugin.settings import (
+from gateway_plugin.settings.model import (
     DEFAULT_NAMESPACE_VARIABLE,
     MAX_OWNERS,
     FilesSettings,

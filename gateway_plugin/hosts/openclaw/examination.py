@@ -43,7 +43,7 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import FOLDER, PACKED, PLUGIN_ID, SIDECAR_ID
-from gateway_plugin.settings import PluginSettings, safe_load
+from gateway_plugin.settings.model import PluginSettings, safe_load
 
 _START_SECONDS: Final = 60.0
 _RESTART: Final = "then: openclaw gateway restart"

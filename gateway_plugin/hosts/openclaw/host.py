@@ -44,7 +44,7 @@ from gateway_plugin.hosts.openclaw.turns import (
     somebody_waits,
 )
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings import CaptureStrategy, PluginSettings, PromptPosition, load_settings
+from gateway_plugin.settings.model import CaptureStrategy, PluginSettings, PromptPosition, load_settings
 
 _MAX_PENDING: Final = 512
 

@@ -23,8 +23,8 @@ from pydantic_core import PydanticUndefined
 from gateway_plugin import __version__
 from gateway_plugin.hosting import INTENT_TOOL, READING, TOOL_NAMES
 from gateway_plugin.hosts.openclaw.tools import PROMPT_SECTION, tool_definitions
-from gateway_plugin.settings import UNSETTABLE, ActiveSettings, PluginSettings
 from gateway_plugin.settings.crosswalk import ALIASES, DRAFTS, PRESETS, RANGES, WITHOUT_EFFECT
+from gateway_plugin.settings.model import UNSETTABLE, ActiveSettings, PluginSettings
 
 PLUGIN_ID: Final = "memrelay"
 SIDECAR_ID: Final = "memrelay-sidecar"

@@ -42,7 +42,7 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
 from gateway_plugin.hosts.openclaw.migration import Migration, SourcePlugin, plan, shown_change
-from gateway_plugin.settings import safe_load
+from gateway_plugin.settings.model import safe_load
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, fail
 

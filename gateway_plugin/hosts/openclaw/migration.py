@@ -29,8 +29,8 @@ from gateway_plugin.hosts.openclaw.config import (
     state_folder,
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, config_schema, plugin_folder
-from gateway_plugin.settings import load_settings
 from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT
+from gateway_plugin.settings.model import load_settings
 from relayer.wire.redaction import redact
 
 

@@ -27,7 +27,7 @@ from gateway_plugin.hosting import (
 from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings import NamespaceScope
+from gateway_plugin.settings.model import NamespaceScope
 
 _MAX_MESSAGES: Final = 2000
 _MESSAGES: Final = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions.book import SessionBook
-from gateway_plugin.settings import PluginSettings
+from gateway_plugin.settings.model import PluginSettings
 
 
 def test_the_session_unused_for_longest_is_forgotten():
