@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.day import CachedEmbedder, personas
 from bench.prompt_reader import labelled
-from bench.spaces import people
+from bench.spaces import PRECISE, people
 from relayer.lib.n_grams import read_prompt
 from relayer.search import index as index_module
 from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, Calibration, shipped_priors
@@ -48,10 +48,12 @@ from relayer.search.relevance import (
 
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "relevance.npz"
 Numbers = NDArray[np.float64]
-Kind = Literal["question", "plan", "unanswerable", "untouched", "unrelated", "removed"]
+Kind = Literal["question", "plan", "unanswerable", "untouched", "unrelated", "removed", "unneeded"]
 _FILLS = (40, 170)
 _POOL = 40
 _FOLDS = 3
+# Of the untouched and unrelated prompts in a person's language, how many each person asks.
+_ASKED_OF_EACH = 8
 _COMPONENTS = 64
 # The share of unrelated prompts that is admitted.
 _ADMITTED = 0.015
@@ -65,6 +67,7 @@ _OF_MEMORY = {
     "untouched": 0.8,
     "unrelated": 0.6,
     "removed": 0.4,
+    "unneeded": 0.8,
 }
 _OF_PROMPT = {
     "question": 1.0,
@@ -73,6 +76,7 @@ _OF_PROMPT = {
     "untouched": 1.5,
     "unrelated": 2.0,
     "removed": 0.0,
+    "unneeded": 1.0,
 }
 
 
@@ -102,9 +106,20 @@ class Case:
     right: NDArray[np.int_]
 
 
-def everyone() -> Iterator[Person]:
-    """Yield the people of the sets for training."""
-    for space in people("train/people"):
+def listed(part: str, name: str) -> dict[str, list[str]]:
+    """Return the prompts of a table of ``bench/sets/precise``, by person or language."""
+    prompts: dict[str, list[str]] = defaultdict(list)
+    for line in (PRECISE / part / f"{name}.tsv").read_text("utf-8").splitlines():
+        owner, text = line.split("\t")
+        prompts[owner].append(text)
+    return prompts
+
+
+def of_people(part: str) -> Iterator[Person]:
+    """Yield the people of ``train`` or ``dev``, who also ask prompts of the tables of untouched and unrelated ones."""
+    rng = random.Random(7)
+    untouched, unrelated = listed(part, "untouched"), listed(part, "unrelated")
+    for space in people(f"{part}/people"):
         kinds: dict[str, Kind] = {
             "question": "question",
             "plan": "plan",
@@ -116,7 +131,22 @@ def everyone() -> Iterator[Person]:
             for one in space.asked
             if one.kind in kinds
         ]
+        near = [
+            text for owner, texts in untouched.items() if owner[:2] == space.language for text in texts
+        ]
+        own = untouched.get(Path(space.name).name) or rng.sample(near, min(_ASKED_OF_EACH, len(near)))
+        asked += [("untouched", text, [], []) for text in own]
+        far = unrelated[space.language]
+        asked += [
+            ("unrelated", text, [], []) for text in rng.sample(far, min(_ASKED_OF_EACH, len(far)))
+        ]
         yield Person(space.name, space.language, space.memories, asked)
+
+
+def everyone() -> Iterator[Person]:
+    """Yield the people of the sets for training, and those of the development set."""
+    yield from of_people("train")
+    yield from of_people("dev")
     for half in ("seen", "second"):
         for persona in personas(half):
             yield _of_the_day(half, persona.name, persona.language, persona.raw)
@@ -184,12 +214,16 @@ async def gather() -> list[Case]:
     recorder = _Recorder()
     with mock.patch.object(index_module, "relevance_reader", return_value=recorder):
         for number, person in enumerate(persons):
-            others = [one for one in by_language[person.language] if one is not person]
+            others = [
+                one
+                for one in by_language[person.language]
+                if one is not person and not one.name.startswith("dev/")
+            ]
             strange = [text for one in others for text in one.memories]
             strange += [
                 text
                 for one in rng.sample(persons, min(8, len(persons)))
-                if one is not person
+                if one is not person and not one.name.startswith("dev/")
                 for text in one.memories
             ]
             asked = list(person.asked)
@@ -202,6 +236,9 @@ async def gather() -> list[Case]:
                 for kind, text, right, old in person.asked[::3]
                 if kind == "question"
             ]
+            asked += [
+                ("unneeded", text, right, old) for kind, text, right, old in person.asked if kind == "plan"
+            ]
             vectors = await embedder.embed([one[1] for one in asked], query=True)
             for fill in (0, _FILLS[number % len(_FILLS)]):
                 texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
@@ -210,10 +247,10 @@ async def gather() -> list[Case]:
                 for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
                     found.put(key, row, text)
                 for (kind, text, right, old), vector in zip(asked, vectors, strict=True):
-                    if fill and kind == "removed":
+                    if fill and kind in ("removed", "unneeded"):
                         continue
                     allowed = None
-                    if kind == "removed":
+                    if kind in ("removed", "unneeded"):
                         allowed = KeyMask.from_keys(set(range(len(texts))) - set(right))
                     form = read_prompt(text).reading(vector, sha256)
                     hits = found.search(
