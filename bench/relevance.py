@@ -2,6 +2,7 @@
 
     python -m bench.relevance --cases FILE            # search for all prompts once, and keep what the searches know in FILE
     python -m bench.relevance --cases FILE --write    # learn from FILE, report, and write the weights
+    python -m bench.relevance --cases FILE --write --prompt-only    # keep the weights of memories, and learn those of prompts
 
 The people of ``bench/sets/precise/train`` and of the halves ``seen`` and ``second`` of ``bench/sets/day`` are namespaces of their
 own, alone and among memories of others. Each asks its own prompts, prompts that no memory answers, questions of other people, and
@@ -19,6 +20,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from unittest import mock
@@ -30,7 +32,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.day import CachedEmbedder, personas
 from bench.prompt_reader import labelled
-from bench.spaces import people
+from bench.spaces import PRECISE, people
 from relayer.lib.n_grams import read_prompt
 from relayer.search import index as index_module
 from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, Calibration, shipped_priors
@@ -44,17 +46,21 @@ from relayer.search.relevance import (
     chosen,
     features,
     gate_features,
+    relevance_reader,
 )
 
+MODEL = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "relevance.npz"
 Numbers = NDArray[np.float64]
-Kind = Literal["question", "plan", "unanswerable", "untouched", "unrelated", "removed"]
+Kind = Literal["question", "plan", "unanswerable", "untouched", "unrelated", "removed", "unneeded"]
 _FILLS = (40, 170)
 _POOL = 40
 _FOLDS = 3
+# Of the untouched and unrelated prompts in a person's language, how many each person asks.
+_ASKED_OF_EACH = 8
 _COMPONENTS = 64
-# The share of unrelated prompts that is admitted.
-_ADMITTED = 0.015
+# The logit from which a prompt is admitted, chosen with the people of the development set.
+_BAR = -1.5
 # The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
 _KNOWN = 0.2
 # Weights of cases for the probability of a memory, and for the admission of a prompt.
@@ -65,6 +71,7 @@ _OF_MEMORY = {
     "untouched": 0.8,
     "unrelated": 0.6,
     "removed": 0.4,
+    "unneeded": 0.8,
 }
 _OF_PROMPT = {
     "question": 1.0,
@@ -73,6 +80,7 @@ _OF_PROMPT = {
     "untouched": 1.5,
     "unrelated": 2.0,
     "removed": 0.0,
+    "unneeded": 1.0,
 }
 
 
@@ -102,9 +110,20 @@ class Case:
     right: NDArray[np.int_]
 
 
-def everyone() -> Iterator[Person]:
-    """Yield the people of the sets for training."""
-    for space in people("train/people"):
+def listed(part: str, name: str) -> dict[str, list[str]]:
+    """Return the prompts of a table of ``bench/sets/precise``, by person or language."""
+    prompts: dict[str, list[str]] = defaultdict(list)
+    for line in (PRECISE / part / f"{name}.tsv").read_text("utf-8").splitlines():
+        owner, text = line.split("\t")
+        prompts[owner].append(text)
+    return prompts
+
+
+def of_people(part: str) -> Iterator[Person]:
+    """Yield the people of ``train`` or ``dev``, who also ask prompts of the tables of untouched and unrelated ones."""
+    rng = random.Random(7)
+    untouched, unrelated = listed(part, "untouched"), listed(part, "unrelated")
+    for space in people(f"{part}/people"):
         kinds: dict[str, Kind] = {
             "question": "question",
             "plan": "plan",
@@ -116,7 +135,18 @@ def everyone() -> Iterator[Person]:
             for one in space.asked
             if one.kind in kinds
         ]
+        near = [text for owner, texts in untouched.items() if owner[:2] == space.language for text in texts]
+        own = untouched.get(Path(space.name).name) or rng.sample(near, min(_ASKED_OF_EACH, len(near)))
+        asked += [("untouched", text, [], []) for text in own]
+        far = unrelated[space.language]
+        asked += [("unrelated", text, [], []) for text in rng.sample(far, min(_ASKED_OF_EACH, len(far)))]
         yield Person(space.name, space.language, space.memories, asked)
+
+
+def everyone() -> Iterator[Person]:
+    """Yield the people of the sets for training, and those of the development set."""
+    yield from of_people("train")
+    yield from of_people("dev")
     for half in ("seen", "second"):
         for persona in personas(half):
             yield _of_the_day(half, persona.name, persona.language, persona.raw)
@@ -184,12 +214,16 @@ async def gather() -> list[Case]:
     recorder = _Recorder()
     with mock.patch.object(index_module, "relevance_reader", return_value=recorder):
         for number, person in enumerate(persons):
-            others = [one for one in by_language[person.language] if one is not person]
+            others = [
+                one
+                for one in by_language[person.language]
+                if one is not person and not one.name.startswith("dev/")
+            ]
             strange = [text for one in others for text in one.memories]
             strange += [
                 text
                 for one in rng.sample(persons, min(8, len(persons)))
-                if one is not person
+                if one is not person and not one.name.startswith("dev/")
                 for text in one.memories
             ]
             asked = list(person.asked)
@@ -202,6 +236,9 @@ async def gather() -> list[Case]:
                 for kind, text, right, old in person.asked[::3]
                 if kind == "question"
             ]
+            asked += [
+                ("unneeded", text, right, old) for kind, text, right, old in person.asked if kind == "plan"
+            ]
             vectors = await embedder.embed([one[1] for one in asked], query=True)
             for fill in (0, _FILLS[number % len(_FILLS)]):
                 texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
@@ -210,10 +247,10 @@ async def gather() -> list[Case]:
                 for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
                     found.put(key, row, text)
                 for (kind, text, right, old), vector in zip(asked, vectors, strict=True):
-                    if fill and kind == "removed":
+                    if fill and kind in ("removed", "unneeded"):
                         continue
                     allowed = None
-                    if kind == "removed":
+                    if kind in ("removed", "unneeded"):
                         allowed = KeyMask.from_keys(set(range(len(texts))) - set(right))
                     form = read_prompt(text).reading(vector, sha256)
                     hits = found.search(
@@ -336,48 +373,39 @@ def report(cases: Sequence[Case], readings: Sequence[Relevances], bar: float = 0
 
 
 def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
-    """Learn all weights, and print what they choose among the cases."""
-    names = sorted({case.person for case in cases})
-    fold = np.array([names.index(case.person) % _FOLDS for case in cases])
+    """Learn all weights, and print what they choose for the people of the development set, whom nothing is learnt from."""
+    held_out = np.array([_is_held_out(case) for case in cases])
+    learnt_from = [case for case in cases if not _is_held_out(case)]
+    names = sorted({case.person for case in learnt_from})
+    fold = np.array([-1 if _is_held_out(case) else names.index(case.person) % _FOLDS for case in cases])
     reads: list[CandidateScores] = [case.read for case in cases]
     for one in range(_FOLDS):
-        down, up = halves(learn_turn([case for case, its in zip(cases, fold, strict=True) if its != one]))
+        down, up = halves(
+            learn_turn([case for case, its in zip(cases, fold, strict=True) if its not in (one, -1)])
+        )
         for at in np.flatnonzero(fold == one).tolist():
             reads[at] = turned(cases[at], down, up)
+    down, up = halves(learn_turn(learnt_from))
+    for at in np.flatnonzero(held_out).tolist():
+        reads[at] = turned(cases[at], down, up)
     _print_ranks(cases, reads)
-    down, up = halves(learn_turn(cases))
-    rows = [features(read, case.prompt) for case, read in zip(cases, reads, strict=True)]
-    every = np.concatenate(rows)
-    labels = np.concatenate([case.right for case in cases])
+    every = np.concatenate(
+        [
+            features(read, case.prompt)
+            for case, read in zip(cases, reads, strict=True)
+            if not _is_held_out(case)
+        ]
+    )
+    labels = np.concatenate([case.right for case in learnt_from])
     weights = np.concatenate(
         [
             np.full(len(case.right), _OF_MEMORY[case.kind]) * ((case.right >= 0) & _counted(case))
-            for case in cases
+            for case in learnt_from
         ]
     )
     memory = learn_logistic(every[weights > 0], labels[weights > 0], weights[weights > 0], 0.3)
-    prompt_rows, likelies = [], []
-    for case, read, own in zip(cases, reads, rows, strict=True):
-        likely = 1 / (1 + np.exp(-memory.logits(own)))
-        likelies.append(likely)
-        steps = float(np.clip(case.prompt.steps(read.judged), -3, 6).max())
-        prompt_rows.append(gate_features(likely, steps, case.prompt))
-    gates = np.stack(prompt_rows)
-    kinds = np.array([case.kind for case in cases])
-    wanted = np.isin(kinds, ("question", "plan"))
-    heavy = np.array([_OF_PROMPT[case.kind] * (1.0 if _is_new(case) else _KNOWN) for case in cases])
-    prompt = learn_logistic(gates[heavy > 0], wanted[heavy > 0].astype(int), heavy[heavy > 0], 1.0)
-    logits = prompt.logits(gates)
-    new = np.array([_is_new(case) for case in cases])
-    strange = logits[(kinds == "unrelated") & new]
-    some = np.flatnonzero(new | (kinds == "unanswerable")).tolist()
-    for share in (0.5, 1.0, 2.0, 3.0, 5.0):
-        bar = float(np.quantile(strange, 1 - share / 100))
-        readings = [Relevances(likelies[at], float(logits[at])) for at in some]
-        print(
-            f"{share} % of unrelated prompts ({bar:.2f}):", report([cases[at] for at in some], readings, bar)
-        )
-    prompt.weights[-1] -= float(np.quantile(strange, 1 - _ADMITTED))
+    prompt = learn_prompt(learnt_from, [reads[at] for at in np.flatnonzero(~held_out)], memory)
+    print_choices(cases, reads, memory, prompt)
     return {
         "down": down.astype(np.float16),
         "up": up.astype(np.float16),
@@ -386,9 +414,73 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     }
 
 
+def estimates(
+    cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic
+) -> tuple[list[Numbers], Numbers]:
+    """Return the probabilities of the candidates of each case, and the features of its prompt."""
+    likelies, rows = [], []
+    for case, read in zip(cases, reads, strict=True):
+        likely = 1 / (1 + np.exp(-np.clip(memory.logits(features(read, case.prompt)), -30, 30)))
+        steps = float(np.clip(case.prompt.steps(read.judged), -3, 6).max())
+        likelies.append(likely)
+        rows.append(gate_features(likely, steps, case.prompt))
+    return likelies, np.stack(rows)
+
+
+def learn_prompt(cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic) -> Logistic:
+    """Learn which prompts are admitted."""
+    _, rows = estimates(cases, reads, memory)
+    kinds = np.array([case.kind for case in cases])
+    wanted = np.isin(kinds, ("question", "plan"))
+    weights = np.array([_OF_PROMPT[case.kind] * (1.0 if _is_new(case) else _KNOWN) for case in cases])
+    prompt = learn_logistic(rows[weights > 0], wanted[weights > 0].astype(int), weights[weights > 0], 1.0)
+    prompt.weights[-1] -= _BAR
+    return prompt
+
+
+def print_choices(
+    cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic, prompt: Logistic
+) -> None:
+    """Print what the people of the development set get, at bars around the one that is used."""
+    some = [at for at, case in enumerate(cases) if _is_held_out(case) and not case.fill]
+    held_out = [cases[at] for at in some]
+    likelies, rows = estimates(held_out, [reads[at] for at in some], memory)
+    logits = prompt.logits(rows)
+    for bar in (-1.0, -0.5, 0.0, 0.5, 1.0):
+        readings = [Relevances(*one) for one in zip(likelies, logits.tolist(), strict=True)]
+        print(f"bar {_BAR + bar:+.2f}:", report(held_out, readings, bar))
+
+
+def learn_prompt_only(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
+    """Learn which prompts are admitted, with the turn and the weights of memories that are in use."""
+    reader = relevance_reader(MODEL)
+    assert reader is not None
+    reads = [turned(case, reader.down, reader.up) for case in cases]
+    at = [number for number, case in enumerate(cases) if not _is_held_out(case)]
+    prompt = learn_prompt([cases[one] for one in at], [reads[one] for one in at], reader.memory)
+    print_choices(cases, reads, reader.memory, prompt)
+    return {
+        "down": reader.down.astype(np.float16),
+        "up": reader.up.astype(np.float16),
+        "memory": reader.memory.weights.astype(np.float32),
+        "prompt": prompt.weights.astype(np.float32),
+    }
+
+
+def _is_held_out(case: Case) -> bool:
+    return case.person.startswith("dev/")
+
+
 def _is_new(case: Case) -> bool:
     """Return whether the classifier of prompts was not learnt from the case's prompt."""
-    return case.person.startswith("train/") and (case.kind != "unrelated" or case.text in UNRELATED_PROMPTS)
+    return case.person.startswith("train/") and (
+        case.kind != "unrelated" or case.text in UNRELATED_PROMPTS or case.text in _unrelated()
+    )
+
+
+@cache
+def _unrelated() -> frozenset[str]:
+    return frozenset(text for texts in listed("train", "unrelated").values() for text in texts)
 
 
 def _counted(case: Case) -> NDArray[np.bool_]:
@@ -413,16 +505,18 @@ def main(
     cases: Annotated[Path, typer.Option(help="Where the searches are kept.")],
     *,
     write: Annotated[bool, typer.Option("--write", help="Learn, and write the weights.")] = False,
+    prompt_only: Annotated[
+        bool, typer.Option("--prompt-only", help="Learn only which prompts are admitted.")
+    ] = False,
 ) -> None:
     """Learn which memories belong in a prompt."""
     if not cases.exists():
         cases.write_bytes(pickle.dumps(asyncio.run(gather())))
     found: list[Case] = pickle.loads(cases.read_bytes())
-    learnt = learn(found)
+    learnt = learn_prompt_only(found) if prompt_only else learn(found)
     if write:
-        sha256 = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
         Path(f"{cases}.learnt").write_bytes(pickle.dumps(learnt))
-        np.savez_compressed(WEIGHTS, **{f"{sha256}_{name}": one for name, one in learnt.items()})  # type: ignore[arg-type]
+        np.savez_compressed(WEIGHTS, **{f"{MODEL}_{name}": one for name, one in learnt.items()})  # type: ignore[arg-type]
         data = WEIGHTS.read_bytes()
         print(f"{len(data):,} bytes written, SHA-256 {hashlib.sha256(data).hexdigest()}")
 

@@ -27,7 +27,7 @@ Numbers = NDArray[np.float64]
 
 MOST_READ: Final = 30
 """The number of best candidates that are read."""
-_SHA256: Final = "cf649047f20f038d27d9181133a9068e07d77966bebbec565928536dd9f64299"
+_SHA256: Final = "c6db1d1b9d4121c9b10b5392dbc5a16ace151aec399e9214298c95107ffead91"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3

@@ -131,3 +131,11 @@ def test_a_plan_gets_what_would_change_it_and_an_unrelated_prompt_nothing():
     )
     assert 1 in [hit.key for hit in plan]
     assert unrelated == ()
+
+
+def test_an_explicit_search_is_not_silenced_by_what_silences_a_prompt():
+    unrelated = "What is the melting point of iron?"
+    (as_prompt,) = asyncio.run(_search(unrelated, prompt=True, floor=CHOSEN))
+    (searched,) = asyncio.run(_search(unrelated, prompt=False, floor=0.0))
+    assert as_prompt == ()
+    assert len(searched) == 10
