@@ -16,7 +16,7 @@ from typing import Any
 from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
-from relayer.access.relayer_check import check_relayer_key
+from relayer.access.store_key import open_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
@@ -52,7 +52,7 @@ from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibratio
 from relayer.search.worth import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import find_metrics_token
-from relayer.stores import check_promises, open_store, ports_over
+from relayer.stores import check_promises, key_provider, layout_of, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
@@ -116,8 +116,9 @@ async def build(
             stack.push_async_callback(store.close)
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
-        ports = ports_over(metered, settings, relayer_key, clock, randomness)
-        await check_relayer_key(ports)
+        provider = key_provider(relayer_key, randomness)
+        store_key = await open_store_key(metered, layout_of(settings), clock, randomness, provider)
+        ports = ports_over(metered, settings, store_key, clock, randomness)
         if settings.store is not None:
             await check_promises(settings, ports)
         fleet = FleetKeys(ports, partial(_warn, "fleet_keys_left"))

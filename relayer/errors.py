@@ -137,7 +137,7 @@ class BrokenPromise(StoreMisconfigured):
 
 
 class WrongRelayerKey(RelayerError):
-    """Raised when the relayer's key does not unseal the store's check object."""
+    """Raised when the relayer key does not unwrap the store key, or the store has lost its store key."""
 
 
 class CorruptNamespace(RelayerError):

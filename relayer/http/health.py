@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from relayer.access.fleet import FleetKeys
-from relayer.access.relayer_check import check_rights, probe
+from relayer.access.store_key import check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
 from relayer.log.objects import LogPorts
 from relayer.telemetry import log
