@@ -157,7 +157,9 @@ def rotate(
     *,
     new_key_file: Annotated[
         Path | None,
-        typer.Option(envvar="MEMRELAY_NEW_RELAYER_KEY_FILE", help="File of memrelay keys make with the new key."),
+        typer.Option(
+            envvar="MEMRELAY_NEW_RELAYER_KEY_FILE", help="File of memrelay keys make with the new key."
+        ),
     ] = None,
     as_json: JsonOption = False,
     **flags: object,

@@ -77,9 +77,7 @@ class StoredKey(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
                 f"the object that contains the store key is damaged. {_LOST[0].upper()}{_LOST[1:]}"
             ) from error
         if stored.format != _FORMAT:
-            raise UpgradeRequired(
-                f"the store key has format {stored.format}; this version knows {_FORMAT}"
-            )
+            raise UpgradeRequired(f"the store key has format {stored.format}; this version knows {_FORMAT}")
         return stored
 
     def encode(self) -> bytes:
@@ -250,15 +248,13 @@ async def end_restore(ports: LogPorts) -> None:
     found = await ports.get(Layout.relayer())
     if found is not None and _run_of(ports, found):
         ended = msgspec.structs.replace(StoredKey.decode(found.data), state=_sealed(ports, _IN_USE))
-        outcome = await ports.store.swap(
-            ports.layout.store_key(Layout.relayer()), ended.encode(), found.etag
-        )
+        outcome = await ports.store.swap(ports.layout.store_key(Layout.relayer()), ended.encode(), found.etag)
         if not isinstance(outcome, Swapped):
             raise StoreUnavailable("the store did not say whether the restore could be ended; run it again")
 
 
-async def probe(ports: LogPorts) -> int:
-    """Read the state of the store again, for readiness, and return the store's time in ms since the epoch.
+async def probe(ports: LogPorts) -> Found:
+    """Read the state of the store again, for readiness, and return the object.
 
     Raises:
         WrongRelayerKey: the object is missing, or belongs to another store key.
@@ -269,22 +265,24 @@ async def probe(ports: LogPorts) -> int:
     if not isinstance(found, Found):
         raise WrongRelayerKey(_NEVER_USED)
     _check_in_use(ports.keys, StoredKey.decode(found.data))
-    return found.store_time
+    return found
 
 
-async def check_rights(ports: LogPorts) -> None:
+async def check_rights(ports: LogPorts, probed: Found) -> None:
     """Check the permissions that requests need in addition to reading existing objects.
 
     These are the permission to see that an object does not exist, and to write. The write tries to create the object
     ``relayer`` as it is; it exists already, so nothing changes.
 
+    Args:
+        ports: the store.
+        probed: the object, see `probe`.
+
     Raises:
         StoreError: one of the two is denied, or the store does not respond.
     """
     await ports.store.get(ports.layout.store_key(_NEVER_WRITTEN))
-    found = await ports.get(Layout.relayer())
-    if found is not None:
-        await ports.store.create(ports.layout.store_key(Layout.relayer()), found.data)
+    await ports.store.create(ports.layout.store_key(Layout.relayer()), probed.data)
 
 
 _NEVER_USED = (

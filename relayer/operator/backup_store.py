@@ -132,7 +132,9 @@ class BackupStore:
                 await self.ports.store.create(at, data)
             elif not isinstance(await self.ports.store.swap(at, data, found.etag), Swapped):
                 await self.ports.clock.sleep(_PAUSE)
-        raise StoreUnavailable("the backup's store does not take the store key; running the backup again goes on")
+        raise StoreUnavailable(
+            "the backup's store does not take the store key; running the backup again goes on"
+        )
 
     async def load(self) -> None:
         """List the objects of the backup. Call this before `holds`, `held` and `keep`."""

@@ -98,7 +98,8 @@ def test_a_running_relayer_goes_on_and_the_next_start_needs_the_new_key(site: Si
     assert httpx.get(f"{again.url}/v1/keys", trust_env=False).json()["identity"] == identity
     assert site.recalls(again, TEXT)
     assert site.recalls(again, LATER)
-    once_more = site.rotate()
+    environment = {"MEMRELAY_DATA": str(site.data), "MEMRELAY_NEW_RELAYER_KEY_FILE": str(site.new)}
+    once_more = run_relayer(environment, "keys", "rotate")
     assert (once_more.returncode, "the new key opened the store already" in once_more.stdout) == (0, True)
     verified = site.memrelay("verify", key=site.new)
     assert verified.returncode == 0, verified.stdout

@@ -24,8 +24,8 @@ from demo.relayer_process import RelayerProcess
 from demo.traces import Traces, views
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
-from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.access.store_key import StoredKey
+from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemRandomness
 from relayer.crypto import NamespaceKeys, RelayerKeys
@@ -106,7 +106,9 @@ class Loot:
 
     @property
     def relayer_keys(self) -> RelayerKeys:
-        provider = LocalKey(bytes.fromhex((self.data / "relayer.key").read_text().strip()), SystemRandomness())
+        provider = LocalKey(
+            bytes.fromhex((self.data / "relayer.key").read_text().strip()), SystemRandomness()
+        )
         stored = StoredKey.decode((self.objects / "relayer").read_bytes())
         return RelayerKeys.derive(asyncio.run(stored.unwrap(provider)))
 
