@@ -51,7 +51,7 @@ from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.search.worth import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
-from relayer.settings.keys import find_metrics_token
+from relayer.settings.keys import RelayerKey, find_metrics_token
 from relayer.stores import check_promises, key_provider, layout_of, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
@@ -83,7 +83,7 @@ class Relayer:
 @asynccontextmanager
 async def build(
     settings: RelayerSettings,
-    relayer_key: bytes,
+    relayer_key: RelayerKey,
     *,
     port: int,
     store: ObjectStore | None = None,
@@ -96,7 +96,7 @@ async def build(
 
     Args:
         settings: the validated settings.
-        relayer_key: the relayer key, 32 bytes.
+        relayer_key: 32 bytes, or the address of a key.
         port: the port at which clients will reach it; requests are signed for the port.
         store: used instead of the store of the settings; closed by the caller.
         embedder: used instead of the embedder of the settings; closed by the caller.
@@ -105,7 +105,8 @@ async def build(
         randomness: used instead of the system's source of random bytes.
 
     Raises:
-        ConfigurationError: the model is missing.
+        ConfigurationError: the model is missing, or a key management service refuses.
+        KeyProviderUnavailable: it does not respond.
         WrongRelayerKey: the store belongs to another key.
         StoreError: the store cannot be used, or does not have the guarantees that the log needs.
     """

@@ -21,6 +21,7 @@ from relayer.operator.probe import probe, probe_erasure, probe_unless_known
 from relayer.ports import Clock, KeyProvider, ObjectStore, Randomness
 from relayer.process import product_version
 from relayer.settings.config import RelayerSettings, objects_directory
+from relayer.settings.keys import RelayerKey
 from relayer.telemetry import log
 
 
@@ -61,12 +62,22 @@ def ports_over(
     return LogPorts(store, clock, randomness, RelayerKeys.derive(store_key), layout_of(settings), trust_ms)
 
 
-def key_provider(relayer_key: bytes, randomness: Randomness) -> KeyProvider:
+def key_provider(relayer_key: RelayerKey, randomness: Randomness) -> KeyProvider:
     """Return the provider that wraps store keys under a relayer key."""
-    return LocalKey(relayer_key, randomness)
+    if isinstance(relayer_key, bytes):
+        return LocalKey(relayer_key, randomness)
+    if relayer_key.scheme == "vault":
+        from relayer.adapters.vault_key import VaultKey  # noqa: PLC0415 - aiohttp's client, for Vault only
+
+        return VaultKey(relayer_key.name)
+    from relayer.adapters.aws_key import AwsKey  # noqa: PLC0415 - boto3 costs 23 MiB, for AWS only
+
+    return AwsKey(relayer_key.name)
 
 
-async def rotate_key(settings: RelayerSettings, current: bytes, new: bytes) -> tuple[bool, int | None]:
+async def rotate_key(
+    settings: RelayerSettings, current: RelayerKey, new: RelayerKey
+) -> tuple[bool, int | None]:
     """Replace the relayer key of the store that the settings name. Its relayers may be running.
 
     Args:

@@ -39,10 +39,9 @@ _ANOTHER_KEY = (
     "this bucket belongs to another relayer key; if that was replaced (memrelay keys rotate), start with the new one, "
     "and compare a key with its sheet by memrelay keys recovery --verify"
 )
-_LOST = (
-    "the store has lost its object relayer, which contains the store key: copy the object store-key of a backup to it, or "
-    "restore the backup (memrelay restore) into an empty place"
-)
+_BRING_IT_BACK = "copy the object store-key of a backup to it, or restore the backup (memrelay restore) into an empty place"
+_LOST = f"the store has lost its object relayer, which contains the store key: {_BRING_IT_BACK}"
+_DAMAGED = f"the store's object relayer, which contains the store key, is damaged: {_BRING_IT_BACK}"
 _ATTEMPTS = 5
 _PAUSE = 0.2  # seconds after an unclear response
 
@@ -73,9 +72,7 @@ class StoredKey(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
         try:
             stored = msgspec.msgpack.decode(data, type=cls)
         except msgspec.MsgspecError as error:
-            raise WrongRelayerKey(
-                f"the object that contains the store key is damaged. {_LOST[0].upper()}{_LOST[1:]}"
-            ) from error
+            raise WrongRelayerKey(_DAMAGED) from error
         if stored.format != _FORMAT:
             raise UpgradeRequired(f"the store key has format {stored.format}; this version knows {_FORMAT}")
         return stored
@@ -185,9 +182,12 @@ async def rotate_relayer_key(
         if not isinstance(found, Found):
             raise WrongRelayerKey(_NEVER_USED)
         stored = StoredKey.decode(found.data)
-        if stored.provider == new.name and await new.unwrap(stored.wrapped) is not None:
-            return False
-        store_key = await _opened(stored, current)
+        try:
+            store_key = await _opened(stored, current)
+        except WrongRelayerKey:
+            if stored.provider == new.name and await new.unwrap(stored.wrapped) is not None:
+                return False
+            raise
         wrapped = await _wrapped(new, store_key)
         fresh = msgspec.structs.replace(stored, provider=new.name, wrapped=wrapped)
         outcome = await store.swap(at, fresh.encode(), found.etag)

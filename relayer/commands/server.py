@@ -18,10 +18,12 @@ from relayer.launcher import launch
 from relayer.process import check_ready_file, cores
 from relayer.settings.config import MOST_WORKERS, PREFIX, load_settings
 from relayer.settings.keys import (
+    RelayerKey,
     find_relayer_key,
     generated_key_file,
     make_key_file,
     read_key,
+    read_new_key,
 )
 from relayer.telemetry import configure
 from relayer.wire.command_line import tell
@@ -173,12 +175,12 @@ def rotate_key(flags: Mapping[str, object], new_key_file: Path | None, say: Tell
     """
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
-    current = _key(flags)
+    current = _configured_key(flags)
     if new_key_file is None:
         raise ConfigurationError(
             "--new-key-file: give the file of the new key; memrelay keys make FILE creates one"
         )
-    changed, older = _run(stores.rotate_key(settings, current, read_key(new_key_file.expanduser())))
+    changed, older = _run(stores.rotate_key(settings, current, read_new_key(new_key_file.expanduser())))
     done = "the store is opened by the new key now" if changed else "the new key opened the store already"
     lines = [
         f"{done}; the relayers that are running go on",
@@ -241,6 +243,15 @@ def recover_key(file: Path, sheet: str, say: Tell) -> None:
 
 
 def _key(flags: Mapping[str, object]) -> bytes:
+    key = _configured_key(flags)
+    if not isinstance(key, bytes):
+        raise ConfigurationError(
+            f"the relayer key is in a key management service ({key}), so it has no sheet"
+        )
+    return key
+
+
+def _configured_key(flags: Mapping[str, object]) -> RelayerKey:
     key = find_relayer_key(load_settings(flags, os.environ))
     if key is None:
         raise ConfigurationError("no relayer key yet: memrelay serve creates one at its first start")
