@@ -23,7 +23,7 @@ from rich.table import Table
 from bench.multilingual_divisors import Float32, texts
 from relayer.adapters.local_embedder import e5, runtime
 from relayer.adapters.local_embedder.e5 import E5, Product, WeightsFile
-from relayer.adapters.local_embedder.onnx_graph import CONTRIB, Graph
+from relayer.adapters.local_embedder.onnx_graph import CONTRIB, OnnxGraph
 
 TIMED = {
     "query": "what do I drink in the morning?",
@@ -35,7 +35,7 @@ _BLOCK = 32
 
 
 def four_bits(
-    graph: Graph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
+    graph: OnnxGraph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
 ) -> str:
     """Weights in blocks of 32 with 4 bits each, as the file has them; activations in int8 with a scale for each block."""
     blocks = matrix.reshape(len(matrix), -1, _BLOCK)

@@ -22,7 +22,7 @@ from bench.day import personas
 from bench.multilingual_centre import memories, prompts
 from relayer.adapters.local_embedder import e5, runtime
 from relayer.adapters.local_embedder.e5 import E5, EVENED, WeightsFile
-from relayer.adapters.local_embedder.onnx_graph import Graph
+from relayer.adapters.local_embedder.onnx_graph import OnnxGraph
 
 # Of the weight, activations have this share: at 0.75 and 0.85 vectors are as near to those of float32, at 0.65 and 0.9 less.
 _SHARE = 0.8
@@ -39,7 +39,7 @@ class Float32:
         self.matrices: dict[str, NDArray[np.float32]] = {}
 
     def __call__(
-        self, graph: Graph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
+        self, graph: OnnxGraph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
     ) -> str:
         self.rows[name], self.matrices[name] = rows, matrix
         product = graph.node("MatMul", [rows, graph.constant(f"{name}.matrix", matrix.T)], f"{name}.product")

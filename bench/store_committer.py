@@ -13,7 +13,7 @@ from relayer.adapters.s3_store import S3Store
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import Origin, Put, Result, Stored
+from relayer.domain.operations import OperationResult, Origin, Put, Stored
 from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts
@@ -89,7 +89,7 @@ class Committing:
             began = time.perf_counter()
             [outcome] = await self._log.append([record])
             latencies.append(time.perf_counter() - began)
-            if outcome.result is not Result.STORED:
+            if outcome.result is not OperationResult.STORED:
                 raise RuntimeError(f"a record was not taken: {outcome.result}")
 
 

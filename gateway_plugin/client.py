@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gateway_plugin.calls.calling import (
     DEFAULT_DEADLINE,
     ApiCall,
-    Caller,
+    RelayerCaller,
     body_of,
     paged,
     segment,
@@ -86,8 +86,8 @@ class _ExportedLine(BaseModel):
     end: bool = False
 
 
-class RelayerClient(Caller):
-    """The client of one relayer, for any number of agents; see `Caller` for its arguments.
+class RelayerClient(RelayerCaller):
+    """The client of one relayer, for any number of agents; see `RelayerCaller` for its arguments.
 
     Every method takes its ``deadline`` in seconds. It raises `RelayerUnreachable`, `RelayerRefused`, `RelayerUntrusted`,
     `DeadlineExceeded` or, if a certificate expired, `IdentityError`. No other error has a cause outside of this process.

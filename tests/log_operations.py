@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from relayer.domain.namespace import Position, genesis
+from relayer.domain.namespace import LogPosition, genesis
 from relayer.domain.operations import (
     ENTRY_VERSION,
     Close,
@@ -37,7 +37,7 @@ __all__ = [
     "operations",
 ]
 
-START = Position(0, genesis(b"i" * 16))
+START = LogPosition(0, genesis(b"i" * 16))
 
 CONTENTS = (b"c1", b"c2", b"c3")
 LIKENESSES = (b"l1", b"l2", b"l3")

@@ -1,6 +1,6 @@
 """Calls to a relayer: signed requests, retries under one deadline, verified responses, and a circuit breaker.
 
-`Caller` makes the calls and `Transport` sends the HTTP requests. The deadline covers the whole call: fetching keys,
+`RelayerCaller` makes the calls and `Transport` sends the HTTP requests. The deadline covers the whole call: fetching keys,
 connecting, and all retries and the pauses between them; when it passes, the request is cancelled. A call is retried if
 nothing answers or the relayer is busy, once if the clocks disagree, and once if the relayer does not know the fleet key.
 Each attempt is signed separately. A response counts only if it is proven to be the relayer's response to this request, see
@@ -261,7 +261,7 @@ _MS_FROM: Final = 10**11
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ProvenRefusal:
     """An error response that is proven to come from the relayer.
 
     Attributes:
@@ -283,7 +283,7 @@ class Refusal:
     accepted: bool = False
 
     @classmethod
-    def parse(cls, answer: HttpAnswer) -> Refusal:
+    def parse(cls, answer: HttpAnswer) -> ProvenRefusal:
         """Parse a response whose status is 300 or more."""
         request_id = answer.headers.get("x-request-id", "")[:128]
         header = _seconds(answer.headers.get("retry-after", ""))
@@ -559,7 +559,7 @@ class _Deadline:
         return self._end - self._clock.monotonic()
 
 
-class Caller:
+class RelayerCaller:
     """Makes calls to one relayer for any number of agents.
 
     Args:
@@ -668,7 +668,7 @@ class Caller:
                 answer = await self._once(call, limit)
                 if answer.status < 300:
                     return answer
-                refusal = Refusal.parse(answer)
+                refusal = ProvenRefusal.parse(answer)
                 if refusal.code == "clock_skew" and not corrected and self._correct_clock(refusal):
                     corrected = True
                     attempt -= 1
@@ -701,7 +701,7 @@ class Caller:
                 )
                 async with sent as (answer, chunks):
                     if answer.status >= 300:
-                        raise Refusal.parse(self._proven(answer, signed)).error()
+                        raise ProvenRefusal.parse(self._proven(answer, signed)).error()
                     proven = signed.verifier.lines(chunks, most=MAX_ANSWER_BYTES)
                     try:
                         async with contextlib.aclosing(proven) as lines:
@@ -815,7 +815,7 @@ class Caller:
                 f"{self.endpoint.origin} does not answer as a memrelay relayer does; check the URL"
             ) from error
 
-    def _correct_clock(self, refusal: Refusal) -> bool:
+    def _correct_clock(self, refusal: ProvenRefusal) -> bool:
         if refusal.server_time is None:
             return False
         offset = refusal.server_time - int(self._clock.now())

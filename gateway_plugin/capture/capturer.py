@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Final
 
 from gateway_plugin.calls.clock import Clock
-from gateway_plugin.capture.filters import Origin, judge, judge_cleaned, looked_at
+from gateway_plugin.capture.filters import MessageOrigin, judge, judge_cleaned, looked_at
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.keys.identity import NamespaceRef, audience_name, parse_session_key
@@ -249,7 +249,7 @@ def _most_wanted(kept: Sequence[_KeptMessage], most: int) -> list[_KeptMessage]:
 def _cleaned(
     message: ChatMessage, echoes: EchoFilter, settings: CaptureSettings, dropped: Counter[str]
 ) -> _KeptMessage | None:
-    origin = Origin.USER if message.role is Role.USER else Origin.ASSISTANT
+    origin = MessageOrigin.USER if message.role is Role.USER else MessageOrigin.ASSISTANT
     looked = message.text[: looked_at(settings)]
     cleaned = message.cleaned if looked == message.text else strip(looked)
     judgement = judge_cleaned(cleaned, origin=origin, settings=settings)

@@ -1,7 +1,7 @@
 """The capture filters: they decide which messages of a turn are worth remembering.
 
 `judge` removes wrappers and envelopes from a message and classifies it; `judge_cleaned` does so for a message that is clean
-already. The result is a `Judgement`: the cleaned text, or a `DropReason`. Each message is classified alone, so one good
+already. The result is a `MessageJudgement`: the cleaned text, or a `DropReason`. Each message is classified alone, so one good
 message does not carry bad ones along (CP-37). The order of the checks matters: messages that must never be stored are
 dropped before a trigger (`TRIGGERS`) can speak for them.
 """
@@ -51,7 +51,7 @@ TRIGGERS: Final = re.compile(
 """Matches requests to remember, and statements that tend to stay true (MW-16)."""
 
 
-class Origin(StrEnum):
+class MessageOrigin(StrEnum):
     """The author of a message."""
 
     USER = "user"
@@ -74,7 +74,7 @@ class DropReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class MessageJudgement:
     """The decision about a message.
 
     Attributes:
@@ -149,7 +149,7 @@ _BESIDE_HOST_LINES: Final = re.compile(
 )
 
 
-def judge(text: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
+def judge(text: str, *, origin: MessageOrigin, settings: CaptureSettings) -> MessageJudgement:
     """Clean one message and decide whether it is captured.
 
     Args:
@@ -169,29 +169,31 @@ def looked_at(settings: CaptureSettings) -> int:
     return settings.max_length * 8 + 200_000
 
 
-def judge_cleaned(cleaned: str, *, origin: Origin, settings: CaptureSettings) -> Judgement:
+def judge_cleaned(cleaned: str, *, origin: MessageOrigin, settings: CaptureSettings) -> MessageJudgement:
     """Decide, as `judge` does, about a message whose wrappers and envelopes have been removed."""
     cleaned = strip_host_log(cleaned)
-    if origin is Origin.ASSISTANT and settings.assistant_tail:
+    if origin is MessageOrigin.ASSISTANT and settings.assistant_tail:
         cleaned = _tail(cleaned, settings.assistant_tail)
     its_own = _as_memory_core_plus(cleaned, settings)
     cleaned = _fitting(cleaned, settings.max_length)
     line = one_line(cleaned)
     dropped = _shape(cleaned, line) or its_own
     if dropped is not None:
-        return Judgement(cleaned, dropped)
+        return MessageJudgement(cleaned, dropped)
     verdict = scan(cleaned)
     if verdict.blocked:
-        return Judgement(cleaned, DropReason.INJECTION)
-    triggered = origin is Origin.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
+        return MessageJudgement(cleaned, DropReason.INJECTION)
+    triggered = (
+        origin is MessageOrigin.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
+    )
     floor = min(_TRIGGER_FLOOR, settings.min_length) if triggered else settings.min_length
-    if origin is not Origin.USER and "min_length" not in settings.model_fields_set:
+    if origin is not MessageOrigin.USER and "min_length" not in settings.model_fields_set:
         floor = max(floor, _SHORTEST_ANSWER)
     if settings.rules is CaptureRules.MEMWAL:
         floor = max(floor, _ITS_TINY + 1)
     if effective_length(line) < floor:
-        return Judgement(cleaned, DropReason.TOO_SHORT)
-    return Judgement(cleaned, priority=triggered, suspect=verdict.suspicious)
+        return MessageJudgement(cleaned, DropReason.TOO_SHORT)
+    return MessageJudgement(cleaned, priority=triggered, suspect=verdict.suspicious)
 
 
 def _as_memory_core_plus(cleaned: str, settings: CaptureSettings) -> DropReason | None:

@@ -14,7 +14,7 @@ import typer
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import Run, command, open_outbox
 from gateway_plugin.keys.identity import Identity
-from gateway_plugin.recall.consolidation import Difference, Report, difference, last_report, take
+from gateway_plugin.recall.consolidation import ConsolidationReport, Difference, difference, last_report, take
 from relayer.wire.command_line import FAILED, USAGE, fail
 from relayer.wire.fields import one_line, render_time
 from relayer.wire.service import ProposalView, TakenView
@@ -100,7 +100,7 @@ def _show_last(run: Run) -> None:
     run.tell(document, *_lines_of(report))
 
 
-def _lines_of(report: Report) -> Iterator[str]:
+def _lines_of(report: ConsolidationReport) -> Iterator[str]:
     yield f"{datetime.fromtimestamp(report.at, UTC).astimezone():%Y-%m-%d %H:%M}"
     yield f"light: {report.given} memories were given to turns"
     yield f"REM: {report.examined} compared; proposed for removal: {len(report.proposals)}; conflicts: {report.conflicts}"

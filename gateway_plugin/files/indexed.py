@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from gateway_plugin.capture.filters import Origin, judge
+from gateway_plugin.capture.filters import MessageOrigin, judge
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of
 from gateway_plugin.files.exports import ImportProblem, files_of, read_file
@@ -57,7 +57,7 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
         raise ImportProblem(str(error)) from error
     items = []
     for one in said:
-        origin = Origin.USER if one.speaker == "User" else Origin.ASSISTANT
+        origin = MessageOrigin.USER if one.speaker == "User" else MessageOrigin.ASSISTANT
         judgement = judge(one.text, origin=origin, settings=settings)
         clean = redact(judgement.text, settings.redaction)
         if one.call or not judgement.keep or clean.blocked:
@@ -73,7 +73,7 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
                 source=SourceInfo(
                     session=path.stem[:_MAX_REFERENCE],
                     transcript=shown[:_MAX_REFERENCE],
-                    role="user" if origin is Origin.USER else "assistant",
+                    role="user" if origin is MessageOrigin.USER else "assistant",
                     message_ids=(one.id[:_MAX_REFERENCE],) if one.id else (),
                     reference=f"{shown[: _MAX_REFERENCE // 2]}#{one.id[: _MAX_REFERENCE // 2]}"
                     if one.id

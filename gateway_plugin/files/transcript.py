@@ -31,7 +31,7 @@ class NoSuchLog(ToolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DialogueEntry:
     """An entry of a dialogue: a text, or the call of a tool.
 
     Attributes:
@@ -61,7 +61,7 @@ def read_transcript(logs: Path | SessionLogs | None, path: str, *, anchor: str |
 
 def read_dialogue(
     logs: Path | SessionLogs | None, path: str, *, anchor: str | None, turns: int
-) -> list[Said]:
+) -> list[DialogueEntry]:
     """Return the last messages of a log, or those around an anchor.
 
     Args:
@@ -85,7 +85,7 @@ def read_dialogue(
     return said[max(0, end - turns) : end]
 
 
-def dialogue(folder: Path, name: str | PurePath) -> Iterator[Said]:
+def dialogue(folder: Path, name: str | PurePath) -> Iterator[DialogueEntry]:
     """Yield the dialogue in a file below a directory, oldest first; raises `NotRead`.
 
     Only the end of a file longer than 16 MiB is read.
@@ -94,7 +94,7 @@ def dialogue(folder: Path, name: str | PurePath) -> Iterator[Said]:
         yield from _told(entry)
 
 
-def _place(said: list[Said], anchor: str) -> int:
+def _place(said: list[DialogueEntry], anchor: str) -> int:
     named = next((index for index, one in enumerate(said) if one.id == anchor), None)
     if named is not None:
         return named
@@ -128,7 +128,7 @@ def _file_entries(folder: Path, name: str | PurePath) -> Iterator[Mapping[str, A
             yield entry
 
 
-def _told(entry: Mapping[str, Any]) -> Iterator[Said]:
+def _told(entry: Mapping[str, Any]) -> Iterator[DialogueEntry]:
     inner = next((entry[key] for key in ("message", "payload") if isinstance(entry.get(key), Mapping)), entry)
     called = str(inner.get("type", "")).lower() in CALLS
     # Codex writes the call of a tool as a message without a role; it is the assistant's.
@@ -142,7 +142,7 @@ def _told(entry: Mapping[str, Any]) -> Iterator[Said]:
     for block in blocks:
         text, call = _text_of(block)
         if one_line(text):
-            yield Said(known, speaker, text, call, at)
+            yield DialogueEntry(known, speaker, text, call, at)
 
 
 def _text_of(block: object) -> tuple[str, bool]:

@@ -51,7 +51,7 @@ OWNER: Final = "memrelay-owner"
 """The name under which a person acts; no host's agent may have it."""
 
 
-class Audience(StrEnum):
+class TurnAudience(StrEnum):
     """The readers of a turn's response."""
 
     DIRECT = "direct"
@@ -93,8 +93,8 @@ class SessionRef:
 
     key: str
     agent: str | None
-    audience: Audience
-    said_to: Audience
+    audience: TurnAudience
+    said_to: TurnAudience
     run: RunKind
     is_main: bool = False
     platform: str | None = None
@@ -108,27 +108,27 @@ class SessionRef:
         return self.agent if self.agent is not None else DEFAULT_AGENT
 
 
-def audience_name(audience: Audience | None) -> AudienceName:
+def audience_name(audience: TurnAudience | None) -> AudienceName:
     """Return the audience of a memory: None (no conversation with anybody) is the agent's own."""
     if audience is None:
         return "agent"
-    return "direct" if audience is Audience.DIRECT else "group"
+    return "direct" if audience is TurnAudience.DIRECT else "group"
 
 
 _AUDIENCE_WORDS: Final = {
-    "direct": Audience.DIRECT,
-    "dm": Audience.DIRECT,
-    "private": Audience.DIRECT,
-    "explicit": Audience.DIRECT,
+    "direct": TurnAudience.DIRECT,
+    "dm": TurnAudience.DIRECT,
+    "private": TurnAudience.DIRECT,
+    "explicit": TurnAudience.DIRECT,
     # The rest of such a key is chosen by the caller of the host's HTTP front: no word in it may change the audience.
-    "openai-user": Audience.DIRECT,
-    "group": Audience.GROUP,
-    "supergroup": Audience.GROUP,
-    "room": Audience.GROUP,
-    "forum": Audience.GROUP,
-    "thread": Audience.GROUP,
-    "channel": Audience.CHANNEL,
-    "broadcast": Audience.CHANNEL,
+    "openai-user": TurnAudience.DIRECT,
+    "group": TurnAudience.GROUP,
+    "supergroup": TurnAudience.GROUP,
+    "room": TurnAudience.GROUP,
+    "forum": TurnAudience.GROUP,
+    "thread": TurnAudience.GROUP,
+    "channel": TurnAudience.CHANNEL,
+    "broadcast": TurnAudience.CHANNEL,
 }
 # What comes after these is a person; after "explicit" and "openai-user" it is a conversation.
 _PEER_WORDS: Final = frozenset({"direct", "dm", "private"})
@@ -221,7 +221,7 @@ def parse_session_key(key: str) -> SessionRef:
     Example:
         >>> ref = parse_session_key("agent:coder:telegram:group:-100123")
         >>> ref.agent, ref.audience
-        ('coder', <Audience.GROUP: 'group'>)
+        ('coder', <TurnAudience.GROUP: 'group'>)
     """
     _check(key)
     segments = [segment.strip() for segment in key.split(":")]
@@ -234,14 +234,14 @@ def parse_session_key(key: str) -> SessionRef:
     main = agent is not None and _is_main(agent)
     words = [segment.lower() for segment in rest]
     told, platform, chat = _place(rest, words)
-    keeps_apart = told is Audience.DIRECT and any(word in _PEER_WORDS for word in words[:_AUDIENCE_REACH])
+    keeps_apart = told is TurnAudience.DIRECT and any(word in _PEER_WORDS for word in words[:_AUDIENCE_REACH])
     open_to_doubt = told is None and len(words) > 1 and words[0] not in _NO_PLATFORM
     return SessionRef(
         key=key,
         agent=None if main else agent,
         is_main=main,
-        audience=told or (Audience.GROUP if open_to_doubt else Audience.DIRECT),
-        said_to=told or Audience.DIRECT,
+        audience=told or (TurnAudience.GROUP if open_to_doubt else TurnAudience.DIRECT),
+        said_to=told or TurnAudience.DIRECT,
         run=_run(words),
         platform=platform,
         chat=chat,
@@ -288,7 +288,7 @@ def _run(words: list[str]) -> RunKind:
     return _RUN_FIRST.get(words[0], RunKind.MAIN) if words else RunKind.MAIN
 
 
-def _place(rest: list[str], words: list[str]) -> tuple[Audience | None, str | None, str | None]:
+def _place(rest: list[str], words: list[str]) -> tuple[TurnAudience | None, str | None, str | None]:
     for index, word in enumerate(words[:_AUDIENCE_REACH]):
         audience = _AUDIENCE_WORDS.get(word)
         if audience is not None:

@@ -108,7 +108,7 @@ class Promoted(BaseModel):
     score: float
 
 
-class Report(BaseModel):
+class ConsolidationReport(BaseModel):
     """The report of a run in one namespace. It contains no texts of memories.
 
     Attributes:
@@ -178,10 +178,10 @@ async def take(client: RelayerClient, identity: Identity, wanted: Sequence[str])
     return tuple(taken)
 
 
-def last_report(outbox: Outbox, owner: NamespaceRef) -> Report | None:
+def last_report(outbox: Outbox, owner: NamespaceRef) -> ConsolidationReport | None:
     """Return the report of the last run in a namespace, or None if there is none. Raises `OutboxUnavailable`."""
     try:
-        return Report.model_validate_json(outbox.get(owner, _REPORT).value)
+        return ConsolidationReport.model_validate_json(outbox.get(owner, _REPORT).value)
     except ValidationError:
         return None
 
@@ -409,7 +409,7 @@ class Consolidator:
             f"deep: {len(report.promoted)} promoted, {len(report.taken)} taken; see: memrelay-gateway consolidate --last"
         )
 
-    async def _phases(self, identity: Identity, owner: NamespaceRef, now: float) -> Report:
+    async def _phases(self, identity: Identity, owner: NamespaceRef, now: float) -> ConsolidationReport:
         counted = await asyncio.to_thread(self._counts.counts, owner)
         found = await difference(self._client, identity)
         wanted = [proposal.id for proposal in found.takeable]
@@ -418,7 +418,7 @@ class Consolidator:
         passed = {memory: count for memory, count in counted.items() if memory not in gone and count.passes}
         promoted = [one for one in [await self._promote(identity, *item) for item in passed.items()] if one]
         await asyncio.to_thread(self._counts.drop, owner, {*gone, *passed})
-        return Report(
+        return ConsolidationReport(
             at=now,
             given=len(counted),
             examined=found.examined,

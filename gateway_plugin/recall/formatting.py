@@ -450,7 +450,7 @@ class ColdStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownMemories:
     """The memories that a prompt contains already.
 
     Attributes:
@@ -464,7 +464,7 @@ class Shown:
     tokens: int = 0
 
     @classmethod
-    def from_injection(cls, injection: Injection) -> Shown:
+    def from_injection(cls, injection: Injection) -> ShownMemories:
         """Return the memories that an injection contains."""
         hits, always = injection.hits, injection.always
         # An empty line separates the block from the one before it.
@@ -506,7 +506,7 @@ def format_days(
     answer: ContextResponse,
     settings: RecallSettings,
     hearing: Hearing,
-    shown: Shown | None = None,
+    shown: ShownMemories | None = None,
 ) -> ColdStart:
     """Format the memories of recent days, newest day first, within the remaining budget of a turn.
 
@@ -520,7 +520,7 @@ def format_days(
         hearing: decides which memories may be shown.
         shown: the memories that the prompt contains already.
     """
-    shown = shown or Shown()
+    shown = shown or ShownMemories()
     said_already = {folded(text) for text in shown.texts}
     days: list[tuple[str, list[_DayLine]]] = []
     for day in answer.days:

@@ -21,7 +21,7 @@ from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RecallCache, RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
 from gateway_plugin.host_model import LentModel
-from gateway_plugin.keys.identity import Audience, Identity, parse_session_key
+from gateway_plugin.keys.identity import Identity, TurnAudience, parse_session_key
 from gateway_plugin.keys.people import Hearing
 from gateway_plugin.outbox.sender import Positions, Sender
 from gateway_plugin.recall.active import ActiveRecaller, ActiveTraces, Reminder
@@ -30,7 +30,7 @@ from gateway_plugin.recall.formatting import (
     TRUSTED,
     ColdStart,
     Selected,
-    Shown,
+    ShownMemories,
     StandingBlock,
     estimate_tokens,
     format_days,
@@ -143,7 +143,7 @@ class StandingBlocks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _wanted(self, turn: Turn) -> bool:
-        person = turn.host.interactive and turn.heard_by in {None, Audience.DIRECT}
+        person = turn.host.interactive and turn.heard_by in {None, TurnAudience.DIRECT}
         return self._settings.enabled and person
 
     def _of(self, turn: Turn) -> _KeptBlock:
@@ -416,7 +416,7 @@ class Recaller:
         if not session.begins or not self._settings.recall.cold_start.enabled:
             return outcome
         try:
-            shown = Shown.from_injection(injection)
+            shown = ShownMemories.from_injection(injection)
             shown = replace(shown, ids=shown.ids | turn.prompted)
             begun = await self._said_lately(turn, shown, end - self._clock.monotonic())
         except RelayerRefused:
@@ -433,7 +433,7 @@ class Recaller:
         begun_with = replace(injection, text=text, milliseconds=milliseconds)
         return begun_with, replace(trace, cold_start=len(begun.said), milliseconds=milliseconds)
 
-    async def _said_lately(self, turn: Turn, shown: Shown, seconds: float) -> ColdStart:
+    async def _said_lately(self, turn: Turn, shown: ShownMemories, seconds: float) -> ColdStart:
         recall = self._settings.recall
         offset = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().utcoffset()
         answer = await self._client.context(

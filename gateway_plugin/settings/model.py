@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
-from gateway_plugin.keys.identity import DEFAULT_NAME, Audience, NamespaceScope, named
+from gateway_plugin.keys.identity import DEFAULT_NAME, NamespaceScope, TurnAudience, named
 from gateway_plugin.keys.people import platform_id
 from gateway_plugin.settings import crosswalk
 from gateway_plugin.settings.schedule import next_time
@@ -52,7 +52,7 @@ __all__ = [
     "NamespaceSettings",
     "OfferSettings",
     "PluginSettings",
-    "Position",
+    "PromptPosition",
     "PromptStyle",
     "QueryMode",
     "RecallMode",
@@ -76,7 +76,7 @@ class RecallMode(StrEnum):
     ACTIVE = "active"
 
 
-class Position(StrEnum):
+class PromptPosition(StrEnum):
     """The position of memories in the prompt."""
 
     PREPEND = "prepend"
@@ -322,8 +322,9 @@ class RecallSettings(_Settings):
         description="direct: search only; active: a model chooses which memories are recalled",
     )
     agents: Names = Field((), description="agents that use recall; empty means all")
-    allowed_chat_types: tuple[Audience, ...] = Field(
-        (Audience.DIRECT, Audience.GROUP, Audience.CHANNEL), description="kinds of chat that use recall"
+    allowed_chat_types: tuple[TurnAudience, ...] = Field(
+        (TurnAudience.DIRECT, TurnAudience.GROUP, TurnAudience.CHANNEL),
+        description="kinds of chat that use recall",
     )
     max_results: int = Field(
         10, ge=1, le=100, title="Memories per turn", description="maximum number of memories"
@@ -360,7 +361,9 @@ class RecallSettings(_Settings):
     skip_session_patterns: Patterns = Field(
         (), description="regular expressions; recall is skipped for sessions whose key matches one"
     )
-    position: Position = Field(Position.APPEND, description="position of the memories in the prompt")
+    position: PromptPosition = Field(
+        PromptPosition.APPEND, description="position of the memories in the prompt"
+    )
     format: Format = Field(Format.MEMRELAY, description="text format of the injected block")
     half_life_days: float | None = Field(
         None,
@@ -509,8 +512,8 @@ class ActiveSettings(_Settings):
         "silent", description="memories of turns that active mode does not apply to: none, or the direct hits"
     )
     agents: Names = Field((), description="agents that use active mode; all others use direct mode")
-    allowed_chat_types: tuple[Audience | Literal["explicit"], ...] = Field(
-        (Audience.DIRECT,), description="kinds of chat that use active mode"
+    allowed_chat_types: tuple[TurnAudience | Literal["explicit"], ...] = Field(
+        (TurnAudience.DIRECT,), description="kinds of chat that use active mode"
     )
     allowed_chat_ids: Names = Field((), description="ids of chats that use active mode; empty means all")
     denied_chat_ids: Names = Field(
@@ -699,10 +702,10 @@ class PluginSettings(_Settings):
         return self.recall.deadline_ms
 
     @property
-    def summary_position(self) -> Position:
+    def summary_position(self) -> PromptPosition:
         """Return the position of active mode's summary: the one that is set, else that of the active-memory plugin (AM-09)."""
         recall = self.recall
-        return recall.position if "position" in recall.model_fields_set else Position.SYSTEM_APPEND
+        return recall.position if "position" in recall.model_fields_set else PromptPosition.SYSTEM_APPEND
 
     @property
     def logs_recalls(self) -> bool:

@@ -7,7 +7,7 @@ elsewhere: who said a memory and where (`gateway_plugin.keys.people`), the label
 the phrases that earlier memory plugins looked for.
 
 `scan` matches regular expressions against a normalised text (escapes decoded once, look-alike letters replaced, invisible
-characters removed) and returns a `Verdict` with the classes that it found. Forms that do not occur in ordinary speech
+characters removed) and returns a `ScanResult` with the classes that it found. Forms that do not occur in ordinary speech
 block a text; weaker ones make it suspect: it is stored, but never injected on its own. Every pattern has bounded gaps, so
 the time is linear in the length of the text, of which the first 64 Ki characters are read.
 """
@@ -134,7 +134,7 @@ MAX_SCANNED_CHARS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ScanResult:
     """The result of a scan: the classes that block a text, and those that only make it suspect."""
 
     blocking: frozenset[InjectionClass] = frozenset()
@@ -175,10 +175,10 @@ _SUSPICIOUS_RULES: Final = tuple((kind, re.compile(source)) for kind, source in 
 # keyed digests, so that no text stays in memory.
 _MOST_KNOWN: Final = 4096
 _KEY: Final = secrets.token_bytes(32)
-_known: Final[dict[bytes, Verdict]] = {}
+_known: Final[dict[bytes, ScanResult]] = {}
 
 
-def scan(text: str) -> Verdict:
+def scan(text: str) -> ScanResult:
     """Scan the first 64 Ki characters of a text for prompt injection.
 
     The rules are applied to the text, to its normalised form, and to what is encoded in it as base64, hexadecimal or
@@ -201,7 +201,7 @@ def scan(text: str) -> Verdict:
     return verdict
 
 
-def _read(text: str) -> Verdict:
+def _read(text: str) -> ScanResult:
     blocking, suspicious = _match(text)
     hidden = "".join(chr(ord(char) - 0xE0000) for run in _TAG_CHARS.findall(text) for char in run)
     if hidden:
@@ -209,7 +209,7 @@ def _read(text: str) -> Verdict:
         blocking.add(InjectionClass.ENCODED)
     if any(any(_match(payload)) for payload in _payloads(text)):
         blocking.add(InjectionClass.ENCODED)
-    return Verdict(frozenset(blocking), frozenset(suspicious - blocking))
+    return ScanResult(frozenset(blocking), frozenset(suspicious - blocking))
 
 
 def normalise(text: str) -> str:

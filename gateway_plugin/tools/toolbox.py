@@ -23,8 +23,8 @@ from typing import Any, ClassVar, Final
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
-from gateway_plugin.files.transcript import NoSuchLog, Said, read_transcript
-from gateway_plugin.keys.identity import Audience, Identity, audience_name, parse_session_key, typed
+from gateway_plugin.files.transcript import DialogueEntry, NoSuchLog, read_transcript
+from gateway_plugin.keys.identity import Identity, TurnAudience, audience_name, parse_session_key, typed
 from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.formatting import (
     TRUSTED,
@@ -118,7 +118,7 @@ async def read_kept(
         raise ToolError(
             "anchor: no message that was kept of this session has that id, and none is as old as that time"
         )
-    said = [Said(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
+    said = [DialogueEntry(line.id, _SPEAKERS[line.role], line.text, line.call) for line in kept.lines]
     return "\n".join([_HEADING, *(one.line for one in said if not scan(one.text).blocked)])
 
 
@@ -342,7 +342,9 @@ class Toolbox:
         ]
         if memory.source.session and turn.hearing.private:
             # The key of a session reveals who else talks with the agent, so it is not disclosed in a group.
-            lines.append(f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}")
+            lines.append(
+                f"DialogueEntry in: {escape(memory.source.session)} at {told_at(memory).isoformat()}"
+            )
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
@@ -669,7 +671,7 @@ def _is_group(path: str) -> bool:
         ref = parse_session_key(path)
     except IdentityError:
         return False
-    return Audience.DIRECT not in {ref.said_to, ref.audience}
+    return TurnAudience.DIRECT not in {ref.said_to, ref.audience}
 
 
 def _sender(turn: Turn) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.keys.identity import Audience, Identity, RunKind, SessionRef
+from gateway_plugin.keys.identity import Identity, RunKind, SessionRef, TurnAudience
 from gateway_plugin.keys.people import Hearing, platform_id
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.text.patterns import compile_pattern, matches
@@ -85,7 +85,7 @@ class HostTurn:
 
     host: str = ""
     agent: str | None = None
-    audience: Audience | None = None
+    audience: TurnAudience | None = None
     sender: str | None = None
     workspace: str | None = None
     trigger: str = "user"
@@ -107,9 +107,9 @@ class HostTurn:
 
     def among_several(self, session: SessionRef) -> bool:
         """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""
-        return self.heard_by(session) in {Audience.GROUP, Audience.CHANNEL}
+        return self.heard_by(session) in {TurnAudience.GROUP, TurnAudience.CHANNEL}
 
-    def heard_by(self, session: SessionRef) -> Audience | None:
+    def heard_by(self, session: SessionRef) -> TurnAudience | None:
         """Return the kind of chat in which the answer is read; None outside of chat sessions."""
         return self.audience or (session.audience if session.key else None)
 
@@ -186,12 +186,12 @@ class Turn:
         return self.agent or self.session.listed_as
 
     @property
-    def heard_by(self) -> Audience | None:
+    def heard_by(self) -> TurnAudience | None:
         """Return the kind of chat in which the answer is read; None outside of chat sessions."""
         return self.host.heard_by(self.session)
 
     @property
-    def said_to(self) -> Audience | None:
+    def said_to(self) -> TurnAudience | None:
         """Return the kind of chat in which the user's message was said; None outside of chat sessions."""
         return self.host.audience or (self.session.said_to if self.session.key else None)
 
@@ -209,7 +209,7 @@ class Turn:
         """
         if self.said_to is None:
             return ""
-        if self.said_to is Audience.DIRECT:
+        if self.said_to is TurnAudience.DIRECT:
             return self._peer or (self._group if self._is_doubtful else "")
         return self._group or NOBODY_KNOWN
 
@@ -245,7 +245,7 @@ class Turn:
     @property
     def _group(self) -> str:
         # The key names this chat only if it also says that several people are in it.
-        named = self.session.chat if self.session.said_to is not Audience.DIRECT else None
+        named = self.session.chat if self.session.said_to is not TurnAudience.DIRECT else None
         chat = _THREAD.sub("", named or self.host.chat_id or self.session.key)
         return platform_id(self.session.platform or self._platform, chat) if chat else ""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT
-from gateway_plugin.settings.model import PluginSettings, Position
+from gateway_plugin.settings.model import PluginSettings, PromptPosition
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import Decision
 from relayer.wire.fields import clip, one_line
@@ -56,7 +56,7 @@ class Injection:
     """
 
     text: str
-    position: Position
+    position: PromptPosition
     status: str
     hits: tuple[RecallHit, ...] = field(default=(), repr=False)
     detail: str = ""

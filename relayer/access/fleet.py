@@ -106,7 +106,8 @@ class FleetKeys:
         now = self._clock.now_ms()
         if self._issued is None or not 0 <= now - self._issued.issued_at * 1000 < _LIST_AGE_MS:
             today = day_of(now)
-            listed = sorted((day for day in self._pairs if day <= today), reverse=True)
+            # Without a pair of today or earlier, the clock was set back over midnight since the pairs were read.
+            listed = sorted((day for day in self._pairs if day <= today), reverse=True) or sorted(self._pairs)
             keys = tuple(self._pairs[day].public for day in listed)
             self._issued = FleetList.issue(self._ports.keys.identity, now // 1000, keys)
         return self._issued

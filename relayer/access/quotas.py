@@ -26,9 +26,9 @@ from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
     Operation,
+    OperationResult,
     Outcome,
     Put,
-    Result,
     Supersede,
 )
 from relayer.errors import Refused, RelayerError
@@ -52,7 +52,7 @@ _WRITING_SECONDS, _CLOSING_SECONDS = 60.0, 5.0
 _PAUSE_SHARE, _PAUSE_SECONDS = 10.0, 15.0
 _ATTEMPTS = 8
 _MAX_TALLIES = 10_000
-_NOT_KEPT = (Result.REFUSED, Result.DUPLICATE)
+_NOT_KEPT = (OperationResult.REFUSED, OperationResult.DUPLICATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Quotas:
         end = await self._count(account, more, refuses=any(map(_is_asked, operations)))
 
         def settle(outcomes: Sequence[Outcome]) -> None:
-            results = [outcome.result for outcome in outcomes] or [Result.REFUSED] * len(amounts)
+            results = [outcome.result for outcome in outcomes] or [OperationResult.REFUSED] * len(amounts)
             for amount, result in zip(amounts, results, strict=True):
                 if result in _NOT_KEPT:
                     tally.added -= amount

@@ -17,7 +17,7 @@ from relayer.domain.namespace import Pointer, PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, UpgradeRequired
 from relayer.lib.work import in_windows
 from relayer.log.creation import list_pointers
-from relayer.log.objects import Layout, LogPorts, ManifestView, ObjectSealer, Place
+from relayer.log.objects import Layout, LogPorts, ManifestView, ObjectLocation, ObjectSealer
 from relayer.ports import Created, Found, Swapped, Throttled
 from relayer.wire.sealing import ObjectType
 
@@ -117,8 +117,8 @@ async def write_usage(
     return None
 
 
-def _place_of(ports: LogPorts, account: str) -> Place:
-    return Place(ObjectType.CONSTANT, "", b"", Layout.usage(ports.keys.tag("account", account)))
+def _place_of(ports: LogPorts, account: str) -> ObjectLocation:
+    return ObjectLocation(ObjectType.CONSTANT, "", b"", Layout.usage(ports.keys.tag("account", account)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,18 +27,18 @@ from relayer.access.store_key import read_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, RelayerError
-from relayer.log.collector import Collector, Stage
+from relayer.log.collector import CollectionStage, Collector
 from relayer.log.objects import LogPorts
 from relayer.operator import reports
 from relayer.operator import restore as restoring
 from relayer.operator.backup import Backup, back_up, prune
 from relayer.operator.backup_store import BackupStore
-from relayer.operator.catalogue import Kind, Listed, Progress, kind_of, read_catalogue
+from relayer.operator.catalogue import Listed, ObjectKind, Progress, kind_of, read_catalogue
 from relayer.operator.compact import at_each, compact_namespace
 from relayer.operator.inspect import describe_key, describe_namespace, lines_of, row_of_facts
 from relayer.operator.last_backup import note_backup
 from relayer.operator.repair import repair_namespace
-from relayer.operator.reports import Report
+from relayer.operator.reports import CommandReport
 from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
 from relayer.ports import Clock, KeyProvider, ObjectStore
@@ -103,7 +103,7 @@ class Site:
         return found
 
 
-_Work = Callable[..., Awaitable[Report]]
+_Work = Callable[..., Awaitable[CommandReport]]
 
 
 def store_command(
@@ -124,7 +124,7 @@ def store_command(
         def command(*, as_json: bool = False, accounts: Sequence[str] | None = None, **options: Any) -> None:
             place = {name: options.pop(name, None) for name in _PLACE_FLAGS}
 
-            async def at_store() -> Report:
+            async def at_store() -> CommandReport:
                 progress = _shown(title, quiet=as_json)
                 async with _site(place, accounts or (), progress, is_empty=is_empty) as site:
                     return await work(site, **options)
@@ -288,7 +288,7 @@ async def verify(
             help="File with an agent's secret, to check the contents that are sealed with it as well."
         ),
     ] = None,
-) -> Report:
+) -> CommandReport:
     """Check the integrity of a store. Exit code 1: objects are damaged or missing.
 
     Example: memrelay verify --namespace researcher
@@ -305,7 +305,7 @@ async def verify(
 
 
 @store_command("looking", accounts=True)
-async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) -> Report:
+async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) -> CommandReport:
     """Repair damaged logs and report losses. Stop the relayers before --apply.
 
     Example: memrelay repair --namespace researcher
@@ -329,14 +329,14 @@ async def repair(site: Site, *, namespace: _Name = None, apply: _Apply = False) 
 @store_command("looking", accounts=True)
 async def inspect(
     site: Site, what: Annotated[str, typer.Argument(help="Name of a namespace, or key of an object.")]
-) -> Report:
+) -> CommandReport:
     """Show sizes, times and counts of a namespace or an object, without its contents.
 
     Example: memrelay inspect researcher
     """
     catalogue = await read_catalogue(site.ports, site.known)
     found = [await describe_namespace(site.ports, listed) for listed in catalogue.named(what)]
-    if not found and kind_of(what) is not Kind.OTHER:
+    if not found and kind_of(what) is not ObjectKind.OTHER:
         described = await describe_key(site.ports, catalogue, what)
         found = [described] if described is not None else []
     if not found:
@@ -345,7 +345,7 @@ async def inspect(
             "namespaces"
         )
     lines = [line for facts in found for line in [("", ""), *lines_of(facts)]][1:]
-    return Report(lines, {"found": [row_of_facts(facts) for facts in found]})
+    return CommandReport(lines, {"found": [row_of_facts(facts) for facts in found]})
 
 
 @store_command("counting")
@@ -356,7 +356,7 @@ async def stats(
         str | None,
         typer.Option(help="File with a relayer's /metrics, or - for standard input: report store requests."),
     ] = None,
-) -> Report:
+) -> CommandReport:
     """Count the objects of a store and its garbage.
 
     Example: memrelay stats --json
@@ -373,7 +373,7 @@ async def compact(
     *,
     namespace: _Name = None,
     entries: Annotated[int, typer.Option(min=1, help="Minimum number of entries to compact.")] = 1,
-) -> Report:
+) -> CommandReport:
     """Compact the newest entries of logs into segments; relayers may be running.
 
     Example: memrelay compact --entries 16
@@ -390,11 +390,11 @@ async def compact(
     result = f"{made} segments made in {len(chosen)} namespaces, {written:,} bytes written"
     row = {"segments": made, "namespaces": len(chosen), "written_bytes": written}
     lines = [*reports.found(problems), ("result", result)]
-    return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
+    return CommandReport(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
 @store_command("collecting")
-async def collect(site: Site, *, namespace: _Name = None) -> Report:
+async def collect(site: Site, *, namespace: _Name = None) -> CommandReport:
     """Delete compacted and replaced objects whose grace period is over; relayers may be running.
 
     Give --collect-after and --commit-check as all relayers of this store have them: acknowledged memories depend on it.
@@ -409,7 +409,7 @@ async def collect(site: Site, *, namespace: _Name = None) -> Report:
         collector = Collector(site.ports, listed.account, listed.incarnation, int(grace * 1000))
         collected = await collector.tidy()
         slots, objects = slots + collected.slots, objects + collected.objects
-        waiting += collected.stage is Stage.WAIT
+        waiting += collected.stage is CollectionStage.WAIT
 
     problems = await at_each(await site.namespaces(namespace), work, site.progress)
     deleted = f"{slots} entries that are in segments, {objects} objects without a reference"
@@ -418,7 +418,7 @@ async def collect(site: Site, *, namespace: _Name = None) -> Report:
         left = f"{waiting} namespaces: what they have to delete may be read until {grace:.0f} s after it was given up"
         lines.append(("waiting", f"{left}; run this command again then; relayers also do it by themselves"))
     row = {"deleted_entries": slots, "deleted_objects": objects, "waiting_namespaces": waiting}
-    return Report(lines, row | {"findings": reports.row_of(problems)}, not problems)
+    return CommandReport(lines, row | {"findings": reports.row_of(problems)}, not problems)
 
 
 @store_command("backing up")
@@ -448,7 +448,7 @@ async def backup(
             help="Run backups until SIGTERM, with this pause between them.",
         ),
     ] = None,
-) -> Report:
+) -> CommandReport:
     """Copy new objects to a backup; relayers may be running. Exit code 1: some objects could not be read.
 
     Example: memrelay backup --to /backup/memrelay --keep 7
@@ -456,7 +456,7 @@ async def backup(
     Example: memrelay backup --to s3://backups/team --every 1d
     """
 
-    async def once() -> tuple[Backup, Report]:
+    async def once() -> tuple[Backup, CommandReport]:
         async with opened_backup(site, "to", to, to_endpoint_url, to_region) as target:
             done = await back_up(site.ports, target, progress=site.progress)
             dropped = await prune(target, keep) if keep is not None else 0
@@ -467,7 +467,9 @@ async def backup(
     return (await once())[1] if every is None else await _again_and_again(once, every)
 
 
-async def _again_and_again(once: Callable[[], Awaitable[tuple[Backup, Report]]], every: float) -> Report:
+async def _again_and_again(
+    once: Callable[[], Awaitable[tuple[Backup, CommandReport]]], every: float
+) -> CommandReport:
     """Back up repeatedly until SIGTERM or SIGINT: now, and ``every`` seconds after each end; earlier after a failure.
 
     An invalid setting ends the loop, because a retry cannot fix it.
@@ -492,7 +494,7 @@ async def _again_and_again(once: Callable[[], Awaitable[tuple[Backup, Report]]],
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await stop.wait()
-    return Report([("result", f"stopped after {made} backups")], {"backups": made})
+    return CommandReport([("result", f"stopped after {made} backups")], {"backups": made})
 
 
 @store_command("restoring", is_empty=True)
@@ -506,7 +508,7 @@ async def restore(
     ledger: Annotated[
         str | None, typer.Option(help="Place of a newer backup, when --from is an old copy.")
     ] = None,
-) -> Report:
+) -> CommandReport:
     """Restore a backup into an empty store, without memories that were erased since.
 
     Example: memrelay restore --from /backup/memrelay --data ~/restored

@@ -20,7 +20,7 @@ import msgspec
 from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
-    Malformed,
+    MalformedBody,
     Operation,
     Put,
     Stored,
@@ -87,7 +87,7 @@ def reduce(raw: bytes, seq: int, state: NamespaceState) -> bytes:
         UpgradeRequired: the operation is of a newer version; such a log is not compacted (I12).
     """
     operation = decode_operation(raw)
-    if isinstance(operation, Malformed):
+    if isinstance(operation, MalformedBody):
         return b""  # no bytes are malformed as well, so the outcome stays the same
     items = _DECODER.decode(raw)
     changed = [_leave_out(array, index) for array, index in _unneeded(items, operation, seq, state)]

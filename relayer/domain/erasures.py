@@ -1,7 +1,7 @@
 """The erasures of a log, and the slots that hold bodies of erased records.
 
 A slot holds a body of a record if the record was stored there, its text was repeated there, its vectors were added there,
-or a job that read the record was written there. `Traces` keeps the slots beyond the first kind, `Readers` what was derived
+or a job that read the record was written there. `BodySlots` keeps the slots beyond the first kind, `Readers` what was derived
 from each record, and `Erased` the erasures. All of this follows from the outer form of operations, so it is the same
 whether the bodies still exist or not. How far the deletion in the store has got is in the erasure report, not here.
 """
@@ -39,7 +39,7 @@ class Erasure(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(slots=True)
-class Traces:
+class BodySlots:
     """The slots that hold a body of a record in addition to the slot in which the record was first stored.
 
     Attributes:
@@ -52,7 +52,7 @@ class Traces:
         """Record that the entry in slot ``seq`` has a body of a text (given by its MAC), of a record, or of a job.
 
         Example:
-            >>> traces = Traces()
+            >>> traces = BodySlots()
             >>> traces.note(b"text", 7)
             >>> list(traces.slots_of(b"text", b"other"))
             [7]
@@ -75,12 +75,12 @@ class Erased:
         known: the erasures by id, in the order of the log.
         late: the slots after an erasure that hold, or held, bodies of what was erased: from writes that were thought lost and
             arrived late, or from jobs that the erasure had ended. A dictionary because it keeps the order.
-        traces: the slots of other bodies, see `Traces`.
+        traces: the slots of other bodies, see `BodySlots`.
     """
 
     known: dict[bytes, Erasure] = field(default_factory=dict)
     late: dict[int, None] = field(default_factory=dict)
-    traces: Traces = field(default_factory=Traces)
+    traces: BodySlots = field(default_factory=BodySlots)
 
     @property
     def last_seq(self) -> int:

@@ -111,7 +111,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
         return {row.key for row in self.segments} | {self.index_key}
 
 
-class Position(msgspec.Struct, frozen=True, array_like=True):
+class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     """A position in a log: the number of entries up to it, and the SHA-256 of the stored bytes of the last of them."""
 
     seq: int

@@ -348,7 +348,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     origin: Origin
 
 
-class Malformed(msgspec.Struct, frozen=True, array_like=True, tag="malformed"):
+class MalformedBody(msgspec.Struct, frozen=True, array_like=True, tag="malformed"):
     """The placeholder for bytes of a known kind that do not decode; recorded as refused, never written (I12)."""
 
 
@@ -368,7 +368,7 @@ def encode_operation(operation: Operation) -> bytes:
     return _ENCODER.encode(operation)
 
 
-def decode_operation(raw: bytes) -> Operation | Malformed:
+def decode_operation(raw: bytes) -> Operation | MalformedBody:
     """Decode an operation.
 
     Raises:
@@ -378,7 +378,7 @@ def decode_operation(raw: bytes) -> Operation | Malformed:
         return _DECODER.decode(raw)
     except UNDECODABLE:
         if _kind(raw) in _KINDS:
-            return Malformed()
+            return MalformedBody()
         raise UpgradeRequired("the log holds an operation of a newer version") from None
 
 
@@ -453,7 +453,7 @@ def decode_entry(data: bytes) -> Entry:
     raise UpgradeRequired(f"an entry has version {version}; this relayer knows {ENTRY_VERSION}")
 
 
-class Result(StrEnum):
+class OperationResult(StrEnum):
     """The result of an operation."""
 
     STORED = "stored"
@@ -486,7 +486,7 @@ class Refusal(StrEnum):
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of an operation: the result, the record or job it is about, the slot of its entry, and the refusal if any."""
 
-    result: Result
+    result: OperationResult
     subject: bytes = b""
     seq: int = 0
     refusal: Refusal | None = None

@@ -19,8 +19,8 @@ from typing import TypeVar
 import msgspec
 
 from relayer.domain.duplicates import Duplicates, StoredDuplicates, column
-from relayer.domain.erasures import Erased, Erasure, Traces
-from relayer.domain.namespace import Position
+from relayer.domain.erasures import BodySlots, Erased, Erasure
+from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import UNDECODABLE, JobState, OperationId, Outcome, RecordState
 from relayer.domain.paged_rows import PagedRows
 from relayer.domain.pinned import Pinned
@@ -46,7 +46,7 @@ class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
     the number of outcomes in the last blocks, which are lists of `_Outcome` and are not read before the next entry is applied.
     """
 
-    position: Position
+    position: LogPosition
     last_time: int
     closed: bool
     repeats: bool
@@ -175,7 +175,7 @@ class StateReader:
             erasures=Erased(
                 {erasure.erasure: erasure for erasure in head.erasures},
                 dict.fromkeys(head.late),
-                Traces(head.traces),
+                BodySlots(head.traces),
             ),
             duplicates=self._duplicates(),
             known=KnownOutcomes.stored(

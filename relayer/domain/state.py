@@ -18,7 +18,7 @@ import msgspec
 
 from relayer.domain.duplicates import Duplicates
 from relayer.domain.erasures import Erased, Erasure, Readers
-from relayer.domain.namespace import Position
+from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import (
     Close,
     Entry,
@@ -27,16 +27,16 @@ from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
     JobState,
-    Malformed,
+    MalformedBody,
     Operation,
     OperationId,
+    OperationResult,
     Origin,
     Outcome,
     Put,
     RecordState,
     Refusal,
     Restore,
-    Result,
     Status,
     Stored,
     Supersede,
@@ -157,7 +157,7 @@ class Applied(msgspec.Struct, frozen=True):
     ``repeated`` says whether the outcome is that of an earlier operation, which this one repeats.
     """
 
-    operation: Operation | Malformed
+    operation: Operation | MalformedBody
     outcome: Outcome
     repeated: bool = False
 
@@ -183,7 +183,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         pinned: keeps the former values of records and requests while the state is being written to the store.
     """
 
-    position: Position
+    position: LogPosition
     last_time: int = 0
     closed: bool = False
     records: dict[bytes, RecordState] | PagedRows[RecordState, Any] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         """
         operations = [decode_operation(raw) for raw in entry.operations]
         self.known.read()
-        self.position = Position(entry.seq, digest)
+        self.position = LogPosition(entry.seq, digest)
         self.last_time = max(self.last_time, entry.time)
         applied = [self._apply_one(operation) for operation in operations]
         for operation in operations:
@@ -286,8 +286,8 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         self.known.trim(self.last_time)
         return applied
 
-    def _apply_one(self, operation: Operation | Malformed) -> Applied:
-        if isinstance(operation, Malformed):
+    def _apply_one(self, operation: Operation | MalformedBody) -> Applied:
+        if isinstance(operation, MalformedBody):
             return Applied(operation, self.refused(Refusal.MALFORMED))
         if isinstance(operation, JobFinished):
             return self._apply_finish(operation)
@@ -340,7 +340,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         match operation:
             case Put(stored=stored, twin=twin, replaces=replaces):
                 outcome = put(self, stored, origin.author, twin=twin)
-                if outcome.result is Result.STORED and replaces:
+                if outcome.result is OperationResult.STORED and replaces:
                     replace_or_conflict(self, replaces, stored.record)
             case Supersede(head=head, stored=stored):
                 outcome = supersede(self, head, stored, origin.author)
@@ -354,7 +354,7 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
                 outcome = accept(self, operation)
             case Close():
                 self.closed = True
-                outcome = self.done(Result.CLOSED)
+                outcome = self.done(OperationResult.CLOSED)
             case _:
                 outcome = self.refused(Refusal.MALFORMED)
         return outcome
@@ -409,13 +409,13 @@ class NamespaceState:  # noqa: PLW1641 - it changes: no key of anything
         record.status = status
         record.changed_at = self.last_time
 
-    def done(self, result: Result, subject: bytes = b"") -> Outcome:
+    def done(self, result: OperationResult, subject: bytes = b"") -> Outcome:
         """Return the outcome of an operation that took effect."""
         return Outcome(result, subject, self.position.seq)
 
     def refused(self, refusal: Refusal, subject: bytes = b"") -> Outcome:
         """Return the outcome of an operation that was refused."""
-        return Outcome(Result.REFUSED, subject, self.position.seq, refusal)
+        return Outcome(OperationResult.REFUSED, subject, self.position.seq, refusal)
 
 
 def _job_end(job: bytes) -> OperationId:
@@ -444,7 +444,7 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
         known.reinforced += 1
         known.reinforced_at = state.last_time
         state.repeats[stored.record] = known.record
-        return state.done(Result.DUPLICATE, known.record)
+        return state.done(OperationResult.DUPLICATE, known.record)
     if stored.captured and (state.was_taken_back(stored.content) or _is_taken_back(state, twin)):
         return state.refused(Refusal.TOMBSTONED, stored.record)
     if stored.record in state.records or stored.record in state.erased:
@@ -452,7 +452,7 @@ def put(state: NamespaceState, stored: Stored, author: bytes, *, twin: bytes = b
     if not state.erased.isdisjoint(stored.sources):
         return state.refused(Refusal.SOURCE_ERASED, stored.record)
     _keep(state, stored, author, before=before)
-    return state.done(Result.STORED, stored.record)
+    return state.done(OperationResult.STORED, stored.record)
 
 
 def supersede(state: NamespaceState, head: bytes, stored: Stored, author: bytes) -> Outcome:
@@ -465,7 +465,7 @@ def supersede(state: NamespaceState, head: bytes, stored: Stored, author: bytes)
     state.set_status(old, Status.SUPERSEDED)
     old.superseded_by = stored.record
     _keep(state, stored, author, supersedes=head)
-    return state.done(Result.SUPERSEDED, stored.record)
+    return state.done(OperationResult.SUPERSEDED, stored.record)
 
 
 def forget(state: NamespaceState, head: bytes) -> Outcome:
@@ -474,7 +474,7 @@ def forget(state: NamespaceState, head: bytes) -> Outcome:
     if isinstance(found, Refusal):
         return state.refused(found, head)
     state.set_status(found, Status.FORGOTTEN)
-    return state.done(Result.FORGOTTEN, head)
+    return state.done(OperationResult.FORGOTTEN, head)
 
 
 def restore(state: NamespaceState, record: bytes, head: bytes) -> Outcome:
@@ -502,7 +502,7 @@ def restore(state: NamespaceState, record: bytes, head: bytes) -> Outcome:
     state.set_status(found, Status.LIVE)
     found.superseded_by = b""
     state.duplicates.add(record, text=found.content, likeness=found.likeness)
-    return state.done(Result.RESTORED, record)
+    return state.done(OperationResult.RESTORED, record)
 
 
 def replace(state: NamespaceState, head: bytes, record: bytes) -> None:
@@ -590,7 +590,7 @@ def accept(state: NamespaceState, operation: JobAccepted) -> Outcome:
         seq=state.position.seq,
     )
     state.note_job(operation.job, records)
-    return state.done(Result.ACCEPTED, operation.job)
+    return state.done(OperationResult.ACCEPTED, operation.job)
 
 
 def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outcome:
@@ -602,7 +602,7 @@ def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outc
         if not state.erased.isdisjoint(stored.sources or job.records):
             continue
         outcome = put(state, stored, author=b"")
-        if outcome.result is Result.STORED:
+        if outcome.result is OperationResult.STORED:
             kept.append(stored.record)
             replace(state, heads.get(stored.record, b""), stored.record)
     for vectors in operation.vectors:
@@ -616,7 +616,7 @@ def finish(state: NamespaceState, operation: JobFinished, job: JobState) -> Outc
     job.results = tuple(kept)
     job.sealed = b""
     job.finished_at = state.last_time
-    job.outcome = state.done(Result.FINISHED, operation.job)
+    job.outcome = state.done(OperationResult.FINISHED, operation.job)
     return job.outcome
 
 
@@ -638,10 +638,10 @@ def erase(state: NamespaceState, records: Sequence[bytes]) -> Outcome:
     state.erasures.known[named[0]] = Erasure(
         named[0], state.position.seq, state.last_time, tuple(named), tuple(derived), rest, slots
     )
-    return state.done(Result.ERASED, named[0])
+    return state.done(OperationResult.ERASED, named[0])
 
 
-def trace(state: NamespaceState, operation: Operation | Malformed) -> None:
+def trace(state: NamespaceState, operation: Operation | MalformedBody) -> None:
     """Record the bodies in an operation of this entry that are not found by the slot in which their record was stored."""
     seq, traces = state.position.seq, state.erasures.traces
     match operation:

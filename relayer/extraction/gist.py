@@ -24,7 +24,7 @@ class Slot(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class GistToken:
     """A word with meaning: its normalised form, and the kind of value it is."""
 
     form: str
@@ -97,11 +97,11 @@ _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
 _CHANNEL = re.compile(r"#(?=\w)")
 
 
-def tokens_of(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[GistToken]:
     """Return the tokens of an English text, or of a part of one."""
     plain = _UNIT.sub(" ", _ORDINAL.sub("", joined(text)))
     words = [part for word in words_of(plain.replace("’", "'")) for part in _parts(word)]  # noqa: RUF001 - typographic
-    found: list[Token] = []
+    found: list[GistToken] = []
     at = 0
     while at < len(words):
         skipped = _FILLERS.length_at(words, at)
@@ -111,7 +111,7 @@ def tokens_of(text: str) -> list[Token]:
         known = len(found)
         found += _token(words[at], first=at == 0)
         if len(found) > known > 0 and found[-1].slot is Slot.NUMBER and found[-2].form in _LASTS:
-            found[-2] = Token("last")
+            found[-2] = GistToken("last")
         at += 1
     return found
 
@@ -142,20 +142,20 @@ def _parts(word: Word) -> list[Word]:
     return [Word(part.lower(), part) for part in word.shape.split("-") if part]
 
 
-def _token(word: Word, *, first: bool) -> list[Token]:
+def _token(word: Word, *, first: bool) -> list[GistToken]:
     lower = _SPELLINGS.get(word.lower, word.lower)
     if lower in _DROPPED:
         return []
     if lower in _NUMBERS or lower[0].isdigit():
-        return [Token(_NUMBERS.get(lower, lower), Slot.NUMBER)]
+        return [GistToken(_NUMBERS.get(lower, lower), Slot.NUMBER)]
     day = lower.removesuffix("s")
     if day in _WEEKDAYS:
-        return [Token(day, Slot.WEEKDAY)]
+        return [GistToken(day, Slot.WEEKDAY)]
     if _MONTHS.get(lower, lower) in _MONTH_NAMES and word.shape[0].isupper():
-        return [Token(_MONTHS.get(lower, lower), Slot.MONTH)]
+        return [GistToken(_MONTHS.get(lower, lower), Slot.MONTH)]
     if "_" in lower or (not first and word.shape[0].isupper()):
-        return [Token(lower, Slot.NAME)]
-    return [Token(_stem(lower))]
+        return [GistToken(lower, Slot.NAME)]
+    return [GistToken(_stem(lower))]
 
 
 def _stem(word: str) -> str:

@@ -20,7 +20,7 @@ from relayer.http.routes import BaseRoute, Reply, RequestContext, Services
 from relayer.lib.work import Deadline
 
 
-class Call(Protocol):
+class FrontCall(Protocol):
     """A call that a front accepted, as far as the server knows it."""
 
     @property
@@ -40,7 +40,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RenderedError:
     """A rendered error.
 
     Attributes:
@@ -59,7 +59,7 @@ class Refusal:
 
 
 class Front(Protocol[C]):
-    """A protocol that the server speaks; ``C`` is its `Call`.
+    """A protocol that the server speaks; ``C`` is its `FrontCall`.
 
     Attributes:
         paths: the paths that belong to this front.
@@ -80,10 +80,12 @@ class Front(Protocol[C]):
     async def still_admits(self, call: C) -> None:
         """Check a call again before a further chunk of its response; raises `NotAccepted` if it is no longer admitted."""
 
-    async def refuse(self, error: Exception, context: RequestContext) -> Refusal:
+    async def refuse(self, error: Exception, context: RequestContext) -> RenderedError:
         """Render an error."""
 
-    def observe(self, method: str, route: str, refusal: Refusal | None, status: int, seconds: float) -> None:
+    def observe(
+        self, method: str, route: str, refusal: RenderedError | None, status: int, seconds: float
+    ) -> None:
         """Count a response in metrics of the front's own."""
 
 

@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from relayer.errors import DeadlineExceeded
 from relayer.http.accept import Acceptance
-from relayer.http.fronts import Call, Front, Refusal
+from relayer.http.fronts import Front, FrontCall, RenderedError
 from relayer.http.limits import PEER_FAILURES, SlowClient, UnreadAnswers, break_off, peer_name, taken
 from relayer.http.metrics import Metrics
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
@@ -67,15 +67,17 @@ class NativeFront:
             self._unread.check(call.account, len(reply.body))
         return reply
 
-    async def refuse(self, error: Exception, context: RequestContext) -> Refusal:
+    async def refuse(self, error: Exception, context: RequestContext) -> RenderedError:
         """Render an error as `render_problem` does."""
         return render_problem(error, context)
 
-    def observe(self, method: str, route: str, refusal: Refusal | None, status: int, seconds: float) -> None:
+    def observe(
+        self, method: str, route: str, refusal: RenderedError | None, status: int, seconds: float
+    ) -> None:
         """Count nothing: the server's own metrics are those of this front."""
 
 
-def render_problem(error: Exception, context: RequestContext) -> Refusal:
+def render_problem(error: Exception, context: RequestContext) -> RenderedError:
     """Return an error as a problem document, with a proof if the request states a signature."""
     problem = problem_of(error)
     headers = {"Content-Type": MEDIA_TYPE, **problem.headers}
@@ -86,7 +88,7 @@ def render_problem(error: Exception, context: RequestContext) -> Refusal:
             # Signed regardless of how far the request got: the kind of proof must not reveal what the one 401 hides.
             context.prover.refused()
         headers[PROOF_HEADER] = context.prover.whole(problem.status, body)
-    return Refusal(problem.status, body, headers, problem.code, problem.rule or "")
+    return RenderedError(problem.status, body, headers, problem.code, problem.rule or "")
 
 
 class RequestHandler:
@@ -164,7 +166,7 @@ class RequestHandler:
         context = RequestContext(request, self.request_id(request))
         name_request(context.request_id)
         try:
-            call: Call = await front.accept(request, context)
+            call: FrontCall = await front.accept(request, context)
             if call.account:
                 self.connections.accepted(request.protocol, call.account)
                 current_requester.set(Requester(call.account, interactive=call.route.interactive))
@@ -207,7 +209,7 @@ class RequestHandler:
     async def _send_chunks(
         self,
         front: Front[Any],
-        call: Call,
+        call: FrontCall,
         reply: Reply,
         headers: dict[str, str],
         context: RequestContext,
@@ -268,7 +270,7 @@ class RequestHandler:
         return self.refused(self._fronts[-1], error, render_problem(error, context), context)
 
     def refused(
-        self, front: Front[Any], error: Exception, refusal: Refusal, context: RequestContext
+        self, front: Front[Any], error: Exception, refusal: RenderedError, context: RequestContext
     ) -> web.Response:
         """Return the response for a rendered error, and log the true reason."""
         if refusal.status == _SERVER_ERROR:
@@ -277,7 +279,9 @@ class RequestHandler:
         headers = {**_common(context.request_id), **refusal.headers}
         return web.Response(body=refusal.body, status=refusal.status, headers=headers)
 
-    def _note(self, front: Front[Any], context: RequestContext, status: int, refusal: Refusal | None) -> None:
+    def _note(
+        self, front: Front[Any], context: RequestContext, status: int, refusal: RenderedError | None
+    ) -> None:
         """Count a response, and write its line to the log."""
         request, seconds = context.request, perf_counter() - context.started
         template = context.route.path if context.route is not None else "-"

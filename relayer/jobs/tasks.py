@@ -34,8 +34,8 @@ from relayer.domain.operations import (
     Trust,
 )
 from relayer.errors import EmbedderUnavailable, QueueFull
-from relayer.extraction.llm.conversation import MOST_CHARACTERS, Line
-from relayer.extraction.llm.extractor import Extraction, Fact
+from relayer.extraction.llm.conversation import MOST_CHARACTERS, ConversationLine
+from relayer.extraction.llm.extractor import ExtractedFact, Extraction
 from relayer.extraction.llm.summariser import Summariser
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import guess_language
@@ -183,9 +183,11 @@ class JobTask:
     shown: Sequence[Shown]
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[ConversationLine]:
         """Return the lines for the model."""
-        return [Line(line.role, line.text, line.occurred_at, line.speaker) for line, _ in self.shown]
+        return [
+            ConversationLine(line.role, line.text, line.occurred_at, line.speaker) for line, _ in self.shown
+        ]
 
     @property
     def sources(self) -> tuple[bytes, ...]:
@@ -332,7 +334,9 @@ def _may_replace(work: FactWork, given: JobInput, old: Record) -> bool:
     return old.extractor.name == work.extractor.name and among_the_same and not old.pinned
 
 
-def _draft_of(work: FactWork, task: JobTask, known: Sequence[Record], fact: Fact) -> tuple[Draft, bytes]:
+def _draft_of(
+    work: FactWork, task: JobTask, known: Sequence[Record], fact: ExtractedFact
+) -> tuple[Draft, bytes]:
     """Return the draft of a fact, and the memory that it replaces."""
     line, records = task.shown[fact.line]
     replaced = contradicted = b""

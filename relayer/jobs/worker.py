@@ -24,7 +24,7 @@ from relayer.errors import (
 )
 from relayer.extraction.llm.extractor import Extraction
 from relayer.jobs.tasks import begin, end, facts_of, summary_of
-from relayer.lib.job_queue import Candidate, JobQueue, Place
+from relayer.lib.job_queue import JobQueue, PendingJob, Place
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
@@ -76,7 +76,7 @@ def _stop_without_key(ctx: Context, runs: Sequence[_Run]) -> None:
             run.task.cancel()
 
 
-def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, Candidate]]:
+def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, PendingJob]]:
     now = ctx.clock.now_ms()
     places: dict[Place, OpenNamespace] = {
         (opened.account, opened.name): opened
@@ -85,7 +85,7 @@ def _startable(ctx: Context, work: FactWork) -> Iterator[tuple[OpenNamespace, Ca
     }
     own = ctx.own_works
     waiting = [
-        Candidate(place, job)
+        PendingJob(place, job)
         for place, opened in places.items()
         for job in pending_jobs(opened)
         if job.work in own

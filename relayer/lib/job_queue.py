@@ -50,7 +50,7 @@ class JobLimits:
 
 
 @dataclass(slots=True)
-class Progress:
+class JobProgress:
     """The progress of a pending job in this process.
 
     Attributes:
@@ -67,7 +67,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PendingJob:
     """A pending job of an open namespace; ``place`` is account and namespace."""
 
     place: Place
@@ -97,7 +97,7 @@ class JobQueue:
         self._clock = clock
         # These are bounded, because the end of a job in another process is not seen unless its namespace is open here.
         self._accepted: LRUCache[bytes, None] = LRUCache(_MOST_NOTES)
-        self._progress: LRUCache[bytes, Progress] = LRUCache(_MOST_NOTES)
+        self._progress: LRUCache[bytes, JobProgress] = LRUCache(_MOST_NOTES)
         self._turn = 0
         self._last_turn: LRUCache[str | Place, int] = LRUCache(_MOST_NOTES)
 
@@ -119,7 +119,7 @@ class JobQueue:
         self._accepted[job] = None
         self.wake.set()
 
-    def choose(self, candidates: Iterable[Candidate]) -> Candidate | None:
+    def choose(self, candidates: Iterable[PendingJob]) -> PendingJob | None:
         """Return the job to start now, None if there is none; the caller starts it and calls `started`."""
         if len(self.running) >= self.limits.at_once:
             return None
@@ -133,7 +133,7 @@ class JobQueue:
         ]
         return min(due, key=lambda item: self._rank(item, held), default=None)
 
-    def started(self, item: Candidate) -> None:
+    def started(self, item: PendingJob) -> None:
         """Record that a job was started."""
         self._turn += 1
         for name in (item.account, item.place):
@@ -154,7 +154,7 @@ class JobQueue:
 
     def put_off(
         self, job: bytes, reason: str, at_least: float = 0.0, *, bad_answer: bool = False
-    ) -> Progress:
+    ) -> JobProgress:
         """Delay the next attempt of a job, with exponential backoff, and return its progress.
 
         Args:
@@ -171,16 +171,16 @@ class JobQueue:
         self.counts["put_off"] += 1
         return progress
 
-    def look(self, job: bytes) -> tuple[Literal["queued", "running", "waiting"], Progress, float]:
+    def look(self, job: bytes) -> tuple[Literal["queued", "running", "waiting"], JobProgress, float]:
         """Return the status of a pending job, its progress, and the seconds until its next attempt."""
-        progress = self._progress.get(job) or Progress()
+        progress = self._progress.get(job) or JobProgress()
         if job in self.running:
             return "running", progress, 0.0
         wait = max(0.0, progress.not_before - self._clock.monotonic())
         return ("waiting" if wait else "queued"), progress, wait
 
-    def _of(self, job: bytes) -> Progress:
-        return self._progress.setdefault(job, Progress())
+    def _of(self, job: bytes) -> JobProgress:
+        return self._progress.setdefault(job, JobProgress())
 
     def _is_due(self, job: JobState) -> bool:
         progress = self._progress.get(job.job)
@@ -188,7 +188,7 @@ class JobQueue:
             return False
         return job.job in self._accepted or self._clock.now_ms() - job.accepted_at >= self.limits.takeover_ms
 
-    def _rank(self, item: Candidate, held: Counter[str]) -> tuple[int, int, int, int]:
+    def _rank(self, item: PendingJob, held: Counter[str]) -> tuple[int, int, int, int]:
         turns = self._last_turn
         return held[item.account], turns.get(item.account, 0), turns.get(item.place, 0), item.job.accepted_at
 

@@ -286,7 +286,7 @@ _RETRY_SECONDS = 15.0
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class OpenRequestSlot:
     """The right to keep a long-lived request open. Once it is ``lost``, the request must respond soon with what it has."""
 
     lost: bool = False
@@ -296,7 +296,7 @@ class FairSemaphore:
     """Limits how many long-lived requests are open, in total and for each account.
 
     If all permits are taken, the oldest permit of the account that holds the most is revoked in favour of an account that
-    holds fewer. A revoked request is not interrupted: it has to look at `Place.lost`.
+    holds fewer. A revoked request is not interrupted: it has to look at `OpenRequestSlot.lost`.
 
     Args:
         what: the requests, for the error message ("polls").
@@ -309,13 +309,13 @@ class FairSemaphore:
         self._most = most
         self._per_account = per_account
         # The permits of each account, oldest first. Accounts without permits are removed.
-        self._taken: dict[str, list[Place]] = {}
+        self._taken: dict[str, list[OpenRequestSlot]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._taken.values()))
 
     @contextmanager
-    def place(self, account: str) -> Iterator[Place]:
+    def place(self, account: str) -> Iterator[OpenRequestSlot]:
         """Hold a permit while the block runs.
 
         Raises:
@@ -324,7 +324,7 @@ class FairSemaphore:
         own = len(self._taken.get(account, ()))
         if own >= self._per_account or (len(self) >= self._most and not self._displace(own)):
             raise QueueFull(f"too many {self._what} are open", retry_after=_RETRY_SECONDS)
-        place = Place()
+        place = OpenRequestSlot()
         self._taken.setdefault(account, []).append(place)
         try:
             yield place
@@ -342,7 +342,7 @@ class FairSemaphore:
         self._give_back(richest, oldest)
         return True
 
-    def _give_back(self, account: str, place: Place) -> None:
+    def _give_back(self, account: str, place: OpenRequestSlot) -> None:
         places = self._taken.get(account, [])
         if place in places:
             places.remove(place)

@@ -37,7 +37,7 @@ _SKEW_MS = 10 * 1000
 _STEPS = 5  # one run goes through all stages if it need not wait
 
 
-class Stage(Enum):
+class CollectionStage(Enum):
     """The next step of a collection."""
 
     NOTHING = "nothing"
@@ -51,12 +51,12 @@ class Stage(Enum):
 class Collection:
     """The result of a run: the next stage, and the numbers of slots and of other objects that were deleted."""
 
-    stage: Stage
+    stage: CollectionStage
     slots: int = 0
     objects: int = 0
 
 
-def stage_of(manifest: Manifest, now_ms: int, grace_ms: int) -> Stage:
+def stage_of(manifest: Manifest, now_ms: int, grace_ms: int) -> CollectionStage:
     """Return the next stage of a collection.
 
     Args:
@@ -65,13 +65,13 @@ def stage_of(manifest: Manifest, now_ms: int, grace_ms: int) -> Stage:
         grace_ms: how long in ms the slots stay after the time at which the watermark was visible to all.
     """
     if manifest.gc_epoch and not manifest.gc_moved_at:
-        return Stage.CONFIRM
+        return CollectionStage.CONFIRM
     if manifest.gc_swept < manifest.gc_epoch:
         if manifest.gc_moved_at - now_ms > max(grace_ms, GRACE_MS):
             # The store's clock was ahead then. Confirming again avoids waiting until the present clock has caught up.
-            return Stage.CONFIRM
-        return Stage.SWEEP if now_ms - manifest.gc_moved_at >= grace_ms else Stage.WAIT
-    return Stage.MOVE if manifest.snap_seq > manifest.gc_watermark else Stage.NOTHING
+            return CollectionStage.CONFIRM
+        return CollectionStage.SWEEP if now_ms - manifest.gc_moved_at >= grace_ms else CollectionStage.WAIT
+    return CollectionStage.MOVE if manifest.snap_seq > manifest.gc_watermark else CollectionStage.NOTHING
 
 
 def begun(manifest: Manifest) -> Manifest:
@@ -106,13 +106,13 @@ class Collector:
             CorruptNamespace, UpgradeRequired, NamespaceClosed: nothing more was deleted.
             StoreError: the store did not respond; the next run continues.
         """
-        stage, slots, objects = Stage.NOTHING, 0, 0
+        stage, slots, objects = CollectionStage.NOTHING, 0, 0
         for _ in range(_STEPS):
             seen = await self._manifest.see()
             stage = self._stage_of(seen)
-            if stage in {Stage.NOTHING, Stage.WAIT}:
+            if stage in {CollectionStage.NOTHING, CollectionStage.WAIT}:
                 break
-            if stage is Stage.SWEEP:
+            if stage is CollectionStage.SWEEP:
                 collected = await self._sweep(seen.manifest)
                 slots, objects = slots + collected.slots, objects + collected.objects
             if not await self._advance(seen, stage):
@@ -126,10 +126,10 @@ class Collector:
         of the log, so it is not for every run. Raises as `run`.
         """
         done = await self.run()
-        if done.stage is not Stage.NOTHING:
+        if done.stage is not CollectionStage.NOTHING:
             return done
         seen = await self._manifest.see()
-        if self._stage_of(seen) is not Stage.NOTHING:
+        if self._stage_of(seen) is not CollectionStage.NOTHING:
             return done
         watermark = seen.manifest.gc_watermark
         # No slot up to the watermark is valid, no matter when it was written (I3).
@@ -140,15 +140,15 @@ class Collector:
             done = await self.run()
         return Collection(done.stage, done.slots + len(dead), done.objects)
 
-    def _stage_of(self, seen: SeenManifest) -> Stage:
+    def _stage_of(self, seen: SeenManifest) -> CollectionStage:
         return stage_of(seen.manifest, seen.store_time, self._grace_ms)
 
-    async def _advance(self, seen: SeenManifest, stage: Stage) -> bool:
+    async def _advance(self, seen: SeenManifest, stage: CollectionStage) -> bool:
         """Record in the manifest that a stage is done; False if others changed the manifest, or the response was lost."""
         manifest = seen.manifest
-        if stage is Stage.MOVE:
+        if stage is CollectionStage.MOVE:
             new = begun(manifest)
-        elif stage is Stage.CONFIRM:
+        elif stage is CollectionStage.CONFIRM:
             new = msgspec.structs.replace(manifest, gc_moved_at=seen.store_time)
         else:
             # The sweep took a while, so other relayers may have compacted in the meantime.
@@ -165,7 +165,7 @@ class Collector:
         dead = [row.key for row in slots if _seq_of(row.key) <= decided.gc_watermark]
         await self._discard(dead)
         await self._discard(loose)
-        return Collection(Stage.SWEEP, len(dead), len(loose))
+        return Collection(CollectionStage.SWEEP, len(dead), len(loose))
 
     async def _discard(self, keys: list[str]) -> None:
         await discard(self._store, keys, self._layout.store_key(self._layout.manifest(self._incarnation)))

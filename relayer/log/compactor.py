@@ -17,7 +17,7 @@ from itertools import pairwise
 import msgspec
 
 from relayer.domain.bodies import reduce
-from relayer.domain.namespace import Manifest, Position, SegmentRow
+from relayer.domain.namespace import LogPosition, Manifest, SegmentRow
 from relayer.domain.state import NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.log.objects import LinkedEntry, LogPorts, SeenManifest
@@ -149,7 +149,7 @@ class Compactor:
     async def _compact_tail(self, state: NamespaceState, seen: SeenManifest) -> Compaction | None:
         manifest = seen.manifest
         builder = PackBuilder()
-        start, known = Position(manifest.snap_seq, manifest.chain_digest), state.position.seq
+        start, known = LogPosition(manifest.snap_seq, manifest.chain_digest), state.position.seq
         last = await self._read_tail(state, start, builder)
         if last is None:
             return None
@@ -165,7 +165,7 @@ class Compactor:
         return Compaction(Work.TAIL, row.size, won=await self._name(seen, new, row))
 
     async def _read_tail(
-        self, state: NamespaceState, start: Position, builder: PackBuilder
+        self, state: NamespaceState, start: LogPosition, builder: PackBuilder
     ) -> LinkedEntry | None:
         """Add the slots after ``start`` to a segment; return the last of them, or None if they were collected meanwhile.
 
@@ -182,11 +182,11 @@ class Compactor:
                 if builder.count and builder.size + linked.size > self._limits.full_bytes:
                     return last
                 _add(builder, linked, state)
-                position, last = Position(linked.entry.seq, linked.digest), linked
+                position, last = LogPosition(linked.entry.seq, linked.digest), linked
                 await asyncio.sleep(0)
         return last
 
-    async def _read_some(self, after: Position, end: int) -> list[LinkedEntry] | None:
+    async def _read_some(self, after: LogPosition, end: int) -> list[LinkedEntry] | None:
         """Read a few slots after a position, up to ``end``; None if they were collected meanwhile."""
         count = min(_SLOTS_AT_ONCE, end - after.seq)
         tail = await self._replica.slots.read(after.seq + 1, count)
@@ -196,7 +196,7 @@ class Compactor:
         found = []
         for slot in tail.slots:
             found.append(await self._replica.slots.link(slot, after))
-            after = Position(found[-1].entry.seq, found[-1].digest)
+            after = LogPosition(found[-1].entry.seq, found[-1].digest)
         return found
 
     async def rewrite(

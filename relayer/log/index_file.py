@@ -29,12 +29,12 @@ from io import BytesIO
 import msgspec
 
 from relayer.domain import facets
-from relayer.domain.namespace import Manifest, Position
+from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
-from relayer.log.objects import LogPorts, ObjectSealer, Place, ReadAhead
-from relayer.log.replica import Replica, Start
+from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer, ReadAhead
+from relayer.log.replica import Replica, StartingState
 from relayer.ports import Absent, Created, EmbeddingModel, Unchanged
 from relayer.wire import codec as ulid
 from relayer.wire.codec import lp
@@ -66,7 +66,7 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
     """
 
     tag: str
-    position: Position
+    position: LogPosition
     key_epoch: int
     dimension: int
     blocks: tuple[list[int], list[int], list[int]]
@@ -111,8 +111,8 @@ class IndexPlace:
         """Unseal a block of the state; raises `CorruptNamespace`."""
         return self._sealer.unseal(self._place(f"state/{number}"), sealed)
 
-    def _place(self, what: str) -> Place:
-        return Place(ObjectType.INDEX, self._account, self._incarnation, f"{self.key}/{what}")
+    def _place(self, what: str) -> ObjectLocation:
+        return ObjectLocation(ObjectType.INDEX, self._account, self._incarnation, f"{self.key}/{what}")
 
 
 # The bytes that a head takes without the lengths of blocks, and the bytes of one length.
@@ -132,7 +132,7 @@ class IndexBuilder:
     def __init__(
         self,
         place: IndexPlace,
-        positions: Sequence[Position],
+        positions: Sequence[LogPosition],
         model: EmbeddingModel,
         key_epoch: int,
         blocks: int,
@@ -195,13 +195,13 @@ def read_header(data: memoryview) -> tuple[int, int, int]:
     return total, head, blocks
 
 
-def decode_positions(page: bytes, last: Position) -> list[Position]:
+def decode_positions(page: bytes, last: LogPosition) -> list[LogPosition]:
     """Return the positions up to ``last``, oldest first; raises `CorruptNamespace`."""
     count, rest = divmod(len(page), _SHA256)
     digests = [page[at * _SHA256 : (at + 1) * _SHA256] for at in range(count)]
     if rest or not digests or digests[-1] != last.digest or count > last.seq + 1:
         raise CorruptNamespace("an index does not know where it is in the log")
-    return [Position(last.seq - count + 1 + at, digest) for at, digest in enumerate(digests)]
+    return [LogPosition(last.seq - count + 1 + at, digest) for at, digest in enumerate(digests)]
 
 
 # A small index is read with one request; of a large one, two pieces are in memory at a time.
@@ -253,7 +253,7 @@ class IndexReader:
         """Return the number of bytes read so far."""
         return self._pieces.read
 
-    async def state(self) -> Start:
+    async def state(self) -> StartingState:
         """Read the state and the positions that led to it; raises as `open`."""
         sizes = self.head.blocks[Part.STATE]
         if len(sizes) < 2:
@@ -266,7 +266,7 @@ class IndexReader:
         state = reader.finish()
         if state.position != self.head.position:
             raise CorruptNamespace("an index holds the state of another position")
-        return Start(state, positions)
+        return StartingState(state, positions)
 
     async def blocks(self, part: Part) -> AsyncIterator[memoryview]:
         """Yield the sealed blocks of a part; raises as `open`.

@@ -17,7 +17,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from relayer.domain.namespace import Manifest, Pointer, Position
+from relayer.domain.namespace import LogPosition, Manifest, Pointer
 from relayer.domain.operations import (
     ENTRY_VERSION,
     MAX_ENTRY,
@@ -25,10 +25,10 @@ from relayer.domain.operations import (
     Entry,
     JobFinished,
     Operation,
+    OperationResult,
     Outcome,
     Put,
     Refusal,
-    Result,
     Supersede,
     encode_operation,
 )
@@ -444,7 +444,7 @@ class Committer:
         outcome = state.outcome_of(operation)
         if outcome is None and state.closed:
             # The log ends with a close, so the refusal needs no entry.
-            return Outcome(Result.REFUSED, seq=state.position.seq, refusal=Refusal.CLOSED)
+            return Outcome(OperationResult.REFUSED, seq=state.position.seq, refusal=Refusal.CLOSED)
         return outcome
 
     def _fail_batch(self, error: StoreFull | StoreMisconfigured) -> None:
@@ -570,7 +570,7 @@ class NamespaceLog:
         return self._replica.state
 
     @property
-    def position(self) -> Position:
+    def position(self) -> LogPosition:
         """Return the position up to which this process has applied the log."""
         return self._replica.state.position
 
@@ -592,11 +592,11 @@ class NamespaceLog:
         """Register a projection; see `Replica.subscribe`."""
         self._replica.subscribe(on_applied, on_reset)
 
-    def positions(self) -> list[Position]:
+    def positions(self) -> list[LogPosition]:
         """Return the last positions of the log; see `Replica.positions`."""
         return self._replica.positions()
 
-    async def start(self) -> Position:
+    async def start(self) -> LogPosition:
         """Read the log and accept appends. After an error nothing is running, and `start` may be called again.
 
         Raises:
@@ -634,9 +634,9 @@ class NamespaceLog:
     async def read(
         self,
         consistency: Consistency = Consistency.STRONG,
-        min_position: Position | None = None,
+        min_position: LogPosition | None = None,
         since: float | None = None,
-    ) -> Position:
+    ) -> LogPosition:
         """Make `state` as fresh as requested; see `Replica.read`."""
         return await self._replica.read(consistency, min_position, since)
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from relayer.crypto import RelayerKeys
-from relayer.domain.namespace import Keyring, Manifest, Pointer, Position, decode, decode_manifest, encode
+from relayer.domain.namespace import Keyring, LogPosition, Manifest, Pointer, decode, decode_manifest, encode
 from relayer.domain.operations import Entry, decode_entry, encode_entry
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreUnavailable
 from relayer.lib.work import together
@@ -326,13 +326,13 @@ class PositionUnknown(RelayerError):
         current: the log's position, which the caller may remember instead.
     """
 
-    def __init__(self, current: Position) -> None:
+    def __init__(self, current: LogPosition) -> None:
         super().__init__("the remembered position is older than what this relayer keeps")
         self.current = current
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ObjectLocation:
     """The place that an object is sealed for; ``key`` is without the store's prefix, ``incarnation`` is empty for a pointer."""
 
     kind: ObjectType
@@ -348,12 +348,12 @@ class ObjectSealer:
         self._metadata = ports.keys.metadata
         self._randomness = ports.randomness
 
-    def seal(self, place: Place, plaintext: bytes) -> bytes:
+    def seal(self, place: ObjectLocation, plaintext: bytes) -> bytes:
         """Seal bytes for a place."""
         salt = self._randomness.bytes(SALT_SIZE)
         return seal(self._metadata, place.kind, _context(place), plaintext, salt=salt)
 
-    def unseal(self, place: Place, sealed: bytes | memoryview) -> bytes:
+    def unseal(self, place: ObjectLocation, sealed: bytes | memoryview) -> bytes:
         """Unseal the bytes that the store has at a place.
 
         Raises:
@@ -375,26 +375,30 @@ class ObjectSealer:
 
     def seal_keyring(self, account: str, incarnation: bytes, key: str, keyring: Keyring) -> bytes:
         """Seal an epoch's keyring."""
-        return self.seal(Place(ObjectType.KEYRING, account, incarnation, key), encode(keyring))
+        return self.seal(ObjectLocation(ObjectType.KEYRING, account, incarnation, key), encode(keyring))
 
     def unseal_keyring(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Keyring:
         """Unseal a keyring; raises `CorruptNamespace`."""
-        return decode(self.unseal(Place(ObjectType.KEYRING, account, incarnation, key), sealed), Keyring)
+        return decode(
+            self.unseal(ObjectLocation(ObjectType.KEYRING, account, incarnation, key), sealed), Keyring
+        )
 
     def seal_manifest(self, account: str, incarnation: bytes, key: str, manifest: Manifest) -> bytes:
         """Seal a manifest."""
-        return self.seal(Place(ObjectType.MANIFEST, account, incarnation, key), encode(manifest))
+        return self.seal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), encode(manifest))
 
     def unseal_manifest(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Manifest:
         """Unseal a manifest; raises `CorruptNamespace` and `UpgradeRequired`."""
-        return decode_manifest(self.unseal(Place(ObjectType.MANIFEST, account, incarnation, key), sealed))
+        return decode_manifest(
+            self.unseal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), sealed)
+        )
 
 
-def _pointer(account: str, key: str) -> Place:
-    return Place(ObjectType.POINTER, account, b"", key)
+def _pointer(account: str, key: str) -> ObjectLocation:
+    return ObjectLocation(ObjectType.POINTER, account, b"", key)
 
 
-def _context(place: Place) -> bytes:
+def _context(place: ObjectLocation) -> bytes:
     return context(place.kind, place.account, place.incarnation, place.key)
 
 
@@ -606,7 +610,7 @@ class Slots:
         assert not isinstance(outcome, Unchanged), "no etag was given"
         return outcome
 
-    async def link(self, slot: FoundSlot, after: Position) -> LinkedEntry:
+    async def link(self, slot: FoundSlot, after: LogPosition) -> LinkedEntry:
         """Unseal an entry and verify that it follows ``after``.
 
         If that fails, the slot is read once more before the namespace counts as corrupt, because a response may be truncated.
@@ -624,7 +628,7 @@ class Slots:
                 raise
             return self._link(FoundSlot(slot.seq, again.data), after)
 
-    def _link(self, slot: FoundSlot, after: Position) -> LinkedEntry:
+    def _link(self, slot: FoundSlot, after: LogPosition) -> LinkedEntry:
         linked = self._open(slot)
         if slot.seq != after.seq + 1:
             raise CorruptNamespace(f"slot {slot.seq} holds an entry of another slot")
@@ -659,9 +663,9 @@ class Slots:
         """Return the bytes to store for an entry."""
         return self._sealer.seal(self._place(entry.seq), encode_entry(entry))
 
-    def _place(self, seq: int) -> Place:
+    def _place(self, seq: int) -> ObjectLocation:
         key = self._ports.layout.entry(self._incarnation, seq)
-        return Place(ObjectType.ENTRY, self._account, self._incarnation, key)
+        return ObjectLocation(ObjectType.ENTRY, self._account, self._incarnation, key)
 
 
 def digest_of(stored: bytes) -> bytes:

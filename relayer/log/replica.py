@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import islice
 from typing import TypeVar
 
-from relayer.domain.namespace import Manifest, Position, genesis
+from relayer.domain.namespace import LogPosition, Manifest, genesis
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
 from relayer.lib.work import AT_ONCE, SingleFlight
@@ -50,15 +50,15 @@ _ENTRY_BYTES = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartingState:
     """A state to start from, and the positions that led to it, oldest first and its own last."""
 
     state: NamespaceState
-    positions: Sequence[Position]
+    positions: Sequence[LogPosition]
 
 
 # Returns the stored state to start from, given a manifest; None means an empty state.
-Begin = Callable[[Manifest], Awaitable[Start | None]]
+Begin = Callable[[Manifest], Awaitable[StartingState | None]]
 
 
 class Consistency(Enum):
@@ -118,11 +118,11 @@ class Replica:
             self.manifest.adopt(seen)
         self._start_from(self._nothing())
 
-    def _nothing(self) -> Start:
-        first = Position(0, genesis(self.incarnation))
-        return Start(NamespaceState(first), (first,))
+    def _nothing(self) -> StartingState:
+        first = LogPosition(0, genesis(self.incarnation))
+        return StartingState(NamespaceState(first), (first,))
 
-    def _start_from(self, start: Start) -> None:
+    def _start_from(self, start: StartingState) -> None:
         self.state = start.state
         self._written: dict[int, tuple[LinkedEntry, float]] = {}
         self._written_bytes = 0
@@ -151,7 +151,7 @@ class Replica:
         written = self._written_bytes + len(self._written) * _ENTRY_BYTES
         return self.state.nbytes + len(self._digests) * _POSITION_BYTES + written
 
-    async def reload(self) -> Position:
+    async def reload(self) -> LogPosition:
         """Start over from the manifest, and catch up. An error that made the replica refuse to serve is cleared.
 
         Raises:
@@ -224,7 +224,7 @@ class Replica:
         self._refusal = error
         return error
 
-    async def catch_up(self) -> Position:
+    async def catch_up(self) -> LogPosition:
         """Apply all entries that were in the log when this was called, and return the new position.
 
         Concurrent callers share the reads.
@@ -317,7 +317,7 @@ class Replica:
         self._written_bytes += linked.size
         self.tidy_written()
 
-    def written(self, after: Position) -> LinkedEntry | None:
+    def written(self, after: LogPosition) -> LinkedEntry | None:
         """Return the entry that follows a position if this process wrote it and still keeps it, else None."""
         linked, _ = self._written.get(after.seq + 1, (None, 0.0))
         return linked if linked is not None and linked.entry.previous == after.digest else None
@@ -357,7 +357,7 @@ class Replica:
         back = self.state.position.seq - seq
         return self._digests[-1 - back].digest if 0 <= back < len(self._digests) else None
 
-    def positions(self) -> list[Position]:
+    def positions(self) -> list[LogPosition]:
         """Return the last positions of the log, oldest first, at most 4,096."""
         return list(self._digests)
 
@@ -369,9 +369,9 @@ class Replica:
     async def read(
         self,
         consistency: Consistency,
-        min_position: Position | None = None,
+        min_position: LogPosition | None = None,
         since: float | None = None,
-    ) -> Position:
+    ) -> LogPosition:
         """Make the state as fresh as requested and return its position.
 
         Args:

@@ -21,7 +21,7 @@ from relayer.domain.namespace import SegmentRow
 from relayer.domain.operations import UNDECODABLE, Entry
 from relayer.errors import CorruptNamespace, StoreThrottled, UpgradeRequired
 from relayer.lib.work import AT_ONCE, together
-from relayer.log.objects import LinkedEntry, LogPorts, ObjectSealer, Place, ReadAhead
+from relayer.log.objects import LinkedEntry, LogPorts, ObjectLocation, ObjectSealer, ReadAhead
 from relayer.ports import Absent, Created, Throttled, Unchanged
 from relayer.wire import codec as ulid
 from relayer.wire.sealing import ObjectType
@@ -106,9 +106,9 @@ class PackPlace:
         self._incarnation = incarnation
         self.key = key
 
-    def _place(self, number: int, count: int) -> Place:
+    def _place(self, number: int, count: int) -> ObjectLocation:
         page = f"{self.key}/{number}/{count}"
-        return Place(ObjectType.SEGMENT_DIRECTORY, self._account, self._incarnation, page)
+        return ObjectLocation(ObjectType.SEGMENT_DIRECTORY, self._account, self._incarnation, page)
 
     def seal(self, page: Page, number: int, count: int) -> bytes:
         """Seal page ``number`` of ``count``, counted from 0."""

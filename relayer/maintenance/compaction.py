@@ -16,7 +16,7 @@ from cachetools import LRUCache
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.lib.work import uneven
-from relayer.log.collector import GRACE_MS, Collector, Stage
+from relayer.log.collector import GRACE_MS, CollectionStage, Collector
 from relayer.log.compactor import CompactionLimits, Work
 from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
@@ -134,7 +134,7 @@ class LogMaintenance:
         self.counts["slots"] += collection.slots
         self.counts["objects"] += collection.objects
         log.collect_at = self._ports.clock.monotonic() + self._pause()
-        if collection.stage is Stage.NOTHING and not self._is_open(incarnation):
+        if collection.stage is CollectionStage.NOTHING and not self._is_open(incarnation):
             del self._logs[incarnation]
 
     def _is_open(self, incarnation: bytes) -> bool:

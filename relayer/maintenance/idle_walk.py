@@ -17,10 +17,10 @@ from relayer.access.accounts import account_at
 from relayer.domain.namespace import PointerState
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreError, UpgradeRequired
 from relayer.lib.scheduler import OnError, Periodic
-from relayer.log.collector import GRACE_MS, Collection, Collector, Stage
+from relayer.log.collector import GRACE_MS, Collection, CollectionStage, Collector
 from relayer.log.erasure.destruction import destroy
 from relayer.log.erasure.namespaces import NamespaceEraser
-from relayer.log.erasure.reports import ErasureReports, What
+from relayer.log.erasure.reports import ErasureKind, ErasureReports
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.ports import Clock, Found, ObjectStore, T, WrappedStore
 
@@ -168,7 +168,7 @@ class IdleCollection:
                 self.counts["objects"] += await destroy(
                     self._ports.store, [self._ports.layout.store_key(key)]
                 )
-        elif seen is not None and seen.report.what is What.NAMESPACE:
+        elif seen is not None and seen.report.what is ErasureKind.NAMESPACE:
             self.counts["objects"] += await self._eraser.tidy(seen.report)
         return ()
 
@@ -188,7 +188,7 @@ class IdleCollection:
             return ()  # its creation was never finished, or it is being erased
         self.counts["slots"] += collection.slots
         self.counts["objects"] += collection.objects
-        if collection.stage is Stage.WAIT and len(self._waiting) < _MOST_WAITING:
+        if collection.stage is CollectionStage.WAIT and len(self._waiting) < _MOST_WAITING:
             self._waiting.append(collector)
         return ()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from relayer.domain.namespace import Position
+from relayer.domain.namespace import LogPosition
 from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -58,7 +58,7 @@ class _Known:
 
     seq: int
     records: int
-    position: Position
+    position: LogPosition
     since: float
     not_before: int = 0
 

@@ -21,7 +21,7 @@ from relayer.log.collector import GRACE_MS, Collector
 from relayer.log.creation import find
 from relayer.log.erasure.memories import MemoryEraser, still_has
 from relayer.log.erasure.namespaces import NamespaceEraser
-from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, Stage, What
+from relayer.log.erasure.reports import ErasureKind, ErasureReport, ErasureReports, ErasureStage, SeenReport
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts
 from relayer.log.replica import Replica
@@ -68,7 +68,7 @@ class Erasures:
 
     def note(self, report: ErasureReport) -> None:
         """Schedule an erasure that was requested from this process, to start immediately."""
-        if report.stage is not Stage.CONFIRMED:
+        if report.stage is not ErasureStage.CONFIRMED:
             self._due[self._reports.key_of(report)] = _Due(self._ports.clock.monotonic())
             self._wake.set()
 
@@ -124,14 +124,14 @@ class Erasures:
             del self._due[key]  # another relayer confirmed it
             return
         before = seen.report.stage
-        if seen.report.what is What.NAMESPACE:
+        if seen.report.what is ErasureKind.NAMESPACE:
             seen = await NamespaceEraser(self._ports, self._grace_ms).run(seen)
         else:
             seen = await self._erase_memories(seen)
         now = seen.report.stage
-        if before is Stage.ERASED and now is not Stage.ERASED:
+        if before is ErasureStage.ERASED and now is not ErasureStage.ERASED:
             self.counts["destroyed"] += 1
-        if now is Stage.CONFIRMED:
+        if now is ErasureStage.CONFIRMED:
             self.counts["confirmed"] += 1
             del self._due[key]
             return
@@ -155,7 +155,7 @@ class Erasures:
 
     async def _is_gone(self, report: ErasureReport) -> bool:
         whole = await self._reports.find(report.account, report.incarnation)
-        return whole is not None and whole.report.stage is Stage.CONFIRMED
+        return whole is not None and whole.report.stage is ErasureStage.CONFIRMED
 
     async def _replica_of(self, report: ErasureReport) -> Replica:
         """Return a replica of the log that contains the erasure: that of the open namespace, or else a new one."""

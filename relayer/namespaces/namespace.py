@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from relayer.access.accounts import Access
 from relayer.crypto import NamespaceKeys
 from relayer.domain.erasures import Erasure
-from relayer.domain.namespace import Manifest, Position
+from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.operations import (
     Close,
     Erase,
@@ -55,10 +55,10 @@ from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.reports import ErasureReport
 from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
-from relayer.log.replica import Replica, Start
+from relayer.log.replica import Replica, StartingState
 from relayer.namespaces.labels import fields_of, labels_of
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
-from relayer.namespaces.records import Memory, ReplacedStatement, Shown, ids_of
+from relayer.namespaces.records import RenderedMemory, ReplacedStatement, StoredMemory, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
@@ -156,7 +156,7 @@ class OpenNamespace:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     # Held by the task that maintains or writes the indexes, so that only one does.
     _tending: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _maintained_at: Position | None = None
+    _maintained_at: LogPosition | None = None
     _restored: tuple[NamespaceState, NamespaceView] | None = None
     # Vectors of texts that were embedded alone, by a keyed digest of model and text, so that no text is stored and none can
     # be looked up. Each namespace has a cache of its own: response times reveal nothing about the queries of another one.
@@ -210,7 +210,7 @@ class OpenNamespace:
         return self.namespace.keys
 
     @property
-    def position(self) -> Position:
+    def position(self) -> LogPosition:
         """The position in the log that has been applied."""
         return self.log.position
 
@@ -300,11 +300,11 @@ class OpenNamespace:
         """Decrypt a record; None if there is none, or it cannot be decrypted."""
         return self.view.get(record)
 
-    def memory(self, record: bytes) -> Memory | None:
+    def memory(self, record: bytes) -> StoredMemory | None:
         """Decrypt a memory; None if there is none, or it cannot be decrypted."""
         return self._memory(self.view.get(record))
 
-    def memories(self, wanted: Selection | None = None) -> Iterator[Memory]:
+    def memories(self, wanted: Selection | None = None) -> Iterator[StoredMemory]:
         """Yield the memories that pass every filter, oldest first, including superseded and forgotten ones."""
         ids = frozenset() if wanted is None else ids_of(wanted)
         for record in self.ids():
@@ -312,7 +312,7 @@ class OpenNamespace:
             if memory is not None and (wanted is None or memory.passes(wanted)):
                 yield memory
 
-    def hit(self, number: int) -> Memory:
+    def hit(self, number: int) -> StoredMemory:
         """Decrypt a search hit, given its key in the index; raises `CorruptNamespace` if it can no longer be decrypted."""
         record = self.view.by_number(number)
         memory = self._memory(record)
@@ -320,7 +320,9 @@ class OpenNamespace:
             raise CorruptNamespace("a hit of a search is not in the log")
         return memory
 
-    def shown(self, number: int, show: Callable[[Memory, int | None], Shown]) -> Shown:
+    def shown(
+        self, number: int, show: Callable[[StoredMemory, int | None], RenderedMemory]
+    ) -> RenderedMemory:
         """Return a hit as rendered for a response. Live memories are cached until their state changes.
 
         Args:
@@ -349,19 +351,19 @@ class OpenNamespace:
                 self.view.records.keep_shown(number, made_of, known)
         return known
 
-    def turn(self, record: bytes) -> Memory | None:
+    def turn(self, record: bytes) -> StoredMemory | None:
         """Decrypt a turn that was stored verbatim; None if there is none, or it cannot be decrypted."""
         number = self.view.table.dialogues.number_of(record)
         return None if number is None else self._memory(self.view.records.get(number))
 
-    def turns(self, session: str | None = None) -> Iterator[Memory]:
+    def turns(self, session: str | None = None) -> Iterator[StoredMemory]:
         """Yield the verbatim turns of a session, or of all sessions, oldest first."""
         for record in self.view.table.dialogues.ids(session):
             turn = self.turn(record)
             if turn is not None:
                 yield turn
 
-    def select_turns(self, wanted: Selection) -> Iterator[Memory]:
+    def select_turns(self, wanted: Selection) -> Iterator[StoredMemory]:
         """Yield the verbatim turns that pass every filter; none if a filter is for a property that only memories have.
 
         A turn may only repeat what was said in another session before. The memories that refer to it are then not of its
@@ -370,7 +372,7 @@ class OpenNamespace:
         if wanted.filters <= _OF_TURNS:
             yield from (turn for turn in self.turns() if turn.passes(wanted))
 
-    def _memory(self, record: Record | None) -> Memory | None:
+    def _memory(self, record: Record | None) -> StoredMemory | None:
         state = None if record is None else self.state(record.id)
         if record is None or state is None:
             return None
@@ -380,7 +382,7 @@ class OpenNamespace:
             for by, start, end in self.view.table.replaced(record.id)
             if self._stands(by)
         ]
-        return Memory(record, state, self._is_searchable(record.id), tuple(sorted(set(replaced))))
+        return StoredMemory(record, state, self._is_searchable(record.id), tuple(sorted(set(replaced))))
 
     def _stands(self, record: bytes) -> bool:
         """Return whether what a record replaced is over: it was not forgotten or erased, though it may have been replaced itself."""
@@ -415,8 +417,8 @@ class OpenNamespace:
         """
         return self.view.table.last_of_session(session) or b""
 
-    def ended_at(self, memory: Memory) -> int | None:
-        """Return the time at which a memory's validity ends, in ms; None if it does not. See `Memory.ended_by`."""
+    def ended_at(self, memory: StoredMemory) -> int | None:
+        """Return the time at which a memory's validity ends, in ms; None if it does not. See `StoredMemory.ended_by`."""
         return memory.ended_by(self.record(memory.state.superseded_by))
 
     def changes_after(self, mark: Mark) -> list[Change]:
@@ -629,7 +631,7 @@ class OpenNamespace:
         since: float | None = None,
     ) -> None:
         """Bring the log up to date as the consistency level requires, see `read`; the view may lag behind."""
-        wanted = Position(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
+        wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
         await self.log.read(Consistency(consistency.value), wanted, since)
 
     @property
@@ -825,7 +827,7 @@ class OpenNamespace:
             self._wake()
             self._forget_vectors()
 
-    async def _begin(self, manifest: Manifest) -> Start | None:
+    async def _begin(self, manifest: Manifest) -> StartingState | None:
         """Read the index that the manifest names; None if there is no usable one."""
         self._restored = None
         self.from_index = 0
@@ -837,7 +839,7 @@ class OpenNamespace:
                 return start
         return None
 
-    async def _begin_with(self, manifest: Manifest, model: CalibratedModel) -> Start | None:
+    async def _begin_with(self, manifest: Manifest, model: CalibratedModel) -> StartingState | None:
         """Read the index that the manifest names if it was built for this model, else return None."""
         reader = None
         try:

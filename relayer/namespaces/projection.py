@@ -25,13 +25,13 @@ from relayer.domain.operations import (
     Erase,
     Forget,
     JobFinished,
-    Malformed,
+    MalformedBody,
     Operation,
+    OperationResult,
     Outcome,
     Put,
     Record,
     Restore,
-    Result,
     Stored,
     Supersede,
     VectorSet,
@@ -98,7 +98,7 @@ _STORED_BYTES = 40
 _PAGE_CHANGES = 512
 
 
-class What(StrEnum):
+class ChangeKind(StrEnum):
     """The kind of a change of a memory."""
 
     REMEMBERED = "remembered"
@@ -119,7 +119,7 @@ class Change:
     """
 
     mark: Mark
-    what: What
+    what: ChangeKind
     record: bytes
 
 
@@ -134,7 +134,7 @@ class JournalParts(msgspec.Struct, frozen=True, array_like=True):
     pages: list[bytes]
 
 
-_Row = tuple[bytes, tuple[int, int, What]]
+_Row = tuple[bytes, tuple[int, int, ChangeKind]]
 _PAGE = msgspec.msgpack.Decoder(list[_Row])
 
 
@@ -143,7 +143,7 @@ class Journal:
 
     def __init__(self) -> None:
         # In the order of the changes. The entries are kept small, because there is one for every memory.
-        self._changes: dict[bytes, tuple[int, int, What]] = {}
+        self._changes: dict[bytes, tuple[int, int, ChangeKind]] = {}
         self._last: Mark = (0, 0)
         # The stored changes, all older than those above, which replace them if they are of the same record.
         self._pages: list[bytes] = []
@@ -154,7 +154,7 @@ class Journal:
         """Return the approximate size in memory, in bytes."""
         return len(self._changes) * _CHANGE_BYTES + self._stored * _STORED_BYTES
 
-    def note(self, seq: int, what: What, record: bytes) -> None:
+    def note(self, seq: int, what: ChangeKind, record: bytes) -> None:
         """Record a change; called in log order."""
         self._last = (seq, self._last[1] + 1 if self._last[0] == seq else 1)
         self._changes.pop(record, None)
@@ -207,22 +207,22 @@ class Journal:
 
 
 def changes_of(
-    state: NamespaceState, operation: Operation | Malformed, outcome: Outcome
-) -> Iterator[tuple[What, bytes]]:
+    state: NamespaceState, operation: Operation | MalformedBody, outcome: Outcome
+) -> Iterator[tuple[ChangeKind, bytes]]:
     """Yield the changes that an applied operation made, each with the id of the memory, in order."""
     match operation:
-        case Put(stored=stored) if outcome.result is Result.STORED:
+        case Put(stored=stored) if outcome.result is OperationResult.STORED:
             yield from _remembered(state, stored.record)
         case Supersede(head=head, stored=stored):
-            yield from ((What.SUPERSEDED, head), (What.REMEMBERED, stored.record))
+            yield from ((ChangeKind.SUPERSEDED, head), (ChangeKind.REMEMBERED, stored.record))
         case Forget(head=head):
-            yield What.FORGOTTEN, head
+            yield ChangeKind.FORGOTTEN, head
         case Restore(record=record, head=head):
-            yield from [(What.SUPERSEDED, head)] if head else []
-            yield What.RESTORED, record
+            yield from [(ChangeKind.SUPERSEDED, head)] if head else []
+            yield ChangeKind.RESTORED, record
         case Erase():
             erasure = state.erasures.known[outcome.subject]
-            yield from ((What.ERASED, record) for record in (*erasure.records, *erasure.derived))
+            yield from ((ChangeKind.ERASED, record) for record in (*erasure.records, *erasure.derived))
         case JobFinished(stored=results):
             kept = set(state.jobs[operation.job].results)
             for stored in results:
@@ -232,12 +232,12 @@ def changes_of(
             return
 
 
-def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[What, bytes]]:
+def _remembered(state: NamespaceState, record: bytes) -> Iterator[tuple[ChangeKind, bytes]]:
     """Yield that a memory was stored, and before it that it superseded another one, if it did."""
     known = state.records.get(record)
     if known is not None and known.supersedes:
-        yield What.SUPERSEDED, known.supersedes
-    yield What.REMEMBERED, record
+        yield ChangeKind.SUPERSEDED, known.supersedes
+    yield ChangeKind.REMEMBERED, record
 
 
 _VECTOR_TYPE = np.dtype("<f2")
@@ -391,14 +391,14 @@ class NamespaceView:
     def apply(self, state: NamespaceState, applied: Sequence[Applied]) -> None:
         """Apply operations as the log did; called once for each applied entry, in order."""
         for item in applied:
-            if not item.repeated and item.outcome.result is not Result.REFUSED:
+            if not item.repeated and item.outcome.result is not OperationResult.REFUSED:
                 self._follow(state, item.operation, item.outcome)
                 for what, record in changes_of(state, item.operation, item.outcome):
                     self.journal.note(item.outcome.seq, what, record)
 
-    def _follow(self, state: NamespaceState, operation: Operation | Malformed, outcome: Outcome) -> None:
+    def _follow(self, state: NamespaceState, operation: Operation | MalformedBody, outcome: Outcome) -> None:
         match operation:
-            case Put(stored=stored, replaces=head) if outcome.result is Result.STORED:
+            case Put(stored=stored, replaces=head) if outcome.result is OperationResult.STORED:
                 self._add(stored)
                 if (old := state.records.get(head)) is not None and old.superseded_by == stored.record:
                     self._hide(head)

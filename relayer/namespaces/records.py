@@ -4,7 +4,7 @@
 handful of thousands, and a sealed record takes a fraction of the memory of a decoded one. Recently used records stay
 decrypted, within a few KiB. Records come from the log one by one, each sealed by itself, or from a stored index in
 blocks of many. `RecordTable` assigns numbers to records, which are also their keys in the search index, and keeps the
-properties that filters need: `Facet` does so for one property. `Memory` is a decrypted record together with its state.
+properties that filters need: `Facet` does so for one property. `StoredMemory` is a decrypted record together with its state.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Block(NamedTuple):
     sealed: bytes
 
 
-class Origin(NamedTuple):
+class MemoryOrigin(NamedTuple):
     """The origin of a memory, as far as penalties depend on it."""
 
     kind: str
@@ -64,7 +64,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedMemory:
     """A memory as rendered for a response.
 
     Attributes:
@@ -75,7 +75,7 @@ class Shown:
 
     encoded: bytes = field(repr=False)
     text_bytes: int
-    origin: Origin
+    origin: MemoryOrigin
 
 
 class RecordCache:
@@ -87,7 +87,7 @@ class RecordCache:
         self._blocks: list[_Block] = []
         self._open: LRUCache[int, tuple[Record, int]] = LRUCache(_OPEN_BYTES, itemgetter(1))
         # By number: the state that the memory was rendered from, and the result.
-        self._shown: LRUCache[int, tuple[object, Shown]] = LRUCache(
+        self._shown: LRUCache[int, tuple[object, RenderedMemory]] = LRUCache(
             _SHOWN_BYTES, lambda known: len(known[1].encoded) + _SHOWN_ENTRY_BYTES
         )
         self._sealed_bytes = 0
@@ -134,12 +134,12 @@ class RecordCache:
         self._note(number, record, len(encoded))
         return record
 
-    def shown(self, number: int, state: object) -> Shown | None:
+    def shown(self, number: int, state: object) -> RenderedMemory | None:
         """Return a memory as rendered before, if it was rendered from the same state."""
         known = self._shown.get(number)
         return known[1] if known is not None and known[0] == state else None
 
-    def keep_shown(self, number: int, state: object, shown: Shown) -> None:
+    def keep_shown(self, number: int, state: object, shown: RenderedMemory) -> None:
         """Cache a memory as rendered from a state, until it is evicted or the record is dropped."""
         if len(shown.encoded) + _SHOWN_ENTRY_BYTES <= _SHOWN_BYTES:
             self._shown[number] = (state, shown)
@@ -702,7 +702,7 @@ class ReplacedStatement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class StoredMemory:
     """A memory of an open namespace, or a turn that was stored verbatim.
 
     Attributes:

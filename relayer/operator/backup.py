@@ -24,17 +24,17 @@ from relayer.errors import (
     WrongRelayerKey,
 )
 from relayer.lib.work import together
-from relayer.log.erasure.reports import What
+from relayer.log.erasure.reports import ErasureKind
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, Slots
 from relayer.log.segments import Segments
-from relayer.operator.backup_store import FORMAT, BackupHead, BackupStore, Erased, Row
+from relayer.operator.backup_store import FORMAT, BackupHead, BackupStore, LedgerRow, Row
 from relayer.operator.catalogue import (
     RESTORE,
     UNREADABLE,
-    Finding,
+    Defect,
     Flaw,
-    Kind,
     Listed,
+    ObjectKind,
     Progress,
     incarnation_of,
     kind_of,
@@ -61,7 +61,7 @@ class LogCopy:
         rows: the objects of the copy, by key, after `run`.
     """
 
-    def __init__(self, source: LogPorts, target: BackupStore, listed: Listed, known: Erased) -> None:
+    def __init__(self, source: LogPorts, target: BackupStore, listed: Listed, known: LedgerRow) -> None:
         self.rows: dict[str, Row] = {}
         self._source = source
         self._target = target
@@ -73,7 +73,7 @@ class LogCopy:
         self._slots = Slots(source, listed.account, listed.incarnation)
         self._segments = Segments(source, listed.account, listed.incarnation)
 
-    async def run(self) -> Erased:
+    async def run(self) -> LedgerRow:
         """Copy the log and return everything that was erased from it so far.
 
         Raises:
@@ -95,7 +95,7 @@ class LogCopy:
                 walk = await walk_log(self._source, self._listed.account, self._listed.incarnation)
                 records = tuple(sorted(walk.state.erased | set(records)))
             # ``gone`` stays set: a report may already say that the namespace is erased while its pointer does not yet.
-            return Erased(self._listed.incarnation, self._listed.key, head, known.gone, records)
+            return LedgerRow(self._listed.incarnation, self._listed.key, head, known.gone, records)
         raise CorruptNamespace("the manifest names objects that do not exist")
 
     async def _copy(self) -> int | None:
@@ -220,7 +220,7 @@ class Backup:
     copied_objects: int = 0
     copied_bytes: int = 0
     erased_memories: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Defect] = field(default_factory=list)
 
 
 async def back_up(source: LogPorts, target: BackupStore, *, progress: Progress = unseen) -> Backup:
@@ -244,12 +244,12 @@ async def back_up(source: LogPorts, target: BackupStore, *, progress: Progress =
     return await _Worker(source, target, Backup(number), erased).run(progress)
 
 
-async def _known_erasures(target: BackupStore) -> dict[bytes, Erased]:
+async def _known_erasures(target: BackupStore) -> dict[bytes, LedgerRow]:
     newest = await target.newest("ledger")
     if not newest:
         return {}
     try:
-        _, rows = await target.read("ledger", newest, Erased)
+        _, rows = await target.read("ledger", newest, LedgerRow)
     except CorruptNamespace as error:
         fix = "bring ledger/ and pages/ back from a copy of the backup, or begin a new one in another place"
         raise CorruptNamespace(
@@ -273,7 +273,7 @@ async def prune(target: BackupStore, keep: int) -> int:
         wanted.update(f"pages/{digest.hex()}" for digest in run.pages)
         wanted.update(f"data/{row.key}-{row.digest.hex()}" for row in rows)
     for name in ledgers[-keep:]:
-        ledger, _ = await target.read("ledger", seq_of(name), Erased)
+        ledger, _ = await target.read("ledger", seq_of(name), LedgerRow)
         wanted.update(f"pages/{digest.hex()}" for digest in ledger.pages)
     # Objects that are younger than this backup may belong to the next one, whose run is not written yet.
     there = [name for stream in ("pages", "data") for name in await target.names(stream)]
@@ -284,7 +284,7 @@ async def prune(target: BackupStore, keep: int) -> int:
 
 class _Worker:
     def __init__(
-        self, source: LogPorts, target: BackupStore, backup: Backup, erased: dict[bytes, Erased]
+        self, source: LogPorts, target: BackupStore, backup: Backup, erased: dict[bytes, LedgerRow]
     ) -> None:
         self._source = source
         self._target = target
@@ -350,19 +350,19 @@ class _Worker:
         for key, data, report in reports:
             self._rows[key] = await self._target.keep(key, data)
             name = pointer_key(self._source, report.account, report.namespace)
-            known = self._erased.get(report.incarnation, Erased(report.incarnation, name))
-            self._note(known, gone=known.gone or report.what is What.NAMESPACE)
+            known = self._erased.get(report.incarnation, LedgerRow(report.incarnation, name))
+            self._note(known, gone=known.gone or report.what is ErasureKind.NAMESPACE)
             records[report.incarnation].update(report.records, report.derived)
         for incarnation, reported in records.items():
             known = self._erased[incarnation]
             self._note(known, records=tuple(sorted(reported.union(known.records))))
 
-    def _note(self, known: Erased, **changed: object) -> None:
+    def _note(self, known: LedgerRow, **changed: object) -> None:
         self._erased[known.incarnation] = msgspec.structs.replace(known, **changed)
 
     async def _namespace(self, listed: Listed) -> None:
         await self._small(listed.key)
-        known = self._erased.get(listed.incarnation, Erased(listed.incarnation, listed.key))
+        known = self._erased.get(listed.incarnation, LedgerRow(listed.incarnation, listed.key))
         for other in [row for row in self._erased.values() if row.key == listed.key]:
             if other.incarnation != listed.incarnation:
                 # Since the last backup, the namespace was erased and another one was created under its name.
@@ -381,7 +381,7 @@ class _Worker:
             if await self._lives(listed):
                 await self._carry_over(listed, error)
 
-    async def _begun(self, listed: Listed, known: Erased) -> bool:
+    async def _begun(self, listed: Listed, known: LedgerRow) -> bool:
         """Return whether a namespace without a manifest once had a log."""
         below = (Layout.entries(listed.incarnation), Layout.segments(listed.incarnation))
         return known.seq > 0 or any([await self._source.keys_below(start) for start in below])
@@ -395,7 +395,7 @@ class _Worker:
         kept = _KEPT if await self._keep_below(listed.incarnation) else "the backup does not contain it"
         fix = "find the damage with memrelay verify and repair it with memrelay repair"
         key = Layout.manifest(listed.incarnation)
-        self._backup.findings.append(Finding.from_error(error, key, fix, say=f"; {kept}"))
+        self._backup.findings.append(Defect.from_error(error, key, fix, say=f"; {kept}"))
 
     async def _keep_below(self, incarnation: bytes) -> bool:
         """Carry over from the run before what it has of an incarnation; return False if it has nothing."""
@@ -410,7 +410,7 @@ class _Worker:
         A relayer never deletes such an object. Without it, a whole namespace would be missing from the backup.
         """
         for row in await self._previous():
-            if row.key in self._rows or kind_of(row.key) not in {Kind.ACCOUNT, Kind.POINTER}:
+            if row.key in self._rows or kind_of(row.key) not in {ObjectKind.ACCOUNT, ObjectKind.POINTER}:
                 continue
             lives = [life for life in self._erased.values() if life.key == row.key]
             left = [life for life in lives if not life.gone]
@@ -419,7 +419,7 @@ class _Worker:
             self._rows[row.key] = row
             for life in left:
                 await self._keep_below(life.incarnation)
-            lost = Finding(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
+            lost = Defect(Flaw.ABSENT, row.key, "an account or a name is lost", RESTORE)
             findings = self._backup.findings
             said = next((finding for finding in findings if finding.key == row.key), lost)
             said = replace(said, sentence=f"{said.sentence}; {_KEPT}")
@@ -436,5 +436,5 @@ class _Worker:
             except UNREADABLE as error:
                 key, fix = f"runs/{newest:020d}", "the current run replaces it"
                 say = "; objects that the store cannot deliver now are not copied from it"
-                self._backup.findings.append(Finding.from_error(error, key, fix, say=say))
+                self._backup.findings.append(Defect.from_error(error, key, fix, say=say))
         return self._before

@@ -22,8 +22,8 @@ import msgspec
 
 from relayer.access.store_key import StoredKey
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
-from relayer.log.objects import LogPorts, ObjectSealer, Place
-from relayer.operator.catalogue import Kind, kind_of, seq_of
+from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer
+from relayer.operator.catalogue import ObjectKind, kind_of, seq_of
 from relayer.ports import Created, Exists, Found, Swapped, Throttled, check_key
 from relayer.wire.sealing import ObjectType
 
@@ -34,8 +34,8 @@ _NAME = re.compile(r"(?:data|keyrings)/(.+)-([0-9a-f]{64})")
 _NUMBERED = re.compile(r"(?:runs|ledger)/[0-9]{20}")
 _KINDS = frozenset(
     {
-        *(Kind.ENTRY, Kind.SEGMENT, Kind.INDEX, Kind.MANIFEST),
-        *(Kind.KEYRING, Kind.POINTER, Kind.ACCOUNT, Kind.ERASURE),
+        *(ObjectKind.ENTRY, ObjectKind.SEGMENT, ObjectKind.INDEX, ObjectKind.MANIFEST),
+        *(ObjectKind.KEYRING, ObjectKind.POINTER, ObjectKind.ACCOUNT, ObjectKind.ERASURE),
     }
 )
 # Maximum size of a run, ledger or page, far above any real one.
@@ -54,7 +54,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     size: int
 
 
-class Erased(msgspec.Struct, frozen=True, array_like=True):
+class LedgerRow(msgspec.Struct, frozen=True, array_like=True):
     """The row of a ledger about one incarnation.
 
     Attributes:
@@ -86,7 +86,7 @@ class BackupHead(msgspec.Struct, frozen=True, array_like=True):
     whole: bool = True
 
 
-T = TypeVar("T", Row, Erased)
+T = TypeVar("T", Row, LedgerRow)
 
 
 class BackupStore:
@@ -301,5 +301,5 @@ def _name(key: str, digest: bytes) -> str:
     return f"{stream}/{key}-{digest.hex()}"
 
 
-def _place(name: str) -> Place:
-    return Place(ObjectType.CONSTANT, "", b"", f"backup/{name}")
+def _place(name: str) -> ObjectLocation:
+    return ObjectLocation(ObjectType.CONSTANT, "", b"", f"backup/{name}")

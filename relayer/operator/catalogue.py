@@ -1,7 +1,7 @@
 """A catalogue of a store: its accounts, namespaces and erasure reports, the kinds of its objects, and findings about them.
 
 `read_catalogue` lists accounts and their pointers, and `read_reports` the reports of erasures. `kind_of` and `incarnation_of`
-classify an object by its key. A `Finding` describes one defect, with its `Flaw` and what to do about it; all commands of an
+classify an object by its key. A `Defect` describes one defect, with its `Flaw` and what to do about it; all commands of an
 operator use it.
 """
 
@@ -63,7 +63,7 @@ class Flaw(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Defect:
     """A defect of a store.
 
     Attributes:
@@ -85,7 +85,7 @@ class Finding:
     @staticmethod
     def from_error(
         error: RelayerError, key: str, fix: str = "", *, say: str = "", first: int = 0, last: int = 0
-    ) -> Finding:
+    ) -> Defect:
         """Return the finding about an object that could not be read.
 
         Args:
@@ -98,7 +98,7 @@ class Finding:
         """
         newer = isinstance(error, UpgradeRequired)
         flaw = Flaw.NEWER if newer else Flaw.DAMAGED
-        return Finding(flaw, key, f"{error}{say}", fix or (UPDATE if newer else REPAIR), first, last)
+        return Defect(flaw, key, f"{error}{say}", fix or (UPDATE if newer else REPAIR), first, last)
 
     def row(self) -> dict[str, object]:
         """Return the finding for JSON."""
@@ -107,12 +107,12 @@ class Finding:
         return {"flaw": self.flaw.value, "harmless": self.flaw.harmless, **said, **entries}
 
 
-def sound(findings: Iterable[Finding]) -> bool:
+def sound(findings: Iterable[Defect]) -> bool:
     """Return whether nothing is lost, because all findings are harmless."""
     return all(finding.flaw.harmless for finding in findings)
 
 
-class Kind(Enum):
+class ObjectKind(Enum):
     """The kinds of objects in a store; the values are stable words of the JSON output."""
 
     ENTRY = "entry"
@@ -134,26 +134,26 @@ class Kind(Enum):
 
 _NAMESPACE = r"ns/([0-9a-f]{32})/"
 _PATTERNS = {
-    Kind.ENTRY: _NAMESPACE + r"wal/\d{20}",
-    Kind.SEGMENT: _NAMESPACE + r"seg/[^/]+(?:/\d{4})?",
-    Kind.INDEX: _NAMESPACE + r"index/[^/]+(?:/\d{4})?",
-    Kind.MANIFEST: _NAMESPACE + r"manifest",
-    Kind.KEYRING: _NAMESPACE + r"keyring/\d{8}",
-    Kind.POINTER: r"acct/[0-9a-f]{40}/ns/[0-9a-f]{40}",
-    Kind.ACCOUNT: r"acct/[0-9a-f]{40}/(?:account|revoked)",
-    Kind.ERASURE: r"(?:erasing|erased)/[0-9a-f]{40}/[0-9a-z]{26}",
-    Kind.FLEET: r"fleet/\d{8}",
-    Kind.RELAYER: r"relayer",
-    Kind.PROBE: r"probed?/.+",
-    Kind.BACKED_UP: r"backed_up",
-    Kind.USAGE: r"usage/[0-9a-f]{40}",
-    Kind.QUARANTINE: r"quarantine/.+",
+    ObjectKind.ENTRY: _NAMESPACE + r"wal/\d{20}",
+    ObjectKind.SEGMENT: _NAMESPACE + r"seg/[^/]+(?:/\d{4})?",
+    ObjectKind.INDEX: _NAMESPACE + r"index/[^/]+(?:/\d{4})?",
+    ObjectKind.MANIFEST: _NAMESPACE + r"manifest",
+    ObjectKind.KEYRING: _NAMESPACE + r"keyring/\d{8}",
+    ObjectKind.POINTER: r"acct/[0-9a-f]{40}/ns/[0-9a-f]{40}",
+    ObjectKind.ACCOUNT: r"acct/[0-9a-f]{40}/(?:account|revoked)",
+    ObjectKind.ERASURE: r"(?:erasing|erased)/[0-9a-f]{40}/[0-9a-z]{26}",
+    ObjectKind.FLEET: r"fleet/\d{8}",
+    ObjectKind.RELAYER: r"relayer",
+    ObjectKind.PROBE: r"probed?/.+",
+    ObjectKind.BACKED_UP: r"backed_up",
+    ObjectKind.USAGE: r"usage/[0-9a-f]{40}",
+    ObjectKind.QUARANTINE: r"quarantine/.+",
 }
 
 
-def kind_of(key: str) -> Kind:
+def kind_of(key: str) -> ObjectKind:
     """Return the kind of the object at a key."""
-    return next((kind for kind, pattern in _PATTERNS.items() if re.fullmatch(pattern, key)), Kind.OTHER)
+    return next((kind for kind, pattern in _PATTERNS.items() if re.fullmatch(pattern, key)), ObjectKind.OTHER)
 
 
 def incarnation_of(key: str) -> bytes | None:
@@ -199,7 +199,7 @@ class Catalogue:
 
     accounts: tuple[str, ...]
     namespaces: tuple[Listed, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Defect, ...]
     mendable: tuple[str, ...] = ()
 
     def named(self, name: str) -> list[Listed]:
@@ -237,7 +237,7 @@ class _Reader:
         self._sealer = ObjectSealer(ports)
         self.accounts: dict[str, str] = {}
         self.listed: list[Listed] = []
-        self.findings: list[Finding] = []
+        self.findings: list[Defect] = []
         self._counters: dict[str, int] = {}
 
     async def account(self, key: str) -> None:
@@ -249,7 +249,7 @@ class _Reader:
             self._counters[key] = revoked_at(self._ports.keys, key, found.data)
         except UNREADABLE as error:
             fix = f"{RESTORE}, or give the account with --account to inspect its objects"
-            self.findings.append(Finding.from_error(error, key, fix))
+            self.findings.append(Defect.from_error(error, key, fix))
 
     def is_lost(self, tag: str, keys: set[str]) -> bool:
         """Return whether an account's object is missing, or older than its list of revocations; if so, add a finding."""
@@ -265,14 +265,14 @@ class _Reader:
         else:
             return False
         fix = _MEND if revoked in self._counters else f"{_MEND}; the owner then has to send the list again"
-        self.findings.append(Finding(flaw, key, sentence, fix))
+        self.findings.append(Defect(flaw, key, sentence, fix))
         return True
 
     async def pointer(self, key: str) -> None:
         account = self.accounts.get(key.split("/")[1])
         if account is None:
             sentence = "the account of a name is unknown: its object is missing or cannot be opened"
-            self.findings.append(Finding(Flaw.NO_ACCOUNT, key, sentence, "give its id with --account"))
+            self.findings.append(Defect(Flaw.NO_ACCOUNT, key, sentence, "give its id with --account"))
             return
         found = await self._ports.get(key)
         if found is None:
@@ -282,7 +282,7 @@ class _Reader:
             if key != pointer_key(self._ports, account, pointer.name):
                 raise CorruptNamespace("a pointer belongs to another namespace than its key")
         except UNREADABLE as error:
-            self.findings.append(Finding.from_error(error, key, RESTORE))
+            self.findings.append(Defect.from_error(error, key, RESTORE))
         else:
             self.listed.append(Listed(account, key, pointer))
 
@@ -294,7 +294,7 @@ def pointer_key(ports: LogPorts, account: str, name: str) -> str:
 
 async def read_reports(
     ports: LogPorts, say: str = ""
-) -> tuple[list[tuple[str, bytes, ErasureReport]], list[Finding]]:
+) -> tuple[list[tuple[str, bytes, ErasureReport]], list[Defect]]:
     """Read the reports of erasures.
 
     Args:
@@ -306,7 +306,7 @@ async def read_reports(
     """
     # A report moves from the first prefix to the second. In this order, one that moves meanwhile is found at least once.
     keys = [*await ports.keys_below(Layout.erasing()), *await ports.keys_below(Layout.erased())]
-    reports, read, findings = ErasureReports(ports), list[tuple[str, bytes, ErasureReport]](), list[Finding]()
+    reports, read, findings = ErasureReports(ports), list[tuple[str, bytes, ErasureReport]](), list[Defect]()
 
     async def look(key: str) -> None:
         found = await ports.get(key)
@@ -314,7 +314,7 @@ async def read_reports(
             if found is not None:
                 read.append((key, found.data, reports.open(key, found.data)))
         except UNREADABLE as error:
-            findings.append(Finding.from_error(error, key, _UNREADABLE_REPORT, say=say))
+            findings.append(Defect.from_error(error, key, _UNREADABLE_REPORT, say=say))
 
     await in_windows(look, keys)
     return read, sorted(findings, key=lambda finding: finding.key)

@@ -11,12 +11,12 @@ from relayer.errors import NamespaceClosed
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.objects import Layout, LogPorts
 from relayer.log.replica import Replica
-from relayer.operator.catalogue import UNREADABLE, Finding, Listed, Progress
+from relayer.operator.catalogue import UNREADABLE, Defect, Listed, Progress
 
 
 async def at_each(
     namespaces: Sequence[Listed], work: Callable[[Listed], Awaitable[None]], progress: Progress
-) -> list[Finding]:
+) -> list[Defect]:
     """Run ``work`` at every live namespace, and return findings about those that could not be read.
 
     A namespace whose creation was never finished, or that is erased meanwhile, is skipped.
@@ -29,7 +29,7 @@ async def at_each(
             continue
         except UNREADABLE as error:
             key, say = Layout.manifest(listed.incarnation), f" (namespace {listed.pointer.name})"
-            found.append(Finding.from_error(error, key, say=say))
+            found.append(Defect.from_error(error, key, say=say))
     return found
 
 

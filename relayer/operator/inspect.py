@@ -14,15 +14,15 @@ from typing import NamedTuple
 import msgspec
 
 from relayer.domain.namespace import Manifest
-from relayer.domain.operations import Entry, Malformed, decode_operation
+from relayer.domain.operations import Entry, MalformedBody, decode_operation
 from relayer.errors import NamespaceClosed, RelayerError
 from relayer.log.objects import LogPorts, ManifestView, ObjectSealer, Slots
 from relayer.log.segments import PackPlace, open_pack
 from relayer.operator.catalogue import (
     UNREADABLE,
     Catalogue,
-    Kind,
     Listed,
+    ObjectKind,
     incarnation_of,
     kind_of,
     seq_of,
@@ -35,7 +35,7 @@ Lines = list[tuple[str, str]]
 """Lines for people, each a word and the text about it."""
 
 
-class Fact(NamedTuple):
+class Property(NamedTuple):
     """A named property: its name, the text for people, and the value for programs."""
 
     word: str
@@ -43,7 +43,7 @@ class Fact(NamedTuple):
     value: object
 
 
-Facts = list[Fact]
+Facts = list[Property]
 
 
 def lines_of(facts: Facts) -> Lines:
@@ -63,7 +63,7 @@ async def describe_namespace(ports: LogPorts, listed: Listed) -> Facts:
     harmful = sum(not item.flaw.harmless for item in walk.findings)
     return [
         *_pointer(listed),
-        Fact(
+        Property(
             "entries",
             f"{state.position.seq} ({walk.in_segments} of them in segments), {_size(walk.bytes)}",
             {"count": state.position.seq, "in_segments": walk.in_segments, "bytes": walk.bytes},
@@ -74,7 +74,7 @@ async def describe_namespace(ports: LogPorts, listed: Listed) -> Facts:
         _plain("erased", len(state.erased)),
         _counts("jobs", (job.state for job in state.jobs.values())),
         *(_manifest(walk.seen.manifest) if walk.seen is not None else ()),
-        Fact(
+        Property(
             "findings",
             "none" if sound(walk.findings) else f"{harmful}: memrelay verify names them",
             harmful,
@@ -89,12 +89,12 @@ async def describe_key(ports: LogPorts, catalogue: Catalogue, key: str) -> Facts
         return None
     kind, incarnation = kind_of(key), incarnation_of(key)
     size = len(found.data)
-    facts = [_plain("key", key), _plain("kind", kind.value), Fact("size", _size(size), size)]
+    facts = [_plain("key", key), _plain("kind", kind.value), Property("size", _size(size), size)]
     facts += [_time("written", info.modified) async for info in ports.rows_below(key) if info.key == key]
     owner = next((item for item in catalogue.namespaces if item.incarnation == incarnation), None)
     if incarnation is not None:
         name = owner and owner.pointer.name
-        facts.append(Fact("namespace", name or "unknown: no pointer refers to it", name))
+        facts.append(Property("namespace", name or "unknown: no pointer refers to it", name))
     facts += [fact for item in catalogue.namespaces if item.key == key for fact in _pointer(item)]
     try:
         return facts + (await _inside(ports, owner, kind, key, found.data) if owner is not None else [])
@@ -102,17 +102,17 @@ async def describe_key(ports: LogPorts, catalogue: Catalogue, key: str) -> Facts
         return [*facts, _plain("problem", str(error))]
 
 
-async def _inside(ports: LogPorts, owner: Listed, kind: Kind, key: str, data: bytes) -> Facts:
+async def _inside(ports: LogPorts, owner: Listed, kind: ObjectKind, key: str, data: bytes) -> Facts:
     account, incarnation = owner.account, owner.incarnation
-    if kind is Kind.MANIFEST:
+    if kind is ObjectKind.MANIFEST:
         return _manifest(await ManifestView(ports, account, incarnation).read())
-    if kind is Kind.ENTRY:
+    if kind is ObjectKind.ENTRY:
         stored = await Slots(ports, account, incarnation).read_alone(seq_of(key))
         return [] if stored is None else [_plain("digest", stored[1].digest.hex()), *_entry(stored[1].entry)]
-    if kind is Kind.KEYRING:
+    if kind is ObjectKind.KEYRING:
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, data)
         return [_plain("epoch", keyring.epoch), _plain("key id", keyring.key_id.hex())]
-    if kind is Kind.SEGMENT:
+    if kind is ObjectKind.SEGMENT:
         place = PackPlace(ObjectSealer(ports), account, incarnation, key)
         kinds: list[str] = []
         numbers = []
@@ -121,7 +121,7 @@ async def _inside(ports: LogPorts, owner: Listed, kind: Kind, key: str, data: by
             kinds += map(_kind, linked.entry.operations)
         span = [min(numbers), max(numbers)] if numbers else []
         text = " to ".join(map(str, span)) or "none"
-        return [Fact("entries", text, span), _counts("operations", kinds)]
+        return [Property("entries", text, span), _counts("operations", kinds)]
     return []
 
 
@@ -154,7 +154,7 @@ def _kind(raw: bytes) -> str:
         operation = decode_operation(raw)
     except RelayerError:
         return "unknown"
-    return "malformed" if isinstance(operation, Malformed) else str(msgspec.to_builtins(operation)[0])
+    return "malformed" if isinstance(operation, MalformedBody) else str(msgspec.to_builtins(operation)[0])
 
 
 def _manifest(manifest: Manifest) -> Facts:
@@ -163,12 +163,12 @@ def _manifest(manifest: Manifest) -> Facts:
     size, index = _size(manifest.live_bytes), manifest.index_key
     return [
         _plain("manifest format", manifest.format),
-        Fact(
+        Property(
             "segments",
             f"{len(rows)}, up to entry {manifest.snap_seq}, {size}",
             {"count": len(rows), "up_to_entry": manifest.snap_seq, "bytes": manifest.live_bytes},
         ),
-        Fact(
+        Property(
             "collection",
             collection,
             {"watermark": manifest.gc_watermark, "moved": manifest.gc_epoch, "last": moved.value},
@@ -176,7 +176,7 @@ def _manifest(manifest: Manifest) -> Facts:
         _plain("key epoch", manifest.key_epoch),
         *(
             [
-                Fact(
+                Property(
                     "index",
                     f"{index}, of entry {manifest.index_seq}",
                     {"key": index, "entry": manifest.index_seq},
@@ -186,7 +186,7 @@ def _manifest(manifest: Manifest) -> Facts:
             else ()
         ),
         *(
-            Fact(
+            Property(
                 f"segment {row.first_seq}-{row.last_seq}",
                 f"{row.key}, {_size(row.size)}",
                 {"key": row.key, "bytes": row.size},
@@ -196,20 +196,20 @@ def _manifest(manifest: Manifest) -> Facts:
     ]
 
 
-def _plain(word: str, value: str | int) -> Fact:
-    return Fact(word, str(value), value)
+def _plain(word: str, value: str | int) -> Property:
+    return Property(word, str(value), value)
 
 
-def _counts(word: str, names: Iterable[str]) -> Fact:
+def _counts(word: str, names: Iterable[str]) -> Property:
     counts = dict(sorted(Counter(names).items()))
-    return Fact(word, ", ".join(f"{count} {name}" for name, count in counts.items()) or "none", counts)
+    return Property(word, ", ".join(f"{count} {name}" for name, count in counts.items()) or "none", counts)
 
 
-def _time(word: str, ms: int) -> Fact:
+def _time(word: str, ms: int) -> Property:
     if not ms:
-        return Fact(word, "never", None)
+        return Property(word, "never", None)
     text = datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return Fact(word, text, render_time(ms))
+    return Property(word, text, render_time(ms))
 
 
 def _size(count: int) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from relayer.errors import CorruptNamespace, StoreUnavailable
-from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
+from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
 from relayer.ports import Absent, Created, Found, Swapped
 from relayer.wire.sealing import ObjectType
 
 _FORMAT = 1
-_PLACE = Place(ObjectType.CONSTANT, "", b"", Layout.backed_up())
+_PLACE = ObjectLocation(ObjectType.CONSTANT, "", b"", Layout.backed_up())
 
 
 class _Note(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

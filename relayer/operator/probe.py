@@ -26,7 +26,7 @@ from relayer.errors import (
     StoreUnavailable,
     VersionsHidden,
 )
-from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
+from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
 from relayer.ports import (
     Absent,
     Changed,
@@ -324,7 +324,7 @@ async def _keep(ports: LogPorts, key: str) -> None:
     at = ports.layout.store_key(key)
     found = await ports.store.get(at)
     record = msgspec.msgpack.encode(_Record(_FORMAT, found.store_time))
-    data = ObjectSealer(ports).seal(Place(ObjectType.CONSTANT, "", b"", key), record)
+    data = ObjectSealer(ports).seal(ObjectLocation(ObjectType.CONSTANT, "", b"", key), record)
     if isinstance(found, Absent):
         await ports.store.create(at, data)
     elif isinstance(found, Found):
@@ -333,7 +333,7 @@ async def _keep(ports: LogPorts, key: str) -> None:
 
 def _counts(ports: LogPorts, key: str, found: Found) -> bool:
     try:
-        opened = ObjectSealer(ports).unseal(Place(ObjectType.CONSTANT, "", b"", key), found.data)
+        opened = ObjectSealer(ports).unseal(ObjectLocation(ObjectType.CONSTANT, "", b"", key), found.data)
         record = msgspec.msgpack.decode(opened, type=_Record)
     except (CorruptNamespace, msgspec.MsgspecError):
         return False

@@ -20,7 +20,7 @@ from relayer.domain.operations import ENTRY_VERSION, Entry
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, SeenManifest, Slots
 from relayer.log.segments import PackBuilder, PackPlace, Segments, open_pack, salvage_pack
-from relayer.operator.catalogue import Finding, Flaw, Listed, seq_of, sound
+from relayer.operator.catalogue import Defect, Flaw, Listed, seq_of, sound
 from relayer.operator.walk import walk_log
 from relayer.ports import Created, Exists, Found, Swapped
 from relayer.wire import codec as ulid
@@ -140,7 +140,7 @@ class Repair:
     ALSO = ("lost_entries",)
 
     listed: Listed
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Defect] = field(default_factory=list)
     manifest_rebuilt: bool = False
     mendings: list[Replacement] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
@@ -206,7 +206,7 @@ class _Repairer:
         self._times[seq] = linked.entry.time
 
     async def _mend(
-        self, seen: SeenManifest, findings: Sequence[Finding], damaged: set[str]
+        self, seen: SeenManifest, findings: Sequence[Defect], damaged: set[str]
     ) -> list[SegmentRow]:
         """Return the rows of a manifest without damage. The new segments are uploaded if the repair is to be applied."""
         manifest, now_ms = seen.manifest, seen.store_time

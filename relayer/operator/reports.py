@@ -1,6 +1,6 @@
 """Printable reports of the operator's commands: lines in two columns for people, and a row for JSON.
 
-Each command has a function that turns its result into a `Report`: `verification`, `repairs`, `stats`, `backup` and `restoration`.
+Each command has a function that turns its result into a `CommandReport`: `verification`, `repairs`, `stats`, `backup` and `restoration`.
 `found` renders findings, with what to do next, and `row_of` converts any result for JSON.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from relayer.access.quotas import Quota
 from relayer.operator.backup import Backup
-from relayer.operator.catalogue import Finding, Listed
+from relayer.operator.catalogue import Defect, Listed
 from relayer.operator.inspect import Lines
 from relayer.operator.repair import Repair, Replacement
 from relayer.operator.restore import Restoration
@@ -28,7 +28,7 @@ _LARGEST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CommandReport:
     """The printable result of a command.
 
     Attributes:
@@ -47,7 +47,7 @@ class Report:
         return "\n".join(f"{word:{width}}{text}".rstrip() for word, text in self.lines)
 
 
-def found(findings: Iterable[Finding]) -> Lines:
+def found(findings: Iterable[Defect]) -> Lines:
     """Return the lines about findings."""
     lines: Lines = []
     for finding in findings:
@@ -63,7 +63,7 @@ def found(findings: Iterable[Finding]) -> Lines:
 def row_of(value: Any) -> Any:
     """Convert a result for JSON: its fields, and the properties that its class lists in ``ALSO``, by name."""
     match value:
-        case Finding():
+        case Defect():
             return value.row()
         case Listed():
             pointer = value.pointer
@@ -85,12 +85,12 @@ def row_of(value: Any) -> Any:
     return row.pop("listed", {}) | row
 
 
-def verification(report: StoreReport) -> Report:
+def verification(report: StoreReport) -> CommandReport:
     """Return the report of the verify command."""
     lines = [line for space in report.namespaces for line in (_space(space), *found(space.findings))]
     verdict = "the store is intact" if report.sound else "the store is damaged"
     result = ("result", f"{len(report.namespaces)} namespaces: {verdict}")
-    return Report([*lines, *found(report.findings), result], row_of(report), report.sound)
+    return CommandReport([*lines, *found(report.findings), result], row_of(report), report.sound)
 
 
 def _space(space: NamespaceReport) -> tuple[str, str]:
@@ -102,8 +102,8 @@ def _space(space: NamespaceReport) -> tuple[str, str]:
 
 
 def repairs(
-    looked_at: Iterable[Repair], beyond: Sequence[Finding], accounts: Sequence[str], *, apply: bool
-) -> Report:
+    looked_at: Iterable[Repair], beyond: Sequence[Defect], accounts: Sequence[str], *, apply: bool
+) -> CommandReport:
     """Return the report of the repair command.
 
     Args:
@@ -125,7 +125,7 @@ def repairs(
         end = f"nothing was changed; with --apply, {lost} entries would be lost. Stop the relayers, and have a backup, first"
     row = {"applied": apply, "accounts": list(accounts), "namespaces": needed, "findings": beyond}
     well = not beyond and all(item.done and not item.hopeless for item in needed)
-    return Report([*lines, *found(beyond), ("result", end)], row_of(row), well)
+    return CommandReport([*lines, *found(beyond), ("result", end)], row_of(row), well)
 
 
 def _repair(repair: Repair) -> Lines:
@@ -153,7 +153,7 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(runs)
 
 
-def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Quota]) -> Report:
+def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Quota]) -> CommandReport:
     """Return the report of the stats command: amounts, and the largest accounts with their quotas."""
     total, garbage = measured.total, measured.garbage
     covered, loose = garbage.covered_slots, garbage.unnamed
@@ -188,10 +188,10 @@ def stats(measured: Stats, traffic: Traffic | None, quota_of: Callable[[str], Qu
                 f"{measured.unread_manifests} manifests cannot be opened: list them with memrelay verify",
             )
         )
-    return Report(lines, row_of(measured) | {"traffic": row_of(traffic)})
+    return CommandReport(lines, row_of(measured) | {"traffic": row_of(traffic)})
 
 
-def backup(done: Backup, dropped: int) -> Report:
+def backup(done: Backup, dropped: int) -> CommandReport:
     """Return the report of the backup command; ``dropped`` is the number of objects that were deleted with old runs."""
     lines = [
         *found(done.findings),
@@ -203,10 +203,10 @@ def backup(done: Backup, dropped: int) -> Report:
         lines.append(("dropped", f"{dropped} objects that only older runs used"))
     result = "the backup is incomplete" if done.findings else "the backup is complete"
     row = row_of(done) | {"dropped": dropped}
-    return Report([*lines, ("result", result)], row, not done.findings)
+    return CommandReport([*lines, ("result", result)], row, not done.findings)
 
 
-def restoration(done: Restoration) -> Report:
+def restoration(done: Restoration) -> CommandReport:
     """Return the report of the restore command."""
     run, ledger = done.run, done.ledger
     erased = f"{done.erased_memories} memories and {done.erased_namespaces} namespaces of the backup"
@@ -224,7 +224,7 @@ def restoration(done: Restoration) -> Report:
     ]
     numbers = {"run": run.number, "run_began": render_time(run.began), "ledger": ledger.number}
     row = row_of(done) | numbers
-    return Report(lines, row, not done.findings)
+    return CommandReport(lines, row, not done.findings)
 
 
 def _time(ms: int) -> str:

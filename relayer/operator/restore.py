@@ -24,16 +24,16 @@ from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigu
 from relayer.log.collector import Collector
 from relayer.log.erasure.destruction import destroy
 from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.reports import ErasureReports, Stage
+from relayer.log.erasure.reports import ErasureReports, ErasureStage
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
-from relayer.operator.backup_store import BackupHead, BackupStore, Erased, Row, create
+from relayer.operator.backup_store import BackupHead, BackupStore, LedgerRow, Row, create
 from relayer.operator.catalogue import (
     UNREADABLE,
-    Finding,
+    Defect,
     Flaw,
-    Kind,
     Listed,
+    ObjectKind,
     Progress,
     incarnation_of,
     kind_of,
@@ -50,7 +50,7 @@ T = TypeVar("T")
 _NONCE_SIZE = 16
 _OLDER = "an older run may contain it: --run"
 # Objects that a restore changes after it has written them.
-_CHANGED = frozenset({Kind.MANIFEST, Kind.ERASURE})
+_CHANGED = frozenset({ObjectKind.MANIFEST, ObjectKind.ERASURE})
 # Maximum attempts to finish an erasure. Starting and ending a collection takes one each, and a report that is continued in the
 # middle takes one more.
 _ROUNDS = 8
@@ -93,9 +93,9 @@ async def _destroy(ports: LogPorts, listed: Listed, log: NamespaceLog) -> None:
         report = report_of(listed.account, listed.pointer.name, log.replica, erasure)
         seen = await ErasureReports(ports).begin(report)
         for _ in range(_ROUNDS):
-            if seen.report.stage is not Stage.CONFIRMED:
+            if seen.report.stage is not ErasureStage.CONFIRMED:
                 seen = await eraser.run(seen)
-        if seen.report.stage is not Stage.CONFIRMED:
+        if seen.report.stage is not ErasureStage.CONFIRMED:
             raise StoreUnavailable("what was erased is not destroyed yet; running the restore again is safe")
     for _ in range(_ROUNDS):
         if await eraser.tidy():
@@ -127,7 +127,7 @@ class Restoration:
     bytes: int = 0
     erased_memories: int = 0
     erased_namespaces: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Defect] = field(default_factory=list)
 
 
 async def restore(
@@ -183,16 +183,16 @@ async def _with_newest_accounts(
     wanted = {row.key: row for row in rows}
     try:
         for row in (await backup.read("runs", newest, Row))[1]:
-            if kind_of(row.key) is Kind.ACCOUNT and await backup.fetch(row) is not None:
+            if kind_of(row.key) is ObjectKind.ACCOUNT and await backup.fetch(row) is not None:
                 wanted[row.key] = row
     except UNREADABLE as error:
         fix = "ask their owners to send it again: memrelay-gateway keys revoke"
         say = "; keys that accounts revoked since the restored run may be valid again"
-        done.findings.append(Finding.from_error(error, f"runs/{newest:020d}", fix, say=say))
+        done.findings.append(Defect.from_error(error, f"runs/{newest:020d}", fix, say=say))
     return list(wanted.values())
 
 
-async def _newest_ledger(place: BackupStore, run: int) -> tuple[BackupHead, list[Erased]]:
+async def _newest_ledger(place: BackupStore, run: int) -> tuple[BackupHead, list[LedgerRow]]:
     newest = await place.newest("ledger")
     if newest < run:
         raise ConfigurationError(
@@ -200,16 +200,21 @@ async def _newest_ledger(place: BackupStore, run: int) -> tuple[BackupHead, list
             f"{run}. Without it erased memories would come back; bring the backup's ledger/ back, or name the place of a "
             "newer backup with --ledger"
         )
-    return await place.read("ledger", newest, Erased)
+    return await place.read("ledger", newest, LedgerRow)
 
 
 class _Worker:
     def __init__(
-        self, backup: BackupStore, target: LogPorts, rows: list[Row], erased: list[Erased], done: Restoration
+        self,
+        backup: BackupStore,
+        target: LogPorts,
+        rows: list[Row],
+        erased: list[LedgerRow],
+        done: Restoration,
     ) -> None:
         self._backup = backup
         self._target = target
-        self._rows: dict[Kind, list[Row]] = defaultdict(list)
+        self._rows: dict[ObjectKind, list[Row]] = defaultdict(list)
         self._below: dict[bytes, list[Row]] = defaultdict(list)
         for row in rows:
             self._rows[kind_of(row.key)].append(row)
@@ -220,27 +225,29 @@ class _Worker:
 
     async def run(self, progress: Progress) -> None:
         accounts: dict[str, str] = {}
-        for row in self._rows[Kind.ACCOUNT]:
+        for row in self._rows[ObjectKind.ACCOUNT]:
             data = await self._fetch(row)
             account = data and self._opened(row, account_at, self._target.keys, row.key, data)
             if data and account:
                 accounts[row.key.split("/")[1]] = account
                 await self._put(row.key, data)
         await self._erasures()
-        for row in progress(self._rows[Kind.POINTER]):
+        for row in progress(self._rows[ObjectKind.POINTER]):
             await self._name(row, accounts.get(row.key.split("/")[1]))
 
     async def _erasures(self) -> None:
         """Restore the reports of erasures. Those in progress start from the beginning, because the target is another store."""
         reports = ErasureReports(self._target)
-        for row in self._rows[Kind.ERASURE]:
+        for row in self._rows[ObjectKind.ERASURE]:
             data = await self._fetch(row)
             if data is None or self._opened(row, reports.open, row.key, data) is None:
                 continue
             await self._put(row.key, data)
             seen = await reports.read(row.key)
             if seen is not None and row.key.startswith(Layout.erasing()):
-                renewed = msgspec.structs.replace(seen.report, stage=Stage.ERASED, epoch=0, destroyed_at=0)
+                renewed = msgspec.structs.replace(
+                    seen.report, stage=ErasureStage.ERASED, epoch=0, destroyed_at=0
+                )
                 if renewed != seen.report and await reports.advance(seen, renewed) is None:
                     raise StoreUnavailable("a report could not be written; running the restore again goes on")
 
@@ -288,10 +295,10 @@ class _Worker:
 
     async def _log(self, listed: Listed, rows: list[Row]) -> bool:
         """Write the objects of a log, the manifest last; return False if the log cannot even be repaired."""
-        order = {Kind.SEGMENT: 1, Kind.ENTRY: 2, Kind.MANIFEST: 3}
-        missing: set[Kind] = set()
+        order = {ObjectKind.SEGMENT: 1, ObjectKind.ENTRY: 2, ObjectKind.MANIFEST: 3}
+        missing: set[ObjectKind] = set()
         for row in sorted(rows, key=lambda item: order.get(kind_of(item.key), 0)):
-            if kind_of(row.key) is Kind.INDEX:
+            if kind_of(row.key) is ObjectKind.INDEX:
                 await self._index(row)
                 continue
             data = await self._fetch(row)
@@ -300,7 +307,7 @@ class _Worker:
             else:
                 await self._put(row.key, data)
         # The log is repaired before any relayer can append to it, because a relayer would take the first gap for its end.
-        return not missing or (Kind.KEYRING not in missing and await self._mend(listed))
+        return not missing or (ObjectKind.KEYRING not in missing and await self._mend(listed))
 
     def _belongs(self, listed: Listed, row: Row, data: bytes) -> bool:
         """Return whether an object belongs to this namespace; if not, add a finding.
@@ -308,9 +315,9 @@ class _Worker:
         A keyring or manifest must be of this namespace, and a manifest must name only segments that the run has.
         """
         place = listed.account, listed.incarnation, row.key, data
-        if kind_of(row.key) is Kind.KEYRING:
+        if kind_of(row.key) is ObjectKind.KEYRING:
             return self._opened(row, self._sealer.unseal_keyring, *place) is not None
-        if kind_of(row.key) is not Kind.MANIFEST:
+        if kind_of(row.key) is not ObjectKind.MANIFEST:
             return True
         manifest = self._opened(row, self._sealer.unseal_manifest, *place)
         if manifest is None:
@@ -345,7 +352,7 @@ class _Worker:
 
     async def _fetch(self, row: Row) -> bytes | None:
         """Return the object of a row; if the backup's copy is missing or damaged, add a finding and return None."""
-        mended = kind_of(row.key) in {Kind.SEGMENT, Kind.ENTRY, Kind.MANIFEST}
+        mended = kind_of(row.key) in {ObjectKind.SEGMENT, ObjectKind.ENTRY, ObjectKind.MANIFEST}
         left = (
             "the rest of its log is restored" if mended else "the objects that belong to it are not restored"
         )
@@ -360,7 +367,7 @@ class _Worker:
         return data
 
     def _find(self, flaw: Flaw, key: str, sentence: str, fix: str = _OLDER) -> None:
-        self._done.findings.append(Finding(flaw, key, sentence, fix))
+        self._done.findings.append(Defect(flaw, key, sentence, fix))
 
     async def _put(self, key: str, data: bytes) -> None:
         taken = await create(
@@ -370,7 +377,7 @@ class _Worker:
             self._done.objects += 1
             self._done.bytes += len(data)
         elif taken.data != data and kind_of(key) not in _CHANGED:
-            if kind_of(key) is not Kind.ACCOUNT:
+            if kind_of(key) is not ObjectKind.ACCOUNT:
                 raise StoreMisconfigured(
                     "the store holds objects of another restore; give an empty directory, bucket or prefix",
                     code="not_empty",

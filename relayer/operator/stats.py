@@ -16,8 +16,8 @@ from relayer.lib.work import in_windows
 from relayer.log.objects import LogPorts, ManifestView
 from relayer.operator.catalogue import (
     UNREADABLE,
-    Kind,
     Listed,
+    ObjectKind,
     incarnation_of,
     kind_of,
     read_catalogue,
@@ -81,7 +81,7 @@ class Stats:
         tail_entries: number of entries that no segment contains yet.
         segments: number of segments that a manifest names.
         garbage: the objects that collection will delete.
-        kinds: objects and bytes by kind, see `relayer.operator.catalogue.Kind`.
+        kinds: objects and bytes by kind, see `relayer.operator.catalogue.ObjectKind`.
         unread_manifests: number of namespaces whose manifest cannot be read; the verify command says why.
         by_account: the amounts of each account, those with the most bytes first.
     """
@@ -119,9 +119,9 @@ async def measure(ports: LogPorts, known: Collection[str] = ()) -> Stats:
     async for info in ports.rows_below(""):
         kind, incarnation = kind_of(info.key), incarnation_of(info.key)
         stats.kinds[kind.value].add(info.size)
-        if incarnation is not None and kind is Kind.ENTRY:
+        if incarnation is not None and kind is ObjectKind.ENTRY:
             logs[incarnation].slots[seq_of(info.key)] = info.size
-        elif incarnation is not None and kind in {Kind.SEGMENT, Kind.INDEX}:
+        elif incarnation is not None and kind in {ObjectKind.SEGMENT, ObjectKind.INDEX}:
             logs[incarnation].packs[info.key] = info.size
     catalogue = await read_catalogue(ports, known)
     stats.accounts, stats.namespaces = len(catalogue.accounts), len(catalogue.namespaces)

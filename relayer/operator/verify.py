@@ -2,7 +2,7 @@
 
 `verify_store` walks the log of every namespace (`relayer.operator.walk`), checks the keys of the relayers, and finds objects that
 belong to no namespace. If a namespace's key is available, `BodyCheck` also unseals every body in its log, to check that this
-works; no content is stored or shown. The result is a `StoreReport` of `Finding`s.
+works; no content is stored or shown. The result is a `StoreReport` of `Defect`s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
-    Malformed,
+    MalformedBody,
     Operation,
     Put,
     Stored,
@@ -27,14 +27,14 @@ from relayer.domain.operations import (
     decode_record,
 )
 from relayer.errors import UpgradeRequired, WrongNamespaceKey, WrongRelayerKey
-from relayer.log.erasure.reports import What
+from relayer.log.erasure.reports import ErasureKind
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer
 from relayer.operator.catalogue import (
     UNREADABLE,
-    Finding,
+    Defect,
     Flaw,
-    Kind,
     Listed,
+    ObjectKind,
     Progress,
     kind_of,
     read_catalogue,
@@ -82,7 +82,7 @@ class BodyCheck:
                 self.failed.append(linked.entry.seq)
 
 
-def whole(keys: NamespaceKeys, operation: Operation | Malformed) -> bool:
+def whole(keys: NamespaceKeys, operation: Operation | MalformedBody) -> bool:
     """Return whether all bodies of an operation that still exist can be unsealed with these keys."""
     stored = [item for item in _stored(operation) if item.key_epoch == keys.epoch]
     vectors = operation.vectors if isinstance(operation, JobFinished) else ()
@@ -102,7 +102,7 @@ def whole(keys: NamespaceKeys, operation: Operation | Malformed) -> bool:
     return True
 
 
-def _stored(operation: Operation | Malformed) -> Sequence[Stored]:
+def _stored(operation: Operation | MalformedBody) -> Sequence[Stored]:
     match operation:
         case Put(stored=stored) | Supersede(stored=stored):
             return (stored,)
@@ -130,7 +130,7 @@ class NamespaceReport:
     memories: int = 0
     bytes: int = 0
     inner_seals: int | None = None
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Defect] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
@@ -145,7 +145,7 @@ class StoreReport:
     ALSO = ("sound",)
 
     namespaces: list[NamespaceReport] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Defect] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
@@ -170,43 +170,43 @@ async def verify_store(
     return StoreReport(spaces, [*catalogue.findings, *beyond])
 
 
-async def _fleet(ports: LogPorts) -> list[Finding]:
+async def _fleet(ports: LogPorts) -> list[Defect]:
     """Return findings about the relayers' shared key pairs, one for each day, which a relayer needs when it starts."""
-    found: list[Finding] = []
+    found: list[Defect] = []
     for key in await ports.keys_below(Layout.fleet("")):
         stored = await ports.get(key)
         try:
-            if stored is not None and kind_of(key) is Kind.FLEET:
+            if stored is not None and kind_of(key) is ObjectKind.FLEET:
                 FleetPair.open(key.rpartition("/")[2], ports.keys.metadata, stored.data)
         except WrongRelayerKey:
             sentence = "a key pair of the relayers cannot be opened and may prevent them from starting"
             found.append(
-                Finding(Flaw.DAMAGED, key, sentence, "remove it: a new one is created at the next start")
+                Defect(Flaw.DAMAGED, key, sentence, "remove it: a new one is created at the next start")
             )
     return found
 
 
-async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Finding]:
+async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Defect]:
     """Return findings about objects of namespaces that no pointer names."""
     keys = await ports.keys_below("ns/")
     named = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
     reports, found = await read_reports(ports)
     # The name of a report is the id of its erasure. For a namespace that is its incarnation; for a memory it is no incarnation.
     over = [key for key, _, _ in reports] + [finding.key for finding in found]
-    over = [key for key in over if key.startswith(Layout.erased()) and kind_of(key) is Kind.ERASURE]
+    over = [key for key in over if key.startswith(Layout.erased()) and kind_of(key) is ObjectKind.ERASURE]
     erasing = {ulid.parse(key.rpartition("/")[2]).hex() for key in over}
     # If only a memory is erased, its namespace and the pointer still exist.
-    erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is What.NAMESPACE}
+    erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is ErasureKind.NAMESPACE}
     found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
     sentence = "objects of a namespace without a pointer: its pointer is missing"
     lost = sorted({key.split("/")[1] for key in keys} - named - erasing)
     fix = "restore the pointer from a backup"
-    return found + [Finding(Flaw.NO_NAME, f"ns/{one}", sentence, fix) for one in lost]
+    return found + [Defect(Flaw.NO_NAME, f"ns/{one}", sentence, fix) for one in lost]
 
 
-def _left_over(keys: Sequence[str]) -> list[Finding]:
+def _left_over(keys: Sequence[str]) -> list[Defect]:
     sentence = f"{len(keys)} objects of an erased namespace are not deleted yet, starting with this one"
-    return [Finding(Flaw.LEFT_OVER, key, sentence) for key in keys[:1]]
+    return [Defect(Flaw.LEFT_OVER, key, sentence) for key in keys[:1]]
 
 
 async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()) -> NamespaceReport:
@@ -234,7 +234,7 @@ async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[by
 
 async def keys_of(
     ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()
-) -> tuple[NamespaceKeys | None, Finding | None]:
+) -> tuple[NamespaceKeys | None, Defect | None]:
     """Return the keys of a namespace's newest epoch, or None, and a finding about its keyring, or None.
 
     Under custody ``relayer`` no secret is needed. Otherwise there are no keys if none of the secrets fits.
@@ -244,15 +244,15 @@ async def keys_of(
         key = Layout.keyring(listed.incarnation, 1)
         begun = await ports.get(Layout.manifest(listed.incarnation)) is not None
         flaw, fix = (Flaw.ABSENT, _FROM_BACKUP) if begun else (Flaw.UNFINISHED, "")
-        return None, Finding(flaw, key, "a namespace has no keyring", fix)
+        return None, Defect(flaw, key, "a namespace has no keyring", fix)
     found = await ports.get(key)
     if found is None:
-        return None, Finding(Flaw.ABSENT, key, "the keyring vanished while it was read", _FROM_BACKUP)
+        return None, Defect(Flaw.ABSENT, key, "the keyring vanished while it was read", _FROM_BACKUP)
     account, incarnation, pointer = listed.account, listed.incarnation, listed.pointer
     try:
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, found.data)
     except UNREADABLE as error:
-        return None, Finding.from_error(error, key, _FROM_BACKUP)
+        return None, Defect.from_error(error, key, _FROM_BACKUP)
     name, generation = pointer.name, pointer.generation
     candidates = [AgentKeys("", secret).namespace_secret(name, generation) for secret in secrets]
     if pointer.custody is Custody.RELAYER:
@@ -265,30 +265,30 @@ async def keys_of(
     return None, None
 
 
-def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Finding]:
+def _bodies(walk: Walk, check: BodyCheck, listed: Listed) -> list[Defect]:
     found = []
     for seq in check.failed:
         sentence = f"entry {seq} has a body that cannot be opened with its key"
         key = Layout.entry(listed.incarnation, seq)
-        found.append(Finding(Flaw.WRONG_SEAL, key, sentence, _LOST_ALONE, seq, seq))
+        found.append(Defect(Flaw.WRONG_SEAL, key, sentence, _LOST_ALONE, seq, seq))
     lost = walk.state.records.keys() - check.there
     if lost and not walk.findings:
         sentence = f"{len(lost)} memories have lost their text, although they were not erased"
-        found.append(Finding(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, _LOST_ALONE))
+        found.append(Defect(Flaw.NO_BODY, Layout.manifest(listed.incarnation), sentence, _LOST_ALONE))
     return found
 
 
-async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[Finding]:
+async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[Defect]:
     """Return findings about objects other than the log: a missing index, and objects that the manifest does not name."""
-    found: list[Finding] = []
+    found: list[Defect] = []
     if manifest.index_key and await ports.get(manifest.index_key) is None:
         sentence = (
             "the manifest names an index that is missing; it is built again when the namespace is opened"
         )
-        found.append(Finding(Flaw.LEFT_OVER, manifest.index_key, sentence))
+        found.append(Defect(Flaw.LEFT_OVER, manifest.index_key, sentence))
     loose = await unnamed(ports, listed.incarnation, manifest)
     sentence = f"{len(loose)} objects without a reference wait for garbage collection, starting with this one"
-    return found + [Finding(Flaw.LEFT_OVER, key, sentence) for key in loose[:1]]
+    return found + [Defect(Flaw.LEFT_OVER, key, sentence) for key in loose[:1]]
 
 
 async def unnamed(ports: LogPorts, incarnation: bytes, manifest: Manifest) -> list[str]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from relayer.domain.namespace import Manifest, Position, SegmentRow, genesis
+from relayer.domain.namespace import LogPosition, Manifest, SegmentRow, genesis
 from relayer.domain.state import NamespaceState
 from relayer.errors import NamespaceClosed, UpgradeRequired
 from relayer.lib.work import AT_ONCE, together
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ManifestView, SeenManifest, Slots
 from relayer.log.segments import Segments
-from relayer.operator.catalogue import REPAIR, UNREADABLE, Finding, Flaw, seq_of
+from relayer.operator.catalogue import REPAIR, UNREADABLE, Defect, Flaw, seq_of
 
 Visit = Callable[[LinkedEntry], None]
 _ROUNDS = 3
@@ -36,7 +36,7 @@ class Walk:
 
     state: NamespaceState
     seen: SeenManifest | None = None
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Defect] = field(default_factory=list)
     in_segments: int = 0
     bytes: int = 0
 
@@ -76,7 +76,7 @@ class _Walker:
         self._manifest = ManifestView(ports, account, incarnation)
         self._slots = Slots(ports, account, incarnation)
         self._visit = visit
-        start = Position(0, genesis(incarnation))
+        start = LogPosition(0, genesis(incarnation))
         self.walk = Walk(NamespaceState(start))
         # The digest that the next entry must link to; None after an entry that could not be read.
         self._link: bytes | None = start.digest
@@ -98,12 +98,12 @@ class _Walker:
             self._link = manifest.chain_digest
         elif self._link != manifest.chain_digest and manifest.snap_seq:
             other = "the manifest belongs to another log than its entries"
-            self.walk.findings.append(Finding(Flaw.DAMAGED, key, other, REPAIR))
+            self.walk.findings.append(Defect(Flaw.DAMAGED, key, other, REPAIR))
         head = max(map(seq_of, slots), default=0)
         for start in range(manifest.snap_seq + 1, head + 1, AT_ONCE):
             window = range(start, min(start + AT_ONCE, head + 1))
             for seq, slot in zip(window, await together([self._slot(seq) for seq in window]), strict=True):
-                if isinstance(slot, Finding):
+                if isinstance(slot, Defect):
                     self._broken(slot)
                 else:
                     self.walk.bytes += slot.size
@@ -122,12 +122,12 @@ class _Walker:
             self.walk.seen = await self._manifest.see()
         except NamespaceClosed:
             if begun or await self._ports.keys_below(Layout.segments(self._incarnation)):
-                found = Finding(Flaw.ABSENT, key, "a log has entries but no manifest", REPAIR)
+                found = Defect(Flaw.ABSENT, key, "a log has entries but no manifest", REPAIR)
             else:
                 sentence = "a namespace whose creation was never finished; its next write finishes it"
-                found = Finding(Flaw.UNFINISHED, key, sentence)
+                found = Defect(Flaw.UNFINISHED, key, sentence)
         except UNREADABLE as error:
-            found = Finding.from_error(error, key)
+            found = Defect.from_error(error, key)
         else:
             return self.walk.seen.manifest
         self.walk.findings.append(found)
@@ -145,16 +145,16 @@ class _Walker:
                 self.walk.in_segments += 1
         except UNREADABLE as error:
             first = max(row.first_seq, self.walk.state.next_seq)
-            self._broken(Finding.from_error(error, row.key, first=first, last=row.last_seq))
+            self._broken(Defect.from_error(error, row.key, first=first, last=row.last_seq))
 
-    async def _slot(self, seq: int) -> LinkedEntry | Finding:
+    async def _slot(self, seq: int) -> LinkedEntry | Defect:
         key = Layout.entry(self._incarnation, seq)
         try:
             stored = await self._slots.read_alone(seq)
         except UNREADABLE as error:
-            return Finding.from_error(error, key, first=seq, last=seq)
+            return Defect.from_error(error, key, first=seq, last=seq)
         if stored is None:
-            return Finding(
+            return Defect(
                 Flaw.ABSENT, key, "an entry is missing, although later entries exist", REPAIR, seq, seq
             )
         return stored[1]
@@ -167,13 +167,13 @@ class _Walker:
         try:
             self.walk.state.apply(linked.entry, linked.digest)
         except UpgradeRequired as error:
-            self._broken(Finding.from_error(error, Layout.entry(self._incarnation, seq), first=seq, last=seq))
+            self._broken(Defect.from_error(error, Layout.entry(self._incarnation, seq), first=seq, last=seq))
         self._link = linked.digest
         self._visit(linked)
 
     def _lost(self, flaw: Flaw, key: str, sentence: str, first: int, last: int) -> None:
-        self._broken(Finding(flaw, key, sentence, REPAIR, first, last))
+        self._broken(Defect(flaw, key, sentence, REPAIR, first, last))
 
-    def _broken(self, finding: Finding) -> None:
+    def _broken(self, finding: Defect) -> None:
         self.walk.findings.append(finding)
         self._link = None

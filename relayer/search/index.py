@@ -66,7 +66,7 @@ from relayer.search.worth import Worths, worth_reader
 Numbers = NDArray[np.float64]
 
 
-class Asked(NamedTuple):
+class SearchQuery(NamedTuple):
     """A query, in the form that each part of the search takes.
 
     Attributes:
@@ -150,7 +150,7 @@ class Candidates(NamedTuple):
     weight: TermWeight = TERM_WEIGHT
 
     @classmethod
-    def from_keys(cls, keys: Iterable[int], asked: Asked) -> Candidates:
+    def from_keys(cls, keys: Iterable[int], asked: SearchQuery) -> Candidates:
         """Return the candidates with these keys, each of which has a text."""
         ordered = sorted(keys)
         count = len(ordered)
@@ -675,23 +675,23 @@ class MemoryIndex:
         """Return whether one of the names occurs neither in the beginning of a text nor in a passage."""
         return any(self._lexical.lacks([name]) and self._passages.lacks([name]) for name in known)
 
-    def _asked(self, vector: Vector | None, topic: Vector | None, words: QueryWords | None) -> Asked:
+    def _asked(self, vector: Vector | None, topic: Vector | None, words: QueryWords | None) -> SearchQuery:
         dense = None if vector is None else self._dense.ask(vector)
         about = dense if dense is None or topic is None else self._dense.ask(topic)
         if words is None:
-            return Asked(dense, about, None)
+            return SearchQuery(dense, about, None)
         asked = words.terms
         reader = worth_reader(self.calibration.model)
         worth = (
             None if reader is None else partial(self._worths.importances, reader=reader, along=self._along)
         )
-        return Asked(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)
+        return SearchQuery(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)
 
     def _along(self, direction: Vector, keys: Sequence[int]) -> Numbers:
         """Return the inner product of each memory's row with a direction; NaN without a row."""
         return self._dense.ask(direction).scores(keys)
 
-    def _candidates(self, asked: Asked, count: int, allowed: KeyMask | None) -> Candidates:
+    def _candidates(self, asked: SearchQuery, count: int, allowed: KeyMask | None) -> Candidates:
         """Return the candidates of all parts and the neighbours of the best of them, with all scores."""
         proposed = asked.best(count, allowed)
         found = Candidates.from_keys(proposed, asked)
@@ -732,7 +732,7 @@ class MemoryIndex:
         return hits, Judgement(best, null, doubt)
 
     def _chosen(
-        self, candidates: Candidates, asked: Asked, prompt: PromptFacts, floor: float, k: int
+        self, candidates: Candidates, asked: SearchQuery, prompt: PromptFacts, floor: float, k: int
     ) -> tuple[list[Hit], Judgement]:
         """Return the memories that a prompt gets, best first; ties by evidence."""
         null = prompt.null

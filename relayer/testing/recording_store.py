@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from relayer.ports import ObjectStore, T, WrappedStore
 
-__all__ = ["Call", "RecordingStore"]
+__all__ = ["RecordingStore", "StoreCall"]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StoreCall:
     """One request: the method of the port, its key or prefix, and the number of bytes to write."""
 
     operation: str
@@ -24,7 +24,7 @@ class RecordingStore(WrappedStore):
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
-        self.calls: list[Call] = []
+        self.calls: list[StoreCall] = []
 
     def count(self, operation: str | None = None, prefix: str = "") -> int:
         """Return the number of requests of ``operation`` (None counts all) for keys that start with ``prefix``."""
@@ -36,5 +36,5 @@ class RecordingStore(WrappedStore):
 
     async def around(self, operation: str, key: str, ask: Callable[[], Awaitable[T]], data: bytes = b"") -> T:
         """Record the request and make it."""
-        self.calls.append(Call(operation, key, len(data)))
+        self.calls.append(StoreCall(operation, key, len(data)))
         return await ask()

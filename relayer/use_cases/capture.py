@@ -29,7 +29,7 @@ from relayer.extraction.statements import Candidate, Left, Turn
 from relayer.extraction.words import clean
 from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
 from relayer.jobs.worker import check_room
-from relayer.lib.work import Deadline, Place, weight
+from relayer.lib.work import Deadline, OpenRequestSlot, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import keep_turn
@@ -148,7 +148,7 @@ async def wait_for_end(
     wait_ms: int,
     deadline: Deadline,
     *,
-    place: Place | None = None,
+    place: OpenRequestSlot | None = None,
 ) -> JobState:
     """Return a job when it has ended at any relayer, or after ``wait_ms``, whichever is first.
 

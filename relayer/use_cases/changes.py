@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from relayer.access.accounts import Access
 from relayer.errors import Refused, RelayerError
-from relayer.lib.work import Deadline, FairSemaphore, Place
+from relayer.lib.work import Deadline, FairSemaphore, OpenRequestSlot
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import Change
@@ -41,7 +41,7 @@ async def changes(
     """
     mark = mark_of(after)
     patience = Deadline.after(ctx.clock, min(wait_ms / 1000, max(0.0, deadline.remaining() - _SPARE_SECONDS)))
-    with ctx.polls.place(access.account) if wait_ms else nullcontext(Place()) as place:
+    with ctx.polls.place(access.account) if wait_ms else nullcontext(OpenRequestSlot()) as place:
         while True:
             async with ctx.namespaces.use_if_exists(access, deadline) as opened:
                 if opened is not None:
@@ -191,7 +191,7 @@ class ChangeStreams:
                             yield events
 
     async def _events(
-        self, opened: OpenNamespace, access: Access, after: str, place: Place
+        self, opened: OpenNamespace, access: Access, after: str, place: OpenRequestSlot
     ) -> AsyncGenerator[bytes, None]:
         clock, limits, mark = self._ctx.clock, self._limits, mark_of(after)
         end = clock.monotonic() + limits.seconds

@@ -21,7 +21,7 @@ from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, evaluated
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import StoredMemory
 from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
@@ -53,7 +53,7 @@ class Reason(StrEnum):
 class Comparable:
     """A memory, its key in the index, which rises with its position in the log, and its vector of length 1."""
 
-    memory: Memory
+    memory: StoredMemory
     number: int
     vector: Vector
 
@@ -74,7 +74,7 @@ class Comparable:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class ConsolidationProposal:
     """A proposal about two memories: ``goes`` should be removed because of ``stays``. In a conflict, neither is removed.
 
     ``likely`` is the likelihood that ``stays`` replaces ``goes``; 0 for a duplicate.
@@ -109,7 +109,9 @@ def comparable_before(opened: OpenNamespace, one: Comparable, now: int) -> list[
     return [other for other in near if other is not None][:LOOKED_AT]
 
 
-async def proposals_of(ctx: Context, one: Comparable, others: Sequence[Comparable]) -> list[Proposal]:
+async def proposals_of(
+    ctx: Context, one: Comparable, others: Sequence[Comparable]
+) -> list[ConsolidationProposal]:
     """Return the proposals about one memory and others; the order of the two memories of a pair does not matter.
 
     Only memories of the same voice and audience are compared, see `same_voice`.
@@ -133,13 +135,13 @@ async def proposals_of(ctx: Context, one: Comparable, others: Sequence[Comparabl
     ]
 
 
-def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> Proposal | None:
+def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> ConsolidationProposal | None:
     """Return the proposal about a pair of memories; None if there is none."""
     if says_the_same(older.memory.text, newer.memory.text, relation):
         goes, stays = sorted((older, newer), key=_worth)
         for gone, kept in ((goes, stays), (stays, goes)):
             if _may_repeat(gone, kept):
-                return Proposal(Reason.DUPLICATE, kept, gone)
+                return ConsolidationProposal(Reason.DUPLICATE, kept, gone)
     # Only the user's own words may replace or contradict a stored memory.
     if newer.record.suspect or newer.record.trust is not Trust.USER:
         return None
@@ -153,7 +155,9 @@ def _proposal(older: Comparable, newer: Comparable, relation: Relation) -> Propo
         and not older.record.pinned
         and len(statements_of(older.memory)) <= 1
     )
-    return Proposal(Reason.REPLACED if replaces else Reason.CONFLICT, newer, older, relation.replaces)
+    return ConsolidationProposal(
+        Reason.REPLACED if replaces else Reason.CONFLICT, newer, older, relation.replaces
+    )
 
 
 def _worth(known: Comparable) -> tuple[bool, bool, int, float, int, bytes]:
@@ -251,7 +255,7 @@ async def _replaced_lately(opened: OpenNamespace) -> tuple[wire.ReplacedView, ..
     return tuple(found)
 
 
-def _gone(old: Memory) -> list[tuple[bytes, int, int]]:
+def _gone(old: StoredMemory) -> list[tuple[bytes, int, int]]:
     """Return the statements of a memory that are replaced, in the form of `Record.replaces`."""
     if not old.is_live:
         return [(old.state.superseded_by, *WHOLE)]
@@ -317,9 +321,9 @@ def _live_after(opened: OpenNamespace, cursor: str | None) -> list[bytes]:
 
 async def _compare(
     ctx: Context, opened: OpenNamespace, page: Sequence[bytes], now: int
-) -> tuple[list[Proposal], Sequence[bytes]]:
+) -> tuple[list[ConsolidationProposal], Sequence[bytes]]:
     """Return the proposals about the memories of a page, and those that were compared: a page ends after `_MOST_PAIRS` pairs."""
-    found: list[Proposal] = []
+    found: list[ConsolidationProposal] = []
     gone: set[bytes] = set()
     kept: set[bytes] = set()
     pairs = 0
@@ -346,7 +350,7 @@ async def _compare(
     return left, page
 
 
-def _excluded(proposal: Proposal, gone: set[bytes], kept: set[bytes]) -> bool:
+def _excluded(proposal: ConsolidationProposal, gone: set[bytes], kept: set[bytes]) -> bool:
     """Return whether a memory of the pair is to be removed already, or the removed one is why another one is removed."""
     stays, goes = proposal.stays.record.id, proposal.goes.record.id
     if proposal.reason is Reason.CONFLICT:
@@ -356,9 +360,9 @@ def _excluded(proposal: Proposal, gone: set[bytes], kept: set[bytes]) -> bool:
 
 async def _accepted(
     ctx: Context, opened: OpenNamespace, pairs: Sequence[tuple[bytes, bytes]], now: int
-) -> tuple[list[Proposal], set[tuple[bytes, bytes]]]:
+) -> tuple[list[ConsolidationProposal], set[tuple[bytes, bytes]]]:
     """Return the proposals that can be applied together, and the pairs of live memories that the rules do not propose."""
-    accepted: list[Proposal] = []
+    accepted: list[ConsolidationProposal] = []
     refused: set[tuple[bytes, bytes]] = set()
     gone: set[bytes] = set()
     kept: set[bytes] = set()
@@ -378,7 +382,7 @@ async def _accepted(
     return accepted, refused
 
 
-def _last_version(access: Access, proposal: Proposal, now: int) -> Draft:
+def _last_version(access: Access, proposal: ConsolidationProposal, now: int) -> Draft:
     old, sources = proposal.goes.record, proposal.goes.memory.state.sources
     # A replaced memory was valid until the other one became valid, a duplicate until now.
     until = _began(proposal.stays) if proposal.reason is Reason.REPLACED else now
@@ -411,7 +415,7 @@ def _version_of(opened: OpenNamespace, goes: bytes) -> bytes:
 
 
 async def _take_back(
-    opened: OpenNamespace, access: Access, accepted: Sequence[Proposal], deadline: Deadline
+    opened: OpenNamespace, access: Access, accepted: Sequence[ConsolidationProposal], deadline: Deadline
 ) -> None:
     """Restore memories that were removed because of a memory that changed before the request was appended to the log.
 
@@ -444,6 +448,6 @@ def _is_over(opened: OpenNamespace, wanted: bytes, now: int) -> bool:
     return not memory.state.live_at(now) and memory.record.extractor.name != _EXTRACTOR
 
 
-def _view(proposal: Proposal) -> wire.ProposalView:
+def _view(proposal: ConsolidationProposal) -> wire.ProposalView:
     stays, goes = show(proposal.stays.memory), show(proposal.goes.memory)
     return wire.ProposalView(id=f"{goes.id}-{stays.id}", reason=proposal.reason.value, stays=stays, goes=goes)

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from relayer.access.accounts import Access, Principal
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.operations import Erase, Result
+from relayer.domain.operations import Erase, OperationResult
 from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.erasure.namespaces import namespace_report
-from relayer.log.erasure.reports import ErasureReport, ErasureReports, SeenReport, What
+from relayer.log.erasure.reports import ErasureKind, ErasureReport, ErasureReports, SeenReport
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.transcripts import retelling
@@ -79,7 +79,7 @@ async def _append(
         (outcome,) = await opened.append([Erase(access.origin(), tuple(whole))], deadline)
         if outcome.refusal is None:
             known = opened.erasure(outcome.subject)
-            if outcome.result is not Result.ERASED or known is None:
+            if outcome.result is not OperationResult.ERASED or known is None:
                 raise nonce_reused()
             return known
     # Another client erased them first, or an earlier attempt of this gateway did and its response was lost.
@@ -126,7 +126,7 @@ async def erase_namespace(
         return await _counted(ctx, access, pointer, deadline)
     confirmed = _parse(request.confirm)
     before = await ErasureReports(ctx.ports).find(access.account, confirmed)
-    if before is not None and before.report.what is What.NAMESPACE:
+    if before is not None and before.report.what is ErasureKind.NAMESPACE:
         await _let_go(ctx, access, confirmed)
         return _answer(access, before)
     if pointer is None:

@@ -16,11 +16,11 @@ from relayer.domain.operations import (
     Forget,
     Kind,
     Model,
+    OperationResult,
     Outcome,
     RecordState,
     Refusal,
     Restore,
-    Result,
     Status,
     Trust,
 )
@@ -35,7 +35,7 @@ from relayer.namespaces.context import (
     nonce_reused,
 )
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import StoredMemory
 from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
@@ -90,7 +90,9 @@ async def supersede(
         )
 
 
-def _next_version(ctx: Context, access: Access, memory: Memory, request: life.SupersedeRequest) -> Draft:
+def _next_version(
+    ctx: Context, access: Access, memory: StoredMemory, request: life.SupersedeRequest
+) -> Draft:
     old, given = memory.record, request.model_fields_set
     changed: dict[str, object] = {
         name: value
@@ -145,7 +147,7 @@ def _stored(opened: OpenNamespace, outcome: Outcome, wanted: bytes) -> bytes:
             outcome.refusal, "the namespace does not take this version: read the memory and try again"
         )
     made = opened.state(outcome.subject)
-    if outcome.result is not Result.SUPERSEDED or (made is not None and made.supersedes != wanted):
+    if outcome.result is not OperationResult.SUPERSEDED or (made is not None and made.supersedes != wanted):
         raise nonce_reused()
     return outcome.subject
 
@@ -200,7 +202,7 @@ async def _bring_back(opened: OpenNamespace, access: Access, known: RecordState,
     head = _head_of(opened, known) if known.status is Status.SUPERSEDED else b""
     (outcome,) = await opened.append([Restore(access.origin(), wanted, head)], deadline)
     if outcome.refusal is None:
-        if outcome.result is not Result.RESTORED or outcome.subject != wanted:
+        if outcome.result is not OperationResult.RESTORED or outcome.subject != wanted:
             raise nonce_reused()
         return head
     now = opened.state(wanted)
@@ -300,14 +302,16 @@ async def _again(
 ) -> life.DeleteResponse:
     """Respond to a repeated request with what it did the first time; what matched then and still does is ``remaining``."""
     first = before.get(0)
-    if first is None or (first.refusal is None and first.result is not Result.ERASED):
+    if first is None or (first.refusal is None and first.result is not OperationResult.ERASED):
         raise nonce_reused()
     left = _passing(opened, request, first.seq)
-    known = opened.erasure(first.subject) if first.result is Result.ERASED else None
+    known = opened.erasure(first.subject) if first.result is OperationResult.ERASED else None
     if known is not None:
         erasure = await report_erasure(ctx, opened, known, deadline)
         return _answer(opened, request, left, known.records, erasure)
-    forgotten = [outcome.subject for outcome in before.values() if outcome.result is Result.FORGOTTEN]
+    forgotten = [
+        outcome.subject for outcome in before.values() if outcome.result is OperationResult.FORGOTTEN
+    ]
     return _answer(opened, request, left, forgotten)
 
 
@@ -339,4 +343,4 @@ def _forget(access: Access, record: bytes) -> Forget:
 
 
 def _is_done(outcome: Outcome, record: bytes) -> bool:
-    return outcome.result is Result.FORGOTTEN and outcome.subject == record
+    return outcome.result is OperationResult.FORGOTTEN and outcome.subject == record

@@ -15,12 +15,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Forget, RecordState, Result, Status
+from relayer.domain.operations import Forget, OperationResult, RecordState, Status
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import StoredMemory
 from relayer.use_cases.transcripts import lines_of, may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -104,7 +104,7 @@ async def forget_memory(
             # Another gateway, or an earlier attempt of this one, may have forgotten it after it was read and before the append.
             if now.status is not Status.FORGOTTEN:
                 raise Refused(outcome.refusal, "this memory has a newer version: forget that one")
-        elif outcome.result is not Result.FORGOTTEN or outcome.subject != wanted:
+        elif outcome.result is not OperationResult.FORGOTTEN or outcome.subject != wanted:
             raise nonce_reused()
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.position))
 
@@ -226,7 +226,7 @@ async def _lines(
     yield bytes(buffer + _line(ExportEnd(memories=told - turns_told, turns=turns_told)))
 
 
-def _turn(turn: Memory) -> KeptTurn:
+def _turn(turn: StoredMemory) -> KeptTurn:
     source = turn.record.source
     return KeptTurn(
         session=source.session,

@@ -19,7 +19,7 @@ from relayer.extraction.llm.borrowed import BorrowedModel, ModelToBeAsked
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.extraction.llm.summariser import Summariser
 from relayer.jobs.worker import fail, finish, pending_jobs
-from relayer.lib.job_queue import Candidate, DailyLimits, ModelBudget
+from relayer.lib.job_queue import DailyLimits, ModelBudget, PendingJob
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, FactWork
 from relayer.namespaces.namespace import OpenNamespace
@@ -95,7 +95,7 @@ async def _next(
         if wait:
             soonest = min(wait, soonest or wait)
             continue
-        ctx.lent.started(Candidate((opened.account, opened.name), job))
+        ctx.lent.started(PendingJob((opened.account, opened.name), job))
         ctx.lent.put_off(job.job, "asked", _LEASE_SECONDS)
         ctx.lent.stopped(job.job)
         work = _work(ctx, request)

@@ -27,7 +27,7 @@ from relayer.lib.n_grams import PromptForm, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Origin, Shown
+from relayer.namespaces.records import MemoryOrigin, RenderedMemory
 from relayer.ports import EmbeddingModel
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
@@ -71,14 +71,14 @@ def wanted(request: schemas.RecallRequest, times: Times = ()) -> int:
     return max((_WIDE_CHOICE if wide else _CHOICE) * request.limit, dated)
 
 
-class Shows(dict[int, Shown]):
+class Shows(dict[int, RenderedMemory]):
     """The encoded memories of the hits of one search, by hit key; each is looked up and encoded once."""
 
     def __init__(self, opened: OpenNamespace) -> None:
         super().__init__()
         self._opened = opened
 
-    def __missing__(self, number: int) -> Shown:
+    def __missing__(self, number: int) -> RenderedMemory:
         shown = self[number] = self._opened.shown(number, encoded)
         return shown
 
@@ -128,9 +128,9 @@ class _Penalties:
     def __init__(self, penalties: Sequence[schemas.SourcePenalty]) -> None:
         self._penalties = penalties
         self._any = _one_of(tuple(item.match for item in penalties))
-        self._known: dict[Origin, float] = {}
+        self._known: dict[MemoryOrigin, float] = {}
 
-    def largest(self, origin: Origin) -> float:
+    def largest(self, origin: MemoryOrigin) -> float:
         """Return the largest penalty whose pattern matches a record's source; 0 if none matches."""
         cost = self._known.get(origin)
         if cost is None:
@@ -152,7 +152,7 @@ def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, patterns)))
 
 
-def _names(origin: Origin) -> list[str]:
+def _names(origin: MemoryOrigin) -> list[str]:
     """Return the names of a record's source that the patterns are compared with."""
     named = [f"kind:{origin.kind}", f"trust:{origin.trust}"]
     named += [origin.reference] if origin.reference else []
@@ -537,8 +537,8 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def _hit(
-    opened: OpenNamespace, hit: Hit, shown: Shown, penalties: Mapping[int, float] | None
-) -> tuple[Shown, bytes]:
+    opened: OpenNamespace, hit: Hit, shown: RenderedMemory, penalties: Mapping[int, float] | None
+) -> tuple[RenderedMemory, bytes]:
     """Encode a hit, with its scores if the penalties by hit key are given."""
     relevance = round(hit.relevance, 4)
     evidence, passage = None, ""
@@ -563,7 +563,7 @@ def _judgement(judgement: Judgement) -> dict[str, float | None]:
     }
 
 
-def _within(hits: Sequence[tuple[Shown, bytes]], max_tokens: int | None) -> tuple[msgspec.Raw, ...]:
+def _within(hits: Sequence[tuple[RenderedMemory, bytes]], max_tokens: int | None) -> tuple[msgspec.Raw, ...]:
     """Return the best hits that fit the token budget and one response, without cutting any."""
     kept: list[msgspec.Raw] = []
     budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES

@@ -181,7 +181,7 @@ _Plaintexts = dict[tuple[bytes, str, bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AppendedDrafts:
     """The result of appending drafts.
 
     Attributes:
@@ -228,7 +228,7 @@ async def append_drafts(
     idempotency_key: str | None,
     deadline: Deadline,
     promise: Callable[[list[bytes]], JobAccepted | None] = lambda _: None,
-) -> Written:
+) -> AppendedDrafts:
     """Embed, seal and append drafts in one entry; without an embedder, append them without vectors and with a job for these.
 
     ``promise`` is called with the ids of the records, and returns the pending job that the entry contains as well.
@@ -279,7 +279,7 @@ async def append_drafts(
     if many:
         await asyncio.sleep(0)
     embedding = outcomes[count].subject if without else b""
-    return Written(
+    return AppendedDrafts(
         records,
         outcomes[:count],
         degraded=bool(without),

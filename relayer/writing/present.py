@@ -9,9 +9,9 @@ import msgspec
 from pydantic import BaseModel
 
 from relayer.domain import namespace as domain
-from relayer.domain.operations import Outcome, Refusal, Result, Status
+from relayer.domain.operations import OperationResult, Outcome, Refusal, Status
 from relayer.namespaces.context import idempotency_conflict, nonce_reused
-from relayer.namespaces.records import Memory, Origin, Shown
+from relayer.namespaces.records import MemoryOrigin, RenderedMemory, StoredMemory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import render_time
@@ -40,12 +40,12 @@ def page_of(shown: Iterable[A], room: int = PAGE_BYTES) -> tuple[A, ...]:
     return tuple(page)
 
 
-def position(value: domain.Position) -> schemas.Position:
+def position(value: domain.LogPosition) -> schemas.Position:
     """Return a position for a response."""
     return schemas.Position(seq=value.seq, digest=value.digest.hex())
 
 
-def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]:
+def memory_fields(memory: StoredMemory, until: int | None = None) -> dict[str, object]:
     """Return the fields that every view of a memory has, for a schema to validate.
 
     ``until`` is the time at which a superseded memory ended, if it is known more exactly than from the log.
@@ -99,17 +99,19 @@ def memory_fields(memory: Memory, until: int | None = None) -> dict[str, object]
 _TIMES = ("created_at", "occurred_at", "valid_from", "valid_to", "expires_at")
 
 
-def encoded(memory: Memory, until: int | None) -> Shown:
+def encoded(memory: StoredMemory, until: int | None) -> RenderedMemory:
     """Return one memory encoded as `schemas.Memory`, without validation, because it was validated when it was stored."""
     fields, record = memory_fields(memory, until), memory.record
     for name in _TIMES:
         at = fields[name]
         fields[name] = render_time(at) if isinstance(at, int) else None
-    origin = Origin(record.kind.value, record.trust.value, record.source.transcript, record.source.reference)
-    return Shown(msgspec.json.encode(fields), len(memory.text.encode()), origin)
+    origin = MemoryOrigin(
+        record.kind.value, record.trust.value, record.source.transcript, record.source.reference
+    )
+    return RenderedMemory(msgspec.json.encode(fields), len(memory.text.encode()), origin)
 
 
-def show(memory: Memory, until: int | None = None) -> schemas.Memory:
+def show(memory: StoredMemory, until: int | None = None) -> schemas.Memory:
     """Return one memory for a response; see `memory_fields`."""
     return schemas.Memory.model_validate(memory_fields(memory, until))
 
@@ -126,11 +128,11 @@ def remembered(outcomes: list[Outcome], asked: list[bytes]) -> tuple[schemas.Rem
 def _one(outcome: Outcome, asked: bytes) -> schemas.Remembered:
     if outcome.refusal is Refusal.IDEMPOTENCY_CONFLICT:
         raise idempotency_conflict()
-    if outcome.result not in {Result.STORED, Result.DUPLICATE, Result.REFUSED}:
+    if outcome.result not in {OperationResult.STORED, OperationResult.DUPLICATE, OperationResult.REFUSED}:
         raise nonce_reused()
-    if outcome.result is Result.REFUSED:
+    if outcome.result is OperationResult.REFUSED:
         return schemas.Remembered(
             id=ulid.render(outcome.subject or asked), status="refused", code=outcome.refusal
         )
-    status = "duplicate" if outcome.result is Result.DUPLICATE else "stored"
+    status = "duplicate" if outcome.result is OperationResult.DUPLICATE else "stored"
     return schemas.Remembered(id=ulid.render(outcome.subject), status=status)

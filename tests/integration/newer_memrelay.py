@@ -40,13 +40,17 @@ def teach_entries() -> None:
 def teach_operations() -> None:
     operations._KINDS = operations._KINDS | {"pin"}
     operations._DECODER = msgspec.msgpack.Decoder(operations.Operation | Pin)
-    from relayer.domain.operations import Result
+    from relayer.domain.operations import OperationResult
     from relayer.domain.state import NamespaceState
 
     known = NamespaceState._change
 
     def change(self, operation, origin):
-        return self.done(Result.RESTORED) if isinstance(operation, Pin) else known(self, operation, origin)
+        return (
+            self.done(OperationResult.RESTORED)
+            if isinstance(operation, Pin)
+            else known(self, operation, origin)
+        )
 
     NamespaceState._change = change
 

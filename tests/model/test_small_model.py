@@ -19,7 +19,7 @@ from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIC
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ModelAnswerUnusable
-from relayer.extraction.llm.conversation import Line
+from relayer.extraction.llm.conversation import ConversationLine
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.ports import ChatMessage
 
@@ -95,7 +95,9 @@ async def test_a_schema_holds_the_answer_in_form(chat_url):
 
 async def test_whatever_it_says_nothing_unproved_gets_through(chat_url):
     chat = OpenAIChat(endpoint(chat_url), "smollm2")
-    lines = [Line(Role.USER, "My sister Ana moved to Lisbon on 3 May 2026.", 1_777_766_400_000, "Kim")]
+    lines = [
+        ConversationLine(Role.USER, "My sister Ana moved to Lisbon on 3 May 2026.", 1_777_766_400_000, "Kim")
+    ]
     try:
         found = await LlmExtractor(chat, max_tokens=200).extract(lines, [], seconds=280)
     except ModelAnswerUnusable as error:

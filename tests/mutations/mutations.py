@@ -183,7 +183,7 @@ MUTATIONS = (
     Mutation(
         "secrets-are-stored",
         "relayer/wire/redaction.py",
-        "if action_for(rule.kind, known) is Action.ALLOW:",
+        "if action_for(rule.kind, policy) is Action.ALLOW:",
         "if True:",
         ("tests/unit/wire/test_redaction.py",),
     ),

@@ -23,13 +23,13 @@ from sim_world import repeatable
 from virtual_time import VirtualClock, WrongClock
 
 from relayer.domain.namespace import Custody, Pointer, PointerState
-from relayer.domain.operations import Origin, Put, Result, Stored
+from relayer.domain.operations import OperationResult, Origin, Put, Stored
 from relayer.errors import NamespaceClosed, QueueFull, StoreError
 from relayer.log import creation
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureReports, Stage, What
+from relayer.log.erasure.reports import ErasureKind, ErasureReports, ErasureStage
 from relayer.log.namespace_log import NamespaceLog, begin_reads
 from relayer.log.objects import Layout, LogPorts, ReadAhead
 
@@ -97,7 +97,7 @@ class Relayer:
         log = await self.opened(create=True)
         assert log is not None
         [outcome] = await log.append([operation])
-        if outcome.result is not Result.STORED:
+        if outcome.result is not OperationResult.STORED:
             raise Closed
         return log.pointer.incarnation
 
@@ -111,7 +111,7 @@ class Relayer:
             raise Closed
         return log.pointer.incarnation, set(log.state.records)
 
-    async def erase(self, pointer: Pointer) -> Stage:
+    async def erase(self, pointer: Pointer) -> ErasureStage:
         """Do what the route does; returns how far it came."""
         seen = await ErasureReports(self.ports).begin(namespace_report(ACCOUNT, pointer, 0))
         return (await NamespaceEraser(self.ports, self.grace_ms).run(seen)).report.stage
@@ -121,7 +121,7 @@ class Relayer:
         reports = ErasureReports(self.ports)
         for key in await reports.pending():
             seen = await reports.read(key)
-            if seen is not None and seen.report.what is What.NAMESPACE:
+            if seen is not None and seen.report.what is ErasureKind.NAMESPACE:
                 await NamespaceEraser(self.ports, self.grace_ms).run(seen)
 
     async def walk(self) -> None:
@@ -259,7 +259,7 @@ class Lives:
             self.doomed.add(pointer.incarnation)
 
             async def erased(relayer: Relayer, pointer: Pointer = pointer) -> None:
-                if await relayer.erase(pointer) is Stage.ERASED:
+                if await relayer.erase(pointer) is ErasureStage.ERASED:
                     raise Closed
 
             await self.ask(erased)

@@ -15,10 +15,10 @@ from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
     Operation,
+    OperationResult,
     Origin,
     Put,
     Restore,
-    Result,
     Stored,
     Supersede,
 )
@@ -38,7 +38,7 @@ class Wish:
     """An operation, the results of which one must be told, and what is known once it is."""
 
     operation: Operation
-    told: frozenset[Result]
+    told: frozenset[OperationResult]
     then: Callable[[], None] = _nothing
 
 
@@ -68,12 +68,12 @@ class Memories:
         if kind < 0.3:
             return self._change(origin, nonce) or self._put(origin, nonce)
         if kind < 0.4:
-            return Wish(JobAccepted(origin, b"job" + nonce, "extract"), frozenset({Result.ACCEPTED}))
+            return Wish(JobAccepted(origin, b"job" + nonce, "extract"), frozenset({OperationResult.ACCEPTED}))
         if kind < 0.5:
             # Every client finishes the same job, as workers on several relayers would.
             record = b"r" + nonce
             stored = (Stored(record, b"c" + nonce, body_of(record)),)
-            return Wish(JobFinished(SHARED_JOB, stored=stored), frozenset({Result.FINISHED}))
+            return Wish(JobFinished(SHARED_JOB, stored=stored), frozenset({OperationResult.FINISHED}))
         if kind < 0.6:
             return self._put(origin, nonce, content=SHARED_CONTENT)
         return self._put(origin, nonce)
@@ -88,34 +88,38 @@ class Memories:
         return self._rng.choice(changes)(origin, nonce, self.live[-1]) if self.live else None
 
     def _forget(self, origin: Origin, _: bytes, mine: bytes) -> Wish:
-        return Wish(Forget(origin, mine), frozenset({Result.FORGOTTEN}), lambda: self._hide(mine))
+        return Wish(Forget(origin, mine), frozenset({OperationResult.FORGOTTEN}), lambda: self._hide(mine))
 
     def _erase(self, origin: Origin, _: bytes, mine: bytes) -> Wish:
-        return Wish(Erase(origin, (mine,)), frozenset({Result.ERASED}), lambda: self._lose(mine))
+        return Wish(Erase(origin, (mine,)), frozenset({OperationResult.ERASED}), lambda: self._lose(mine))
 
     def _supersede(self, origin: Origin, nonce: bytes, mine: bytes) -> Wish:
         made = self._stored(nonce)
         then = partial(self._succeed, mine, made.record)
-        return Wish(Supersede(origin, mine, made), frozenset({Result.SUPERSEDED}), then)
+        return Wish(Supersede(origin, mine, made), frozenset({OperationResult.SUPERSEDED}), then)
 
     def _repeat(self, origin: Origin, nonce: bytes, mine: bytes) -> Wish:
-        return Wish(Put(origin, self._stored(nonce), twin=mine), frozenset({Result.DUPLICATE}))
+        return Wish(Put(origin, self._stored(nonce), twin=mine), frozenset({OperationResult.DUPLICATE}))
 
     def _replace(self, origin: Origin, nonce: bytes, mine: bytes) -> Wish:
         made = self._stored(nonce)
         then = partial(self._succeed, mine, made.record)
-        return Wish(Put(origin, made, replaces=mine), frozenset({Result.STORED}), then)
+        return Wish(Put(origin, made, replaces=mine), frozenset({OperationResult.STORED}), then)
 
     def _derive(self, origin: Origin, nonce: bytes, mine: bytes) -> Wish:
         made = self._stored(nonce, source=mine)
-        return Wish(Put(origin, made), frozenset({Result.STORED}), lambda: self._come_from(mine, made.record))
+        return Wish(
+            Put(origin, made), frozenset({OperationResult.STORED}), lambda: self._come_from(mine, made.record)
+        )
 
     def _put(self, origin: Origin, nonce: bytes, content: bytes = b"") -> Wish:
         stored = self._stored(nonce, content=content)
         if content:
             # Whose it is depends on who was first: nobody relies on it.
-            return Wish(Put(origin, stored), frozenset({Result.STORED, Result.DUPLICATE}))
-        return Wish(Put(origin, stored), frozenset({Result.STORED}), lambda: self.live.append(stored.record))
+            return Wish(Put(origin, stored), frozenset({OperationResult.STORED, OperationResult.DUPLICATE}))
+        return Wish(
+            Put(origin, stored), frozenset({OperationResult.STORED}), lambda: self.live.append(stored.record)
+        )
 
     def _stored(self, nonce: bytes, *, content: bytes = b"", source: bytes = b"") -> Stored:
         record = b"p" + nonce
@@ -138,7 +142,7 @@ class Memories:
                     self.hidden[successor] = record
                 self.live.append(record)
 
-            return Wish(Restore(origin, record, successor), frozenset({Result.RESTORED}), back)
+            return Wish(Restore(origin, record, successor), frozenset({OperationResult.RESTORED}), back)
         return None
 
     def _hide(self, record: bytes, successor: bytes = b"") -> None:

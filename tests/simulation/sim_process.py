@@ -14,18 +14,18 @@ from sim_store import LinkToStore
 
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Manifest
-from relayer.domain.operations import JobFinished, Put, Result, Stored, Supersede
+from relayer.domain.operations import JobFinished, OperationResult, Put, Stored, Supersede
 from relayer.domain.snapshot import write_state
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace
 from relayer.log.collector import Collector
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.erasure.memories import MemoryEraser, report_of
-from relayer.log.erasure.reports import ErasureReports, Stage
+from relayer.log.erasure.reports import ErasureReports, ErasureStage
 from relayer.log.index_file import IndexObjects, Part
 from relayer.log.namespace_log import Committer, CommitterLimits
 from relayer.log.objects import LogPorts
-from relayer.log.replica import Consistency, Replica, Start
+from relayer.log.replica import Consistency, Replica, StartingState
 from relayer.ports import EmbeddingModel
 
 __all__ = ["ACCOUNT", "KEYS", "Parts", "Process"]
@@ -81,7 +81,7 @@ class Process:
         self._restored: tuple[NamespaceState, Counter[bytes], dict[bytes, bytes]] | None = None
         self.replica.subscribe(self._on_applied, self._on_reset)
 
-    async def _begin(self, manifest: Manifest) -> Start | None:
+    async def _begin(self, manifest: Manifest) -> StartingState | None:
         self._restored = None
         try:
             reader = await self.indexes.open(manifest, _MODEL, _EPOCH)
@@ -102,10 +102,13 @@ class Process:
 
     def _on_applied(self, applied: list[Applied]) -> None:
         for item in applied:
-            if item.repeated or item.outcome.result is Result.REFUSED:
+            if item.repeated or item.outcome.result is OperationResult.REFUSED:
                 continue
             operation = item.operation
-            if isinstance(operation, Put | Supersede) and item.outcome.result is not Result.DUPLICATE:
+            if (
+                isinstance(operation, Put | Supersede)
+                and item.outcome.result is not OperationResult.DUPLICATE
+            ):
                 self.changes[operation.stored.record] += 1
                 self._show([operation.stored])
             elif isinstance(operation, JobFinished):
@@ -137,7 +140,7 @@ class Process:
         for erasure in list(self.replica.state.erasures.known):
             report = report_of(ACCOUNT, "sim", self.replica, erasure)
             seen = await self.reports.begin(report)
-            if seen.report.stage is not Stage.CONFIRMED:
+            if seen.report.stage is not ErasureStage.CONFIRMED:
                 await self.eraser.run(seen)
         late = self.replica.state.erasures.last_late
         if late > self._tidied and await self.eraser.tidy():

@@ -18,8 +18,8 @@ from virtual_time import VirtualClock
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
 from relayer.domain.operations import JobFinished, Put, Supersede, decode_entry, decode_operation
-from relayer.log.erasure.reports import ErasureReport, What
-from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
+from relayer.log.erasure.reports import ErasureKind, ErasureReport
+from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
 from relayer.log.segments import PackPlace, open_pack
 from relayer.ports import Clock, Created, CreateOutcome, Found, GetOutcome, ObjectInfo, SwapOutcome, Swapped
 from relayer.wire.sealing import ObjectType, context, unseal
@@ -121,7 +121,7 @@ class Witness(MemoryStore):
         )
         report = msgspec.msgpack.decode(plain, type=ErasureReport)
         below = Layout.incarnation(report.incarnation)
-        if report.what is What.NAMESPACE and any(
+        if report.what is ErasureKind.NAMESPACE and any(
             found.startswith(below) and version.modified < report.confirmed_at
             for found, versions in self.kept.items()
             for version in versions
@@ -160,7 +160,7 @@ class Witness(MemoryStore):
 
     def _operations(self, incarnation: bytes, key: str, data: bytes) -> Iterator[bytes]:
         if key.startswith(Layout.entries(incarnation)):
-            place = Place(ObjectType.ENTRY, self._account, incarnation, key)
+            place = ObjectLocation(ObjectType.ENTRY, self._account, incarnation, key)
             yield from decode_entry(self._sealer.unseal(place, data)).operations
         if key.startswith(Layout.segments(incarnation)):
             pack = PackPlace(self._sealer, self._account, incarnation, key)

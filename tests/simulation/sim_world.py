@@ -28,12 +28,12 @@ from sim_process import ACCOUNT, KEYS, Parts, Process
 from sim_store import LinkToStore, Violation, Witness
 from virtual_time import VirtualClock, WrongClock
 
-from relayer.domain.namespace import Custody, Position, genesis
-from relayer.domain.operations import JobAccepted, Operation, Origin, Outcome, Put, Result, Supersede
+from relayer.domain.namespace import Custody, LogPosition, genesis
+from relayer.domain.operations import JobAccepted, Operation, OperationResult, Origin, Outcome, Put, Supersede
 from relayer.domain.state import NamespaceState
 from relayer.errors import QueueFull, StoreError
 from relayer.log import creation
-from relayer.log.collector import Stage
+from relayer.log.collector import CollectionStage
 from relayer.log.objects import FoundSlot, LogPorts
 from relayer.log.replica import Replica
 
@@ -263,15 +263,15 @@ class World:
     async def witnessed(self) -> tuple[NamespaceState, dict[bytes, bytes]]:
         """Replay the entries as they were first written, without replica, segments or manifest."""
         slots = Replica(self.ports(self.memory), ACCOUNT, self.incarnation).slots
-        state = NamespaceState(Position(0, genesis(self.incarnation)))
+        state = NamespaceState(LogPosition(0, genesis(self.incarnation)))
         bodies: dict[bytes, bytes] = {}
         while (data := self.memory.entries.get(slots.key(state.next_seq))) is not None:
             linked = await slots.link(FoundSlot(state.next_seq, data), state.position)
             for item in state.apply(linked.entry, linked.digest):
                 operation = item.operation
                 if isinstance(operation, Put | Supersede) and item.outcome.result in {
-                    Result.STORED,
-                    Result.SUPERSEDED,
+                    OperationResult.STORED,
+                    OperationResult.SUPERSEDED,
                 }:
                     bodies.setdefault(operation.stored.record, operation.stored.sealed)
         return state, bodies
@@ -284,7 +284,7 @@ class World:
         for _ in range(_HOURS):
             await fresh.erase()
             tidied = await fresh.collector.tidy()
-            over = tidied.stage.value == Stage.NOTHING.value and not tidied.slots + tidied.objects
+            over = tidied.stage.value == CollectionStage.NOTHING.value and not tidied.slots + tidied.objects
             if over and not await fresh.reports.pending():
                 break
             await self.clock.sleep(max(self.plan.grace, _SKEW) + 1)

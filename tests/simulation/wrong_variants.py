@@ -126,8 +126,8 @@ WRONG: dict[str, list[Patch]] = {
     "i2_deleted_before_the_watermark_moves": [
         Patch(
             _COLLECTOR,
-            "        if stage is Stage.MOVE:\n",
-            "        if stage is Stage.MOVE:\n"
+            "        if stage is CollectionStage.MOVE:\n",
+            "        if stage is CollectionStage.MOVE:\n"
             "            await self._sweep(msgspec.structs.replace(manifest, gc_watermark=manifest.snap_seq))\n",
         ),
     ],
@@ -210,7 +210,7 @@ WRONG: dict[str, list[Patch]] = {
             "            if linked.entry.batch == entry.batch:\n"
             "                await replica.catch_up()\n"
             "                self._queue.answer(\n"
-            "                    lambda operation: self._known(operation) or Outcome(Result.REFUSED), batch\n"
+            "                    lambda operation: self._known(operation) or Outcome(OperationResult.REFUSED), batch\n"
             "                )\n"
             "                return True\n"
             "        await replica.catch_up()\n        return len(",
@@ -221,7 +221,7 @@ WRONG: dict[str, list[Patch]] = {
             _COMMITTER,
             "        if isinstance(outcome, Throttled):\n            raise",
             "        if isinstance(outcome, Created):\n"
-            "            self._queue.answer(lambda _: Outcome(Result.STORED, b'', entry.seq), batch)\n"
+            "            self._queue.answer(lambda _: Outcome(OperationResult.STORED, b'', entry.seq), batch)\n"
             "            return True\n"
             "        if isinstance(outcome, Throttled):\n            raise",
         ),
@@ -242,7 +242,7 @@ WRONG: dict[str, list[Patch]] = {
             "        if isinstance(outcome, Unknown):\n"
             "            self._backoff.reset()\n"
             "            operations = [item.operation for item in batch]\n"
-            "            self._queue.answer(lambda _: Outcome(Result.REFUSED), batch)\n"
+            "            self._queue.answer(lambda _: Outcome(OperationResult.REFUSED), batch)\n"
             "            return True\n"
             "        if isinstance(outcome, Throttled):\n            raise",
         ),

@@ -28,7 +28,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.files.bounded import named
 from gateway_plugin.files.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.files.living import LivingFiles, Look
-from gateway_plugin.files.transcript import Said, read_dialogue
+from gateway_plugin.files.transcript import DialogueEntry, read_dialogue
 from gateway_plugin.hosting import AgentFiles, host_adapters
 from gateway_plugin.keys.identity import DEFAULT_AGENT
 from gateway_plugin.tools.arguments import ToolError
@@ -133,7 +133,7 @@ def transcript(
     run.tell(messages, *(one.line for one in said))
 
 
-def _message(one: Said) -> dict[str, object]:
+def _message(one: DialogueEntry) -> dict[str, object]:
     at = None if one.at is None else render_time(one.at)
     return {"id": one.id or None, "speaker": one.speaker, "at": at, "is_call": one.call, "text": one.text}
 

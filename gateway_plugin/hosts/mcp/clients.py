@@ -13,7 +13,7 @@ TOKEN_VARIABLE: Final = "MEMRELAY_MCP_TOKEN"  # noqa: S105 - the name of a varia
 """The variable with a client's token for the HTTP form. Configuration files are often shared, so the token is not in them."""
 
 
-class Client(StrEnum):
+class ClientProgram(StrEnum):
     """The client programs whose configuration format is supported."""
 
     CLAUDE_CODE = "claude-code"
@@ -24,17 +24,17 @@ class Client(StrEnum):
 
 
 _FILES: Final = {
-    Client.CLAUDE_CODE: ".mcp.json of a project, or for yourself: claude mcp add-json --scope user memrelay 'ENTRY'",
-    Client.CURSOR: "~/.cursor/mcp.json, or .cursor/mcp.json of a project",
-    Client.CODEX: "~/.codex/config.toml",
-    Client.VSCODE: ".vscode/mcp.json, or MCP: Open User Configuration",
-    Client.ZED: "settings.json (zed: open settings)",
+    ClientProgram.CLAUDE_CODE: ".mcp.json of a project, or for yourself: claude mcp add-json --scope user memrelay 'ENTRY'",
+    ClientProgram.CURSOR: "~/.cursor/mcp.json, or .cursor/mcp.json of a project",
+    ClientProgram.CODEX: "~/.codex/config.toml",
+    ClientProgram.VSCODE: ".vscode/mcp.json, or MCP: Open User Configuration",
+    ClientProgram.ZED: "settings.json (zed: open settings)",
 }
-_SECTIONS: Final = {Client.VSCODE: "servers", Client.ZED: "context_servers"}
+_SECTIONS: Final = {ClientProgram.VSCODE: "servers", ClientProgram.ZED: "context_servers"}
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartCommand:
     """The command that starts the server over standard streams."""
 
     command: str
@@ -42,28 +42,28 @@ class Start:
     environment: Mapping[str, str]
 
 
-def place_of(client: Client) -> str:
+def place_of(client: ClientProgram) -> str:
     """Return the place where a person pastes the block."""
     return _FILES[client]
 
 
-def started_block(client: Client, start: Start) -> str:
+def started_block(client: ClientProgram, start: StartCommand) -> str:
     """Return the block that makes a client start the server."""
     entry: dict[str, Any] = {"command": start.command, "args": list(start.arguments)}
-    if client in {Client.CLAUDE_CODE, Client.VSCODE}:
+    if client in {ClientProgram.CLAUDE_CODE, ClientProgram.VSCODE}:
         entry = {"type": "stdio", **entry}
-    if client is Client.ZED:
+    if client is ClientProgram.ZED:
         entry = {"source": "custom", **entry}
     if start.environment:
         entry["env"] = dict(start.environment)
-    return _toml(entry) if client is Client.CODEX else _json(client, entry)
+    return _toml(entry) if client is ClientProgram.CODEX else _json(client, entry)
 
 
-def found_block(client: Client, url: str) -> str:
+def found_block(client: ClientProgram, url: str) -> str:
     """Return the block that makes a client use the running server at a URL, with its token from `TOKEN_VARIABLE`."""
-    if client is Client.CODEX:
+    if client is ClientProgram.CODEX:
         return _toml({"url": url, "bearer_token_env_var": TOKEN_VARIABLE})
-    if client is Client.VSCODE:
+    if client is ClientProgram.VSCODE:
         asked = {
             "type": "promptString",
             "id": "memrelay-token",
@@ -73,13 +73,13 @@ def found_block(client: Client, url: str) -> str:
         headers = {"Authorization": "Bearer ${input:memrelay-token}"}
         block = {"inputs": [asked], "servers": {NAME: {"type": "http", "url": url, "headers": headers}}}
         return json.dumps(block, indent=2)
-    variable = {Client.CURSOR: f"${{env:{TOKEN_VARIABLE}}}", Client.ZED: "TOKEN"}
+    variable = {ClientProgram.CURSOR: f"${{env:{TOKEN_VARIABLE}}}", ClientProgram.ZED: "TOKEN"}
     headers = {"Authorization": f"Bearer {variable.get(client, f'${{{TOKEN_VARIABLE}}}')}"}
-    kind = {"type": "http"} if client is Client.CLAUDE_CODE else {}
+    kind = {"type": "http"} if client is ClientProgram.CLAUDE_CODE else {}
     return _json(client, {**kind, "url": url, "headers": headers})
 
 
-def _json(client: Client, entry: Mapping[str, Any]) -> str:
+def _json(client: ClientProgram, entry: Mapping[str, Any]) -> str:
     return json.dumps({_SECTIONS.get(client, "mcpServers"): {NAME: entry}}, indent=2)
 
 

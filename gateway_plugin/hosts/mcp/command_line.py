@@ -47,16 +47,16 @@ from gateway_plugin.hosting import (
 )
 from gateway_plugin.hosts.mcp.clients import (
     TOKEN_VARIABLE,
-    Client,
-    Start,
+    ClientProgram,
+    StartCommand,
     found_block,
     place_of,
     started_block,
 )
 from gateway_plugin.hosts.mcp.credentials import (
+    ClientTokens,
     Credentials,
     Pairing,
-    Tokens,
     credentials_path,
     find_holder,
     is_given,
@@ -194,12 +194,12 @@ def serve(
 
 def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
     # Imported here, because these modules load the SDK, which is in an extra.
-    from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory  # noqa: PLC0415
+    from gateway_plugin.hosts.mcp.memory import ClientMemory, ToolCaller  # noqa: PLC0415
     from gateway_plugin.hosts.mcp.server import MemoryServer, client_agent, serve_stdio  # noqa: PLC0415
 
-    def caller_of(ctx: Context) -> Caller:
+    def caller_of(ctx: Context) -> ToolCaller:
         own = client_agent(ctx) if per_client and choice.agent is None else None
-        return Caller(own or choice.agent, choice.namespace)
+        return ToolCaller(own or choice.agent, choice.namespace)
 
     if sys.stdin.isatty():
         notify(
@@ -221,7 +221,7 @@ def _serve_stdio(choice: _Choice, *, per_client: bool) -> None:
 def _serve_http(choice: _Choice, host: str, port: int) -> None:
     # Imported here, because these modules load the SDK, which is in an extra.
     from gateway_plugin.hosts.mcp import http  # noqa: PLC0415
-    from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory  # noqa: PLC0415
+    from gateway_plugin.hosts.mcp.memory import ClientMemory, ToolCaller  # noqa: PLC0415
     from gateway_plugin.hosts.mcp.server import MemoryServer  # noqa: PLC0415
 
     if not is_loopback(host):
@@ -230,13 +230,13 @@ def _serve_http(choice: _Choice, host: str, port: int) -> None:
             "--host: only this machine may reach it",
             "--host 127.0.0.1; each machine runs one of its own",
         )
-    tokens = guarded(lambda: Tokens(os.environ))
+    tokens = guarded(lambda: ClientTokens(os.environ))
     given = guarded(tokens.all)
     listening = _bound(host, port)
 
-    def caller_of(ctx: Context) -> Caller:
+    def caller_of(ctx: Context) -> ToolCaller:
         found = http.caller_of(ctx)
-        return found if found.namespace else Caller(found.agent, choice.namespace)
+        return found if found.namespace else ToolCaller(found.agent, choice.namespace)
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -333,7 +333,7 @@ def _bound(host: str, port: int) -> socket.socket:
 def config(
     run: Run,
     *,
-    client: Annotated[Client, typer.Option("--for", help="Whose configuration.")],
+    client: Annotated[ClientProgram, typer.Option("--for", help="Whose configuration.")],
     http: Annotated[
         bool, typer.Option("--http", help="It finds a server that runs, and does not start one.")
     ] = False,
@@ -369,7 +369,7 @@ def config(
     url = _url(relayer)
     settings = guarded(lambda: settings_from(None, {}, url=None)) if url is None else _checked(url)
     arguments += ["--relayer", settings.url] if url is not None else []
-    block = started_block(client, Start(bridge_command(), arguments, {}))
+    block = started_block(client, StartCommand(bridge_command(), arguments, {}))
     run.json({"client": client.value, "where": where, "block": block})
     run.raw(block)
     notify(f"where: {where}")
@@ -552,7 +552,7 @@ def token(
 
     Example: memrelay-gateway mcp token --list
     """
-    tokens = guarded(lambda: Tokens(os.environ))
+    tokens = guarded(lambda: ClientTokens(os.environ))
     if listed:
         given = guarded(tokens.all)
         rows = [

@@ -235,7 +235,7 @@ def reply_to(code: str, credentials: Credentials, *, now: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ClientToken:
     """An HTTP client's token, of which the file contains only the digest.
 
     Attributes:
@@ -256,7 +256,7 @@ class Token:
         return self.digest[:8]
 
 
-class Tokens:
+class ClientTokens:
     """The tokens of this user's HTTP clients. The server applies changes made by a command immediately.
 
     Args:
@@ -265,15 +265,15 @@ class Tokens:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.path = config_directory(environ) / "mcp-tokens.json"
-        self._read: tuple[tuple[int, int], tuple[Token, ...]] = ((0, 0), ())
+        self._read: tuple[tuple[int, int], tuple[ClientToken, ...]] = ((0, 0), ())
 
-    def all(self) -> tuple[Token, ...]:
+    def all(self) -> tuple[ClientToken, ...]:
         """Return all tokens, oldest first. Raises `IdentityError` if the file is readable by others, or damaged."""
         try:
             at = self.path.stat()
             if self._read[0] != (at.st_mtime_ns, at.st_ino):
                 listed = parse_json(read_private(self.path))["tokens"]
-                self._read = ((at.st_mtime_ns, at.st_ino), tuple(Token(**one) for one in listed))
+                self._read = ((at.st_mtime_ns, at.st_ino), tuple(ClientToken(**one) for one in listed))
         except FileNotFoundError:
             return ()
         except (ValueError, KeyError, TypeError) as error:
@@ -297,7 +297,7 @@ class Tokens:
         token = secrets.token_urlsafe(32)
         digest = hashlib.sha256(token.encode()).hexdigest()
         with locked(self.path):
-            self._write((*self.all(), Token(agent, digest, now, label)))
+            self._write((*self.all(), ClientToken(agent, digest, now, label)))
         return token
 
     def remove(self, token_id: str) -> bool:
@@ -310,6 +310,6 @@ class Tokens:
             self._write(kept)
         return True
 
-    def _write(self, tokens: tuple[Token, ...]) -> None:
+    def _write(self, tokens: tuple[ClientToken, ...]) -> None:
         listed = {"version": 1, "tokens": [asdict(one) for one in tokens]}
         replace_private(self.path, json.dumps(listed, indent=2).encode() + b"\n")

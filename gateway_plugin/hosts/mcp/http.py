@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from gateway_plugin.hosting import Clock
-from gateway_plugin.hosts.mcp.memory import Caller
+from gateway_plugin.hosts.mcp.memory import ToolCaller
 from relayer.wire.connections import ConnectionLimits, Connections, connections_within_files
 
 PATH: Final = "/mcp"
@@ -105,7 +105,7 @@ class Guard:
             )
             return
         named = next((headers[name] for name in _NAMESPACE_HEADERS if headers.get(name)), b"")
-        scope[_CALLER] = Caller(agent, named.decode("latin-1").strip())
+        scope[_CALLER] = ToolCaller(agent, named.decode("latin-1").strip())
         # The SDK uses this user to restrict a session to the client that opened it.
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=agent, scopes=[]))
         if streams:
@@ -160,10 +160,10 @@ class Guard:
         return noting
 
 
-def caller_of(ctx: ServerRequestContext[Any, Any]) -> Caller:
+def caller_of(ctx: ServerRequestContext[Any, Any]) -> ToolCaller:
     """Return the sender of the HTTP request of a context, as recorded by the guard."""
     scope = ctx.request.scope if ctx.request is not None else {}
-    found: Caller = scope[_CALLER]
+    found: ToolCaller = scope[_CALLER]
     return found
 
 

@@ -16,9 +16,9 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.hosting import (
     DEFAULT_AGENT,
     DEFAULT_NAME,
-    Audience,
     HostTurn,
     ToolAnswer,
+    TurnAudience,
     framed,
 )
 from gateway_plugin.hosts.mcp.definitions import MAX_BULK, MEMWAL_NAMES, NOTICE, RESOURCES, TEMPLATE
@@ -58,7 +58,7 @@ Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ToolCaller:
     """The caller of a tool.
 
     Attributes:
@@ -103,7 +103,7 @@ class ClientMemory:
         self._settings = PluginSettings()
         self._plugin: AsyncMemoryPlugin | None = None
         self._problem: GatewayError | None = None
-        self._logged_out: set[Caller] = set()
+        self._logged_out: set[ToolCaller] = set()
         self._opening = asyncio.Lock()
 
     async def open(self) -> str:
@@ -125,7 +125,7 @@ class ClientMemory:
             await plugin.aclose()
 
     async def call(
-        self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
+        self, name: str, arguments: Mapping[str, object], caller: ToolCaller, progress: Progress
     ) -> McpAnswer:
         """Call a tool of `gateway_plugin.hosts.mcp.definitions.NAMES`; every failure is returned as a result."""
 
@@ -136,7 +136,7 @@ class ClientMemory:
 
         return await _bounded(done, ANALYZE_SECONDS if name in _SLOW else LIMIT_SECONDS)
 
-    async def read(self, uri: str, caller: Caller) -> McpAnswer | None:
+    async def read(self, uri: str, caller: ToolCaller) -> McpAnswer | None:
         """Read a resource; None if there is none with this URI."""
         one = next((one for one in RESOURCES if one.uri == uri), None)
         prefix = TEMPLATE.partition("{")[0]
@@ -153,7 +153,7 @@ class ClientMemory:
         answer = await _bounded(done, LIMIT_SECONDS)
         return answer if answer.text else None
 
-    async def recall(self, query: str, caller: Caller) -> str:
+    async def recall(self, query: str, caller: ToolCaller) -> str:
         """Return the memory block that a turn with this prompt would get, or the reason why there is none."""
         if self._plugin is None or caller in self._logged_out:
             return self._unavailable(caller).text
@@ -163,7 +163,7 @@ class ClientMemory:
         found = await self._plugin.before_turn(query, session_key=_SESSION, host=_host_turn(caller))
         return found.text or f"(No memories: {found.detail or found.status})"
 
-    async def _tool(self, name: str, arguments: Mapping[str, object], caller: Caller) -> ToolAnswer:
+    async def _tool(self, name: str, arguments: Mapping[str, object], caller: ToolCaller) -> ToolAnswer:
         if self._plugin is None or caller in self._logged_out:
             return self._unavailable(caller)
         given = dict(arguments)
@@ -173,7 +173,7 @@ class ClientMemory:
         fix = _FIXES.get(answer.reason, "")
         return replace(answer, text=f"{answer.text}\n{fix}") if fix else answer
 
-    def _unavailable(self, caller: Caller) -> ToolAnswer:
+    def _unavailable(self, caller: ToolCaller) -> ToolAnswer:
         if caller in self._logged_out:
             return ToolAnswer("Memory error: logged out here; memwal_login takes it back.", failed=True)
         why = escape(str(self._problem)) if self._problem else "memory is not open"
@@ -194,7 +194,7 @@ class ClientMemory:
         return McpAnswer(text or "Nothing is known by that name.", {**details, "notice": NOTICE})
 
     async def _memwal(
-        self, name: str, arguments: Mapping[str, object], caller: Caller, progress: Progress
+        self, name: str, arguments: Mapping[str, object], caller: ToolCaller, progress: Progress
     ) -> McpAnswer:
         """Call a tool by MemWal's name, and return a result in MemWal's format."""
         if name == "memwal_login":
@@ -217,7 +217,7 @@ class ClientMemory:
             text = framed(text, settings=self._settings.recall)
         return McpAnswer(text or told.text, structured)
 
-    async def _bulk(self, items: object, caller: Caller, progress: Progress) -> McpAnswer:
+    async def _bulk(self, items: object, caller: ToolCaller, progress: Progress) -> McpAnswer:
         if not isinstance(items, list) or not 1 <= len(items) <= MAX_BULK:
             return McpAnswer(
                 f"Memory error: items: give 1 to {MAX_BULK} of them, each with a text", failed=True
@@ -240,7 +240,7 @@ class ClientMemory:
             f"Saved {len(ids)} to MemWal. blob_ids={','.join(ids)}", {"total": len(ids), "blob_ids": ids}
         )
 
-    async def _login(self, caller: Caller) -> McpAnswer:
+    async def _login(self, caller: ToolCaller) -> McpAnswer:
         self._logged_out.discard(caller)
         answer = await self._tool("memory_status", {}, caller)
         # A working plugin is not replaced, because other HTTP clients use it, too.
@@ -253,7 +253,7 @@ class ClientMemory:
             return McpAnswer(answer.text, failed=True)
         return McpAnswer(f"Logged in.\n{answer.text}", {"status": "logged_in"})
 
-    def _logout(self, caller: Caller) -> McpAnswer:
+    def _logout(self, caller: ToolCaller) -> McpAnswer:
         self._logged_out.add(caller)
         text = (
             "Logged out in this program; memwal_login takes it back. The saved keys stay good: "
@@ -278,12 +278,12 @@ async def _untold(_done: float, _total: float | None, _message: str) -> None:
     """Ignore progress."""
 
 
-def _host_turn(caller: Caller) -> HostTurn:
+def _host_turn(caller: ToolCaller) -> HostTurn:
     # The program belongs to one person, and only that person reads the results.
-    return HostTurn(host=_HOST, agent=caller.agent, audience=Audience.DIRECT)
+    return HostTurn(host=_HOST, agent=caller.agent, audience=TurnAudience.DIRECT)
 
 
-def _flat(arguments: Mapping[str, object], caller: Caller) -> str:
+def _flat(arguments: Mapping[str, object], caller: ToolCaller) -> str:
     """Return the namespace below the agent's own for MemWal's flat name; "" for ``default``, which is the agent's own."""
     name = arguments.get("namespace")
     if not isinstance(name, str) or not name.strip():

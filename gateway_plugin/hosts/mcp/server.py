@@ -30,7 +30,7 @@ from gateway_plugin.hosts.mcp.definitions import (
     ToolDefinition,
     tool_definitions,
 )
-from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory, McpAnswer
+from gateway_plugin.hosts.mcp.memory import ClientMemory, McpAnswer, ToolCaller
 
 NAME: Final = "memrelay"
 _BEAT_SECONDS: Final = 5.0
@@ -40,7 +40,7 @@ _OWN_PROGRESS: Final = frozenset({"memwal_remember_bulk"})
 _R = TypeVar("_R")
 
 Context = ServerRequestContext[Any, Any]
-CallerOf = Callable[[Context], Caller]
+CallerOf = Callable[[Context], ToolCaller]
 
 
 class MemoryServer:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosting import Audience, parse_session_key
+from gateway_plugin.hosting import TurnAudience, parse_session_key
 from gateway_plugin.hosts.openclaw.commands import is_owner
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
@@ -70,7 +70,7 @@ def _refusal(action: str, context: Mapping[str, Any]) -> str:
         heard_by = host_turn(context).heard_by(ref)
     except IdentityError:
         heard_by = None
-    if heard_by is not Audience.DIRECT:
+    if heard_by is not TurnAudience.DIRECT:
         return f"/memory {action} works in direct chats only: others would read your memories here."
     if not is_owner(context):
         return (

@@ -17,7 +17,7 @@ from gateway_plugin.hosts.openclaw.config import (
     CONSENT,
     HOST_VARIABLE,
     MODEL_CONSENT,
-    Written,
+    WrittenConfig,
     command_environment,
     command_switches,
     config_path,
@@ -199,7 +199,7 @@ def _write(options: InitOptions, url: str | None, output: Output) -> None:
     )
 
 
-def row_of(written: Written) -> dict[str, object]:
+def row_of(written: WrittenConfig) -> dict[str, object]:
     """Return the outcome of writing a host's configuration, for a JSON document."""
     backup = None if written.backup is None else str(written.backup)
     return {"file": str(written.path), "changed": written.changed, "backup": backup}

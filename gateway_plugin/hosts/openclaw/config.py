@@ -430,7 +430,7 @@ def settings_steps(block: dict[str, Any], source: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenConfig:
     """The result of writing: ``backup`` is a copy of the previous file, None if there was none or nothing had to change."""
 
     path: Path
@@ -438,7 +438,7 @@ class Written:
     backup: Path | None = None
 
 
-def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
+def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> WrittenConfig:
     """Merge a block into the host's configuration; all other settings are kept.
 
     Args:
@@ -456,7 +456,7 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
         held = parse_json(text)
     except FileNotFoundError:
         replace_private(place, _rendered(block))
-        return Written(path, changed=True)
+        return WrittenConfig(path, changed=True)
     except (OSError, ValueError) as error:
         raise SettingsError(
             SettingsIssue(
@@ -466,10 +466,10 @@ def write_block(path: Path, block: Mapping[str, Any], *, now: int) -> Written:
             )
         ) from error
     merged = merge(held if isinstance(held, dict) else {}, block)
-    return Written(path, changed=False) if merged == held else _replaced(path, text, merged, now)
+    return WrittenConfig(path, changed=False) if merged == held else _replaced(path, text, merged, now)
 
 
-def write_whole(config: HostConfig, document: Json, *, now: int) -> Written:
+def write_whole(config: HostConfig, document: Json, *, now: int) -> WrittenConfig:
     """Replace the configuration that was read by another one. Comments are lost in the file and kept in the backup.
 
     Args:
@@ -482,7 +482,7 @@ def write_whole(config: HostConfig, document: Json, *, now: int) -> Written:
         IdentityError: the file cannot be written.
     """
     if document == config.whole:
-        return Written(config.path, changed=False)
+        return WrittenConfig(config.path, changed=False)
     text = config.path.resolve().read_text("utf-8")
     if parse_config(text) != config.whole:
         problem = "was changed while this command ran"
@@ -490,12 +490,12 @@ def write_whole(config: HostConfig, document: Json, *, now: int) -> Written:
     return _replaced(config.path, text, document, now)
 
 
-def _replaced(path: Path, text: str, document: Json, now: int) -> Written:
+def _replaced(path: Path, text: str, document: Json, now: int) -> WrittenConfig:
     place = path.resolve()
     backup = place.with_name(f"{place.name}.before-memrelay-{now}")
     create_private(backup, text.encode())
     replace_private(place, _rendered(document))
-    return Written(path, changed=True, backup=backup)
+    return WrittenConfig(path, changed=True, backup=backup)
 
 
 def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from gateway_plugin.hosts.openclaw.turns import (
     somebody_waits,
 )
 from gateway_plugin.plugin import AsyncMemoryPlugin
-from gateway_plugin.settings import CaptureStrategy, PluginSettings, Position, load_settings
+from gateway_plugin.settings import CaptureStrategy, PluginSettings, PromptPosition, load_settings
 
 _MAX_PENDING: Final = 512
 
@@ -187,9 +187,9 @@ _NOT_CAPTURED: Final = frozenset({"full", "failed", "unwritable", "skipped:outbo
 # The host's reasons for ending a session after which the conversation does not continue.
 _ENDS: Final = frozenset({"new", "reset", "idle", "daily", "deleted"})
 _SLOTS: Final = {
-    Position.PREPEND: "prependContext",
-    Position.APPEND: "appendContext",
-    Position.SYSTEM_APPEND: "appendSystemContext",
+    PromptPosition.PREPEND: "prependContext",
+    PromptPosition.APPEND: "appendContext",
+    PromptPosition.SYSTEM_APPEND: "appendSystemContext",
 }
 
 Json = Mapping[str, Any]
@@ -527,7 +527,7 @@ def _answer(injection: Injection, due: Sequence[str]) -> Json:
     text = "\n\n".join(filter(None, (injection.text, *due)))
     result: dict[str, str] = {_SLOTS[injection.position]: text} if text else {}
     if injection.instruction or injection.standing:
-        system = _SLOTS[Position.SYSTEM_APPEND]
+        system = _SLOTS[PromptPosition.SYSTEM_APPEND]
         # The constant part comes first, so that the provider's prompt cache can keep it.
         parts = (injection.standing, result.get(system), injection.instruction)
         result[system] = "\n\n".join(filter(None, parts))

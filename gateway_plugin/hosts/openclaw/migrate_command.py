@@ -41,7 +41,7 @@ from gateway_plugin.hosts.openclaw.config import (
     write_whole,
 )
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
-from gateway_plugin.hosts.openclaw.migration import Migration, Origin, plan, shown_change
+from gateway_plugin.hosts.openclaw.migration import Migration, SourcePlugin, plan, shown_change
 from gateway_plugin.settings import safe_load
 from relayer.wire import names
 from relayer.wire.command_line import FAILED, USAGE, fail
@@ -51,7 +51,7 @@ from relayer.wire.command_line import FAILED, USAGE, fail
 def migrate(
     run: Run,
     *,
-    origin: Annotated[Origin, typer.Option("--from", help="The plugin that is left.")],
+    origin: Annotated[SourcePlugin, typer.Option("--from", help="The plugin that is left.")],
     config: Annotated[
         Path | None, typer.Option("--config", metavar="PATH", help="The host's openclaw.json.")
     ] = None,
@@ -86,7 +86,7 @@ def migrate(
         run.json({"dry_run": True, **told})
         return
     # What the service needs is looked at before anything is imported.
-    memwal = _access(move.former) if origin is Origin.MEMWAL and not no_import else None
+    memwal = _access(move.former) if origin is SourcePlugin.MEMWAL and not no_import else None
     if not yes and not typer.confirm(f"Import the memories, and write {host.path}?", err=True):
         fail(FAILED, "nothing was changed", "")
     whole = True

@@ -34,7 +34,7 @@ from gateway_plugin.settings.crosswalk import WITHOUT_EFFECT
 from relayer.wire.redaction import redact
 
 
-class Origin(StrEnum):
+class SourcePlugin(StrEnum):
     """The plugins that a host may move from."""
 
     MEMORY_CORE_PLUS = "memory-core-plus"
@@ -44,12 +44,12 @@ class Origin(StrEnum):
     ACTIVE_MEMORY = "active-memory"
 
 
-PLUGIN_IDS: Final[Mapping[Origin, tuple[str, ...]]] = {
-    Origin.MEMORY_CORE_PLUS: ("memory-core-plus",),
-    Origin.AUTO_RECALL: ("openclaw-auto-recall", "auto-recall"),
-    Origin.MEMWAL: ("memory-memwal", "oc-memwal"),
-    Origin.MEMSEARCH: ("memsearch",),
-    Origin.ACTIVE_MEMORY: ("active-memory",),
+PLUGIN_IDS: Final[Mapping[SourcePlugin, tuple[str, ...]]] = {
+    SourcePlugin.MEMORY_CORE_PLUS: ("memory-core-plus",),
+    SourcePlugin.AUTO_RECALL: ("openclaw-auto-recall", "auto-recall"),
+    SourcePlugin.MEMWAL: ("memory-memwal", "oc-memwal"),
+    SourcePlugin.MEMSEARCH: ("memsearch",),
+    SourcePlugin.ACTIVE_MEMORY: ("active-memory",),
 }
 """The ids of each plugin in ``plugins.entries``."""
 
@@ -64,24 +64,24 @@ _MEMWALS: Final = {
     "accountId": "is an account of MemWal's; memrelay's is made from the secret",
     "serverUrl": "is MemWal's service; memrelay has a relayer",
 }
-_NO_COUNTERPART: Final[Mapping[Origin, tuple[str, ...]]] = {
-    Origin.MEMORY_CORE_PLUS: (
+_NO_COUNTERPART: Final[Mapping[SourcePlugin, tuple[str, ...]]] = {
+    SourcePlugin.MEMORY_CORE_PLUS: (
         "memorySearch.query.minScore is the floor of recall as well, on another scale: recall.minScore (0.3) takes its place",
         "the extraction by a sub-agent: the relayer keeps what was said, and a model of its own if it is given one",
     ),
-    Origin.AUTO_RECALL: (
+    SourcePlugin.AUTO_RECALL: (
         "transcripts of groups that memory-core indexed: from now on each turn can be captured",
     ),
-    Origin.MEMWAL: ("blobs on Walrus stay there: nothing is deleted at the service",),
-    Origin.MEMSEARCH: ("the collection in Milvus: the relayer indexes the memories itself",),
-    Origin.ACTIVE_MEMORY: (
+    SourcePlugin.MEMWAL: ("blobs on Walrus stay there: nothing is deleted at the service",),
+    SourcePlugin.MEMSEARCH: ("the collection in Milvus: the relayer indexes the memories itself",),
+    SourcePlugin.ACTIVE_MEMORY: (
         "the sub-agent: OpenClaw's own model chooses (hostModel.enabled), or one of the relayer's (memrelay serve --model-url)",
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AgentFiles:
     """Files of an agent that are imported as memories; ``kind`` selects the parser."""
 
     agent: str
@@ -103,12 +103,12 @@ class Migration:
     document: Json
     former: Json
     left_out: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[AgentFiles, ...]
 
 
 def plan(
     config: HostConfig,
-    origin: Origin,
+    origin: SourcePlugin,
     environ: Mapping[str, str],
     *,
     command: str,
@@ -155,7 +155,7 @@ def plan(
             **({"url": url} if url else {}),
             **NO_DREAMING,
             # This plugin asked the host's model in every turn already.
-            **({"hostModel": {"enabled": True}} if origin is Origin.ACTIVE_MEMORY else {}),
+            **({"hostModel": {"enabled": True}} if origin is SourcePlugin.ACTIVE_MEMORY else {}),
             **kept,
         },
     }
@@ -170,13 +170,13 @@ def plan(
     return Migration(document, former, tuple(left_out), tuple(_places(config, origin, environ)))
 
 
-def _taken(origin: Origin, former: Json) -> tuple[dict[str, Any], list[str]]:
+def _taken(origin: SourcePlugin, former: Json) -> tuple[dict[str, Any], list[str]]:
     """Split the old settings into those that are kept and messages about the others."""
     known = config_schema()["properties"]
     kept: dict[str, Any] = {}
     left_out = []
     for name, value in former.items():
-        if origin is Origin.MEMWAL and name in _MEMWALS:
+        if origin is SourcePlugin.MEMWAL and name in _MEMWALS:
             left_out.append(f"{name}: {_MEMWALS[name]}")
         elif name in WITHOUT_EFFECT:
             left_out.append(f"{name}: {WITHOUT_EFFECT[name]}")
@@ -220,16 +220,16 @@ def _understood(config: Json, environ: Mapping[str, str]) -> None:
     load_settings(core_config(plain, environ), {})
 
 
-def _places(config: HostConfig, origin: Origin, environ: Mapping[str, str]) -> Iterator[Place]:
+def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]) -> Iterator[AgentFiles]:
     for agent in config.agents:
         workspace = config.workspace(agent, environ)
-        found = [Place(agent, RootKind.WORKSPACE, workspace)]
+        found = [AgentFiles(agent, RootKind.WORKSPACE, workspace)]
         extra = extra_places(workspace, config.extra_paths(agent), environ)
-        found += [Place(agent, RootKind.PATH, path) for path in dict.fromkeys(path for path, _ in extra)]
-        if origin is Origin.MEMSEARCH:
+        found += [AgentFiles(agent, RootKind.PATH, path) for path in dict.fromkeys(path for path, _ in extra)]
+        if origin is SourcePlugin.MEMSEARCH:
             named = environ.get("MEMSEARCH_DIR")
             base = Path(named).expanduser() if named else workspace / ".memsearch"
-            found.append(Place(agent, RootKind.PATH, base / "memory"))
+            found.append(AgentFiles(agent, RootKind.PATH, base / "memory"))
         for place in found:
             if place.path.exists() and (place.kind is not RootKind.WORKSPACE or any(_notes(place.path))):
                 yield place

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosting import (
-    Audience,
     HostTurn,
     NotRead,
+    TurnAudience,
     notify,
     opened_below,
     parse_json,
@@ -187,7 +187,7 @@ class EarlierSessions:
 def _is_direct(key: str) -> bool:
     with suppress(IdentityError):
         ref = parse_session_key(key)
-        return HostTurn().heard_by(ref) is Audience.DIRECT
+        return HostTurn().heard_by(ref) is TurnAudience.DIRECT
     return False
 
 

@@ -13,13 +13,13 @@ from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosting import (
     DEFAULT_AGENT,
     INTENT_TOOL,
-    Audience,
     HostFiles,
     NoSuchLog,
     NotRead,
     ToolAnswer,
     ToolError,
     Turn,
+    TurnAudience,
     parse_json,
     parse_session_key,
     tool_schemas,
@@ -243,7 +243,7 @@ async def _call(
     host = replace(host_turn(context), transcripts=logs, files=files)
     if session_key_of(context) is None:
         # The host may search on behalf of any chat of the agent, so the search gets only what a group may see.
-        host = replace(host, audience=Audience.GROUP)
+        host = replace(host, audience=TurnAudience.GROUP)
     return await plugin.tool(name, given, session_key=session_key_of(context), host=host)
 
 

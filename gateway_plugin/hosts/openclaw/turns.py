@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway_plugin.hosting import DEFAULT_AGENT, Audience, HostTurn
+from gateway_plugin.hosting import DEFAULT_AGENT, HostTurn, TurnAudience
 
 HOST: Final = "openclaw"
 
 _MAX_RUNS: Final = 512
 _CHAT_TYPES: Final = {
-    "direct": Audience.DIRECT,
-    "dm": Audience.DIRECT,
-    "group": Audience.GROUP,
-    "channel": Audience.CHANNEL,
+    "direct": TurnAudience.DIRECT,
+    "dm": TurnAudience.DIRECT,
+    "group": TurnAudience.GROUP,
+    "channel": TurnAudience.CHANNEL,
 }
 
 Json = Mapping[str, Any]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.adapters.local_embedder import runtime
-from relayer.adapters.local_embedder.onnx_graph import CONTRIB, Graph
+from relayer.adapters.local_embedder.onnx_graph import CONTRIB, OnnxGraph
 from relayer.ports import EmbeddingModel
 
 WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
@@ -54,7 +54,7 @@ LARGEST = np.float32(127)
 MODELS = Path(str(importlib.resources.files("relayer.adapters"))) / "models"
 """The folder of this package's own files."""
 
-Product = Callable[[Graph, str, str, NDArray[np.float32], NDArray[np.float32]], str]
+Product = Callable[[OnnxGraph, str, str, NDArray[np.float32], NDArray[np.float32]], str]
 """Adds to a graph: rows (by name) x a matrix, of a row for each number of the result, + a bias; returns the result's name."""
 
 
@@ -79,7 +79,7 @@ def divisors_file() -> Path:
     return MODELS / "multilingual_divisors.npy"
 
 
-class Weights(Protocol):
+class LayerWeights(Protocol):
     """The weights of the layers: their sizes, and tensors by name."""
 
     width: int
@@ -270,7 +270,7 @@ class E5:
         """Return the hidden states of an encoded text after the lower half of the layers; shape (len(ids), 384)."""
         return runtime.hidden_states(self._lower, {"rows": self.rows(ids)})
 
-    def session_of(self, weights: Weights, layers: range) -> Any:
+    def session_of(self, weights: LayerWeights, layers: range) -> Any:
         """Load some of the layers, with these weights and the products of this processor."""
         graph = encoder(weights, self._products, layers=layers)
         return runtime.session(graph, self._threads, INSTALL, as_written=True)
@@ -325,7 +325,7 @@ def halves(layers: int) -> tuple[range, range]:
     return range(layers // 2), range(layers // 2, layers)
 
 
-def encoder(file: Weights, product: Product, outputs: Sequence[str] = (), *, layers: range) -> bytes:
+def encoder(file: LayerWeights, product: Product, outputs: Sequence[str] = (), *, layers: range) -> bytes:
     """Return layers as an ONNX model, from the rows of one text's tokens to hidden states, followed by ``outputs``.
 
     The rows are those of `E5.rows` if ``layers`` begins with the first one, otherwise hidden states of the layer before.
@@ -333,7 +333,7 @@ def encoder(file: Weights, product: Product, outputs: Sequence[str] = (), *, lay
     A sum and its normalisation are two operations, because onnxruntime's single operation for both takes three times as long.
     There is no attention mask, because a text that is run alone needs none, and attention then fits the processor's cache.
     """
-    graph = Graph()
+    graph = OnnxGraph()
 
     def floats(name: str) -> str:
         return graph.constant(name, file.floats(name))
@@ -375,7 +375,7 @@ def int8_products(divided: Mapping[str, NDArray[np.float32]], *, signed: bool = 
     """
 
     def product(
-        graph: Graph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
+        graph: OnnxGraph, rows: str, name: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]
     ) -> str:
         if name in divided:
             factors = graph.constant(f"{name}.factors", 1 / divided[name])
@@ -400,7 +400,7 @@ def adds_exactly() -> bool:
     weights are slower there, but exact, so vectors are the same on every processor.
     """
     size = 64
-    graph = Graph()
+    graph = OnnxGraph()
     matrix, bias = np.ones((size, size), np.float32), np.zeros(size, np.float32)
     result = int8_products({})(graph, "rows", "product", matrix, bias)
     probe = runtime.session(graph.model({"rows": ("float32", (1, 1, size))}, [result]), 1, INSTALL)

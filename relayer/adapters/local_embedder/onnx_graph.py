@@ -1,6 +1,6 @@
 """A writer of ONNX models in memory, with only those messages of onnx.proto that the models here need.
 
-`Graph` collects nodes and constants, and `Graph.model` returns the model. Field numbers are those of
+`OnnxGraph` collects nodes and constants, and `OnnxGraph.model` returns the model. Field numbers are those of
 https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. The package `onnx` writes the same bytes, but has 36 MB.
 """
 
@@ -21,7 +21,7 @@ CONTRIB = "com.microsoft"
 """Domain of onnxruntime's own operators (ContribOperators.md in its documentation)."""
 
 
-class Graph:
+class OnnxGraph:
     """An ONNX graph, whose nodes and constants are written in the order in which they are added."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """A boto3 client that sends each request once and reads responses of limited size.
 
 By default, boto3 would repeat a conditional write whose response was lost, and then report that it lost a race that it had won.
-It would also follow a bucket to another region. `Client` disables both, so each call is one request or none. The classes below
+It would also follow a bucket to another region. `BucketClient` disables both, so each call is one request or none. The classes below
 it replace those of botocore that read a response, because botocore limits neither its size nor its total time.
 """
 

@@ -43,7 +43,7 @@ _NOT_OFFERED = frozenset({"NotImplemented", "MethodNotAllowed", "XNotImplemented
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListingPage:
     """A page of a listing, and the token of the next page; None on the last page."""
 
     rows: tuple[ObjectInfo, ...]
@@ -124,7 +124,7 @@ class Bucket:
                 return
             raise judge_read(refusal.failure, "delete_object", self._where) from refusal
 
-    def page(self, prefix: str, token: str | None) -> Page:
+    def page(self, prefix: str, token: str | None) -> ListingPage:
         """Read one page of a listing; names that are not valid keys are left out."""
         after: dict[str, Any] = {} if token is None else {"ContinuationToken": token}
         try:
@@ -138,7 +138,7 @@ class Bucket:
             if _is_key(row["Key"])
         )
         next_token = answer.fields.get("NextContinuationToken") if answer.fields.get("IsTruncated") else None
-        return Page(rows, next_token)
+        return ListingPage(rows, next_token)
 
     def versions(self, key: str) -> list[Version]:
         """Return the stored versions and delete markers of a key; at most one if the server has no versions."""

@@ -19,7 +19,7 @@ _MOST_KNOWN_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ConversationLine:
     """One message for the model; ``occurred_at_ms`` is the time of the message, if known."""
 
     role: Role
@@ -33,7 +33,7 @@ class Line:
         return self.text[:MOST_CHARACTERS]
 
 
-def render(lines: Sequence[Line], known: Sequence[str]) -> str:
+def render(lines: Sequence[ConversationLine], known: Sequence[str]) -> str:
     """Return the user message: lines and known memories, numbered from 1."""
     document = {
         "known": [
@@ -77,7 +77,7 @@ RelationName = Literal["new", "duplicate", "supersedes", "contradicts"]
 _MOST_FACTS = 50
 
 
-class Proposal(msgspec.Struct, frozen=True):
+class ProposedFact(msgspec.Struct, frozen=True):
     """A fact as the model proposes it. ``message`` and ``known`` count from 1; 0 means none."""
 
     text: str
@@ -93,7 +93,7 @@ class Proposal(msgspec.Struct, frozen=True):
 class FactsRead(msgspec.Struct, frozen=True):
     """The parsed response; ``malformed`` counts facts that were not in the required form."""
 
-    facts: tuple[Proposal, ...] = ()
+    facts: tuple[ProposedFact, ...] = ()
     summary: str = ""
     malformed: int = 0
 
@@ -135,7 +135,7 @@ SCHEMA: dict[str, object] = {
 }
 
 _FRAME = msgspec.json.Decoder(_Loose)
-_PROPOSAL = msgspec.json.Decoder(Proposal)
+_PROPOSAL = msgspec.json.Decoder(ProposedFact)
 _NONE = frozenset({"none", "[]", "{}", "null", "[silent]", "silent", "no_reply"})
 # What msgspec raises on text that is not what it should be.
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -156,7 +156,7 @@ def read_answer(text: str, tokens: int = 0) -> FactsRead:
         frame = _FRAME.decode(raw)
     except _UNDECODABLE:
         raise ModelAnswerUnusable("wrong_shape", tokens) from None
-    facts: list[Proposal] = []
+    facts: list[ProposedFact] = []
     malformed = max(0, len(frame.facts) - _MOST_FACTS)
     for item in frame.facts[:_MOST_FACTS]:
         try:

@@ -290,7 +290,7 @@ def doubt_of(text: str, ground: Ground, day: datetime | None = None) -> Doubt | 
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MessageWords:
     """One message: its language, all forms of its words, forms that are not names, unspaced characters, and its negations."""
 
     language: str
@@ -300,7 +300,7 @@ class Said:
     polarity: Polarity
 
     @classmethod
-    def from_message(cls, text: str, speaker: str) -> Said:
+    def from_message(cls, text: str, speaker: str) -> MessageWords:
         """Read a message."""
         words = words_of(text)
         language = guess_language(text, words)
@@ -320,7 +320,7 @@ class Said:
 
 
 def doubt_of_fact(
-    text: str, ground: Ground, said: Said, span: tuple[int, int], day: datetime | None = None
+    text: str, ground: Ground, said: MessageWords, span: tuple[int, int], day: datetime | None = None
 ) -> Doubt | None:
     """Return why a message does not say a fact; None when it does.
 
@@ -349,7 +349,7 @@ def doubt_of_fact(
     return None if fact.agrees(said.polarity, span) else Doubt.NEGATION
 
 
-def _stands(form: str, said: Said) -> bool:
+def _stands(form: str, said: MessageWords) -> bool:
     """Return whether a message has a form, or one of a word that is not a name and differs only in its ending."""
     if form in said.forms or (form and all(map(unspaced, form))):
         return True

@@ -12,9 +12,9 @@ from importlib.resources import files
 from relayer.domain.operations import Kind, Role
 from relayer.extraction.llm.conversation import (
     SCHEMA,
+    ConversationLine,
     FactsRead,
-    Line,
-    Proposal,
+    ProposedFact,
     RelationName,
     day_of,
     read_answer,
@@ -23,7 +23,7 @@ from relayer.extraction.llm.conversation import (
 from relayer.extraction.llm.evidence import (
     Doubt,
     Ground,
-    Said,
+    MessageWords,
     doubt_of,
     doubt_of_fact,
     find_passage,
@@ -67,7 +67,7 @@ DROPPED = ("malformed", *Doubt, *(f"summary_{doubt}" for doubt in Doubt))
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class ExtractedFact:
     """A fact that the conversation says.
 
     Attributes:
@@ -95,7 +95,7 @@ class Fact:
 class Extraction:
     """The result of one call; ``dropped`` counts facts by `Doubt` and ``malformed``, without any text."""
 
-    facts: tuple[Fact, ...]
+    facts: tuple[ExtractedFact, ...]
     summary: str
     tokens: int
     dropped: Counter[str] = field(default_factory=Counter)
@@ -130,7 +130,9 @@ class LlmExtractor:
         """Return the model's name."""
         return self._model.name
 
-    async def extract(self, lines: Sequence[Line], known: Sequence[str], *, seconds: float) -> Extraction:
+    async def extract(
+        self, lines: Sequence[ConversationLine], known: Sequence[str], *, seconds: float
+    ) -> Extraction:
         """Ask for the facts of some messages, given memories that are known already.
 
         Raises:
@@ -146,15 +148,15 @@ class LlmExtractor:
         return await asyncio.to_thread(_proved, read, lines, len(known), answer.tokens)
 
 
-def _proved(read: FactsRead, lines: Sequence[Line], known: int, tokens: int) -> Extraction:
+def _proved(read: FactsRead, lines: Sequence[ConversationLine], known: int, tokens: int) -> Extraction:
     """Return the part of a response that the conversation proves."""
     ground = Ground.from_texts(part for line in lines for part in (line.shown, line.speaker))
     dropped: Counter[str] = Counter()
     if read.malformed:
         dropped["malformed"] = read.malformed
-    facts: dict[str, Fact] = {}
+    facts: dict[str, ExtractedFact] = {}
     # Of the messages that facts cite alone: a long one takes a tenth of a second.
-    said = cache(lambda number: Said.from_message(lines[number].shown, lines[number].speaker))
+    said = cache(lambda number: MessageWords.from_message(lines[number].shown, lines[number].speaker))
     for proposal in read.facts:
         checked = _check(proposal, lines, known, ground, said)
         if isinstance(checked, Doubt):
@@ -169,8 +171,12 @@ def _proved(read: FactsRead, lines: Sequence[Line], known: int, tokens: int) -> 
 
 
 def _check(
-    proposal: Proposal, lines: Sequence[Line], known: int, ground: Ground, said: Callable[[int], Said]
-) -> Fact | Doubt:
+    proposal: ProposedFact,
+    lines: Sequence[ConversationLine],
+    known: int,
+    ground: Ground,
+    said: Callable[[int], MessageWords],
+) -> ExtractedFact | Doubt:
     """Return the fact if its message says it."""
     if not 1 <= proposal.message <= len(lines):
         return Doubt.NO_SUCH_MESSAGE
@@ -184,7 +190,7 @@ def _check(
     if doubt is not None:
         return doubt
     related = proposal.relation != "new" and 1 <= proposal.known <= known
-    return Fact(
+    return ExtractedFact(
         text=text,
         kind=Kind(proposal.kind),
         importance=_IMPORTANCE[proposal.importance],

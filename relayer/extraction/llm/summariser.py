@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from relayer.errors import ModelAnswerUnusable
-from relayer.extraction.llm.conversation import Line, is_nothing, json_in, render
+from relayer.extraction.llm.conversation import ConversationLine, is_nothing, json_in, render
 from relayer.extraction.llm.evidence import Ground, doubt_of, fold
 from relayer.extraction.llm.extractor import summary_prompt
 from relayer.ports import ChatMessage, ChatModel
@@ -63,7 +63,7 @@ class Summariser:
         """Return the model's name."""
         return self._model.name
 
-    async def summarise(self, lines: Sequence[Line], *, seconds: float) -> Summary:
+    async def summarise(self, lines: Sequence[ConversationLine], *, seconds: float) -> Summary:
         """Ask for notes of a session.
 
         Raises:
@@ -88,7 +88,7 @@ def _read(text: str, tokens: int) -> list[str]:
         raise ModelAnswerUnusable("wrong_shape", tokens) from None
 
 
-def _proved(points: Sequence[str], lines: Sequence[Line], tokens: int) -> Summary:
+def _proved(points: Sequence[str], lines: Sequence[ConversationLine], tokens: int) -> Summary:
     """Return what of the points the session proves."""
     ground = Ground.from_texts(part for line in lines for part in (line.shown, line.speaker))
     dropped: Counter[str] = Counter()

@@ -25,7 +25,7 @@ from relayer.fronts.memwal.names import address_of, inner_account, is_shown_acco
 from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.health import own_url
 from relayer.log.objects import LogPorts
-from relayer.operator.reports import Report
+from relayer.operator.reports import CommandReport
 from relayer.settings.keys import make_key_file
 from relayer.wire.command_line import JsonOption, tell
 from relayer.wire.errors import InvalidSecret
@@ -77,7 +77,7 @@ async def create(
     ] = None,
     key_file: _KeyFile = None,
     label: _LabelOption = "",
-) -> Report:
+) -> CommandReport:
     """Register an account with one key; more are added to it, and taken back, one by one.
 
     Example: memrelay account create --label laptop
@@ -92,11 +92,11 @@ async def create(
     lines = _lines(registered)
     if signing is not None:
         lines.append(("next", f'eval "$(memrelay account env --account {shown})"'))
-    return Report(lines, _row(registered))
+    return CommandReport(lines, _row(registered))
 
 
 @store_command("registering")
-async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOption = "") -> Report:
+async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOption = "") -> CommandReport:
     """Let another key sign for an account; relayers that run know it within 15 seconds.
 
     Example: memrelay account add-key ID --key KEY --label phone
@@ -115,7 +115,7 @@ async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOpti
         return msgspec.structs.replace(known, keys=(*others, one), active=True)
 
     registered = await _accounts(site.ports).register(inner_account(shown), change)
-    return Report(_lines(registered), _row(registered))
+    return CommandReport(_lines(registered), _row(registered))
 
 
 @store_command("revoking")
@@ -124,7 +124,7 @@ async def revoke(
     account: _Account,
     *,
     key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
-) -> Report:
+) -> CommandReport:
     """Revoke a key, or block a whole account; running relayers enforce it within 15 seconds.
 
     Example: memrelay account revoke ID --key KEY
@@ -141,11 +141,11 @@ async def revoke(
         return msgspec.structs.replace(known, keys=tuple(each for each in known.keys if each.key != public))
 
     registered = await _accounts(site.ports).register(inner_account(shown), change)
-    return Report(_lines(registered), _row(registered))
+    return CommandReport(_lines(registered), _row(registered))
 
 
 @store_command("listing")
-async def list_accounts(site: Site) -> Report:
+async def list_accounts(site: Site) -> CommandReport:
     """List registered accounts with their keys and labels.
 
     Example: memrelay account list
@@ -163,7 +163,7 @@ async def list_accounts(site: Site) -> Report:
             found.append(registered)
     found.sort(key=lambda one: one.shown)
     lines = [line for one in found for line in _lines(one)]
-    return Report(
+    return CommandReport(
         lines or [("result", "no account is registered")], {"accounts": [_row(one) for one in found]}
     )
 

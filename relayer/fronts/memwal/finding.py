@@ -15,7 +15,7 @@ from relayer.errors import DeadlineExceeded, Refused
 from relayer.fronts.memwal import contract
 from relayer.fronts.memwal.contract import Weights, check_text
 from relayer.fronts.memwal.front import CompatCall, reply
-from relayer.fronts.memwal.names import What
+from relayer.fronts.memwal.names import TokenKind
 from relayer.http.routes import Reply
 from relayer.lib.work import Deadline
 from relayer.use_cases.insight import ask as answer_by_model
@@ -35,7 +35,7 @@ _QUOTED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ScoredHit:
     """A hit; ``score`` is set if weights decide the order of the results."""
 
     hit: RecallHit
@@ -79,7 +79,7 @@ async def recall(call: CompatCall) -> Reply:
 
 async def _found(
     call: CompatCall, namespace: str, query: str, limit: int, *, weights: Weights | None, deadline: Deadline
-) -> tuple[list[Result], int]:
+) -> tuple[list[ScoredHit], int]:
     """Return the nearest memories of a namespace, and the number of those that did not fit into the response."""
     if weights is not None:
         weights.check()
@@ -97,8 +97,8 @@ async def _found(
         score = None
         if weights is not None and ranks:
             score = weights.score(hit.distance, (now - hit.created_at) / _DAY_MS, hit.importance)
-        blob = make(What.BLOB, access, ulid.parse(hit.id))
-        results.append(Result(hit, blob, score))
+        blob = make(TokenKind.BLOB, access, ulid.parse(hit.id))
+        results.append(ScoredHit(hit, blob, score))
     results.sort(key=lambda one: one.hit.distance if one.score is None else -one.score)
     return results, answer.left_out
 
@@ -117,7 +117,7 @@ async def ask(call: CompatCall) -> Reply:
     return reply({"answer": answer, "memories_used": len(memories), "memories": memories})
 
 
-async def _answered(call: CompatCall, body: contract.AskBody, relevant: Sequence[Result]) -> str:
+async def _answered(call: CompatCall, body: contract.AskBody, relevant: Sequence[ScoredHit]) -> str:
     if not relevant:
         return "There is no memory about that."
     request = AskRequest(

@@ -22,10 +22,10 @@ from relayer import errors
 from relayer.fronts.memwal import contract
 from relayer.fronts.memwal.accept import STEADY_SECONDS, Caller, CompatAcceptance, too_many
 from relayer.fronts.memwal.contract import CompatError
-from relayer.fronts.memwal.names import Tokens
+from relayer.fronts.memwal.names import IdTokens
 from relayer.fronts.memwal.sessions import MCP_PATH, Sessions, refusal_of
 from relayer.http.accept import parse_json, peer_of
-from relayer.http.fronts import Refusal
+from relayer.http.fronts import RenderedError
 from relayer.http.limits import Network
 from relayer.http.problems import HttpProblem, problem_of
 from relayer.http.routes import JSON, BaseRoute, Reply, RequestContext, Routes, Services
@@ -58,7 +58,7 @@ class CompatServices(Services):
         sessions: sessions of MCP clients.
     """
 
-    tokens: Tokens
+    tokens: IdTokens
     acceptance: CompatAcceptance
     public_url: str | None = None
     trusted: tuple[Network, ...] = ()
@@ -187,7 +187,7 @@ class CompatFront:
     async def still_admits(self, call: CompatCall) -> None:
         """Do nothing: streams of MCP clients check their keys themselves."""
 
-    async def refuse(self, error: Exception, context: RequestContext) -> Refusal:
+    async def refuse(self, error: Exception, context: RequestContext) -> RenderedError:
         """Render an error as MemWal's relayer does; refusals that depend on secrets or state take a fixed time."""
         template = context.route.path if context.route is not None else "-"
         problem = error if isinstance(error, CompatError) else translated(error, template)
@@ -201,9 +201,13 @@ class CompatFront:
             told = refusal_of(problem.status, message)
         headers = {"Content-Type": JSON, **problem.headers} if told else problem.headers
         rule = problem.rule or str(problem.status)
-        return Refusal(problem.status, encode(told) if told else b"", headers, f"http_{problem.status}", rule)
+        return RenderedError(
+            problem.status, encode(told) if told else b"", headers, f"http_{problem.status}", rule
+        )
 
-    def observe(self, method: str, route: str, refusal: Refusal | None, status: int, seconds: float) -> None:
+    def observe(
+        self, method: str, route: str, refusal: RenderedError | None, status: int, seconds: float
+    ) -> None:
         """Count a response."""
         labels = (method, route, str(status))
         self._requests.labels(*labels).inc()

@@ -20,7 +20,7 @@ from relayer.errors import CorruptNamespace, NamespaceClosed, Refused
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad
 from relayer.fronts.memwal.front import CompatCall, reply
-from relayer.fronts.memwal.names import What
+from relayer.fronts.memwal.names import TokenKind
 from relayer.fronts.memwal.storing import located, once_free
 from relayer.http.routes import Reply
 from relayer.log import creation
@@ -116,7 +116,7 @@ async def list_owned(call: CompatCall) -> Reply:
     _check_owner(call)
     make = call.to.tokens.make
     rows = [
-        (one, each, make(What.BLOB, one.access, each.record))
+        (one, each, make(TokenKind.BLOB, one.access, each.record))
         for one in await _namespaces(call)
         for each in one.kept
     ]
@@ -286,7 +286,7 @@ async def list_texts(call: CompatCall) -> Reply:
     make = call.to.tokens.make
     shown = [
         {
-            "blob_id": make(What.BLOB, access, ulid.parse(one.id)),
+            "blob_id": make(TokenKind.BLOB, access, ulid.parse(one.id)),
             "text": one.text,
             "created_at": render_time(one.created_at),
         }
@@ -303,7 +303,7 @@ async def forget_memories(call: CompatCall) -> Reply:
         raise bad("blob_id or blob_ids must name at least one memory")
     deleted = 0
     for place, token in enumerate(dict.fromkeys(body.wanted)):
-        found = await located(call, What.BLOB, token)
+        found = await located(call, TokenKind.BLOB, token)
         if found is None:
             continue
         access, record = found

@@ -63,7 +63,7 @@ def is_ours(inner: str) -> bool:
     return inner.startswith(f"{ROOT}/")
 
 
-class What(StrEnum):
+class TokenKind(StrEnum):
     """The kind of a token; a token of one kind cannot be decrypted as another."""
 
     JOB = "job"
@@ -72,7 +72,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordLocation:
     """The location of a record: its account's key (`account_key`), the tag of its namespace's name, and its id."""
 
     account_key: bytes
@@ -85,42 +85,42 @@ class Place:
         return account_id(self.account_key)
 
 
-class Tokens:
+class IdTokens:
     """Creates and reads the ids that clients get. A record has the same ids on every relayer of a store."""
 
     def __init__(self, keys: RelayerKeys) -> None:
         self._keys = keys
         self._siv = AESSIV(keys.tokens)
 
-    def make(self, what: What, access: Access, record: bytes) -> str:
+    def make(self, what: TokenKind, access: Access, record: bytes) -> str:
         """Return the token of a record in a namespace."""
         tag = self._keys.tag("namespace", access.account, access.namespace)
-        return self.token(what, Place(access.principal.certificate.account_key, tag, record))
+        return self.token(what, RecordLocation(access.principal.certificate.account_key, tag, record))
 
-    def token(self, what: What, place: Place) -> str:
+    def token(self, what: TokenKind, place: RecordLocation) -> str:
         """Return the token of a location."""
         plain = place.account_key + bytes.fromhex(place.tag) + place.record
         return base64url.encode(self._siv.encrypt(plain, [what.encode()]))
 
-    def read(self, what: What, token: str) -> Place | None:
+    def read(self, what: TokenKind, token: str) -> RecordLocation | None:
         """Return the location that a token refers to; None if no relayer of this store created it."""
         raw = self._opened(what, token)
         if raw is None:
             return None
-        return Place(raw[:_ACCOUNT], raw[_ACCOUNT : _ACCOUNT + _TAG].hex(), raw[-_RECORD:])
+        return RecordLocation(raw[:_ACCOUNT], raw[_ACCOUNT : _ACCOUNT + _TAG].hex(), raw[-_RECORD:])
 
     def session(self, owner: bytes, opened_at: int, random: bytes) -> str:
         """Return a session id for an MCP client, which every relayer of the store can read; ``opened_at`` is in ms."""
         return base64url.encode(
-            self._siv.encrypt(owner + opened_at.to_bytes(8, "big") + random, [What.SESSION.encode()])
+            self._siv.encrypt(owner + opened_at.to_bytes(8, "big") + random, [TokenKind.SESSION.encode()])
         )
 
     def read_session(self, token: str) -> tuple[bytes, int] | None:
         """Return the owner of a session, and when it was opened (ms); None if no relayer of this store created the id."""
-        raw = self._opened(What.SESSION, token)
+        raw = self._opened(TokenKind.SESSION, token)
         return None if raw is None else (raw[:_ACCOUNT], int.from_bytes(raw[_ACCOUNT : _ACCOUNT + 8], "big"))
 
-    def _opened(self, what: What, token: str) -> bytes | None:
+    def _opened(self, what: TokenKind, token: str) -> bytes | None:
         try:
             return self._siv.decrypt(base64url.decode(token), [what.encode()])
         except (Malformed, InvalidTag, ValueError):

@@ -34,12 +34,12 @@ from relayer.domain.operations import (
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad
 from relayer.fronts.memwal.front import CompatCall, reply
-from relayer.fronts.memwal.names import Place, What
+from relayer.fronts.memwal.names import RecordLocation, TokenKind
 from relayer.fronts.memwal.storing import once_free, writing
 from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import Memory
+from relayer.namespaces.records import StoredMemory
 from relayer.wire import codec as ulid
 from relayer.wire.fields import render_time
 from relayer.wire.sealing import SALT_SIZE
@@ -64,7 +64,7 @@ async def remember(call: CompatCall) -> Reply:
     access = call.caller.access(body.namespace)
     async with writing(call, access):
         record = await once_free(call.deadline, partial(_store, call, access, body, vector))
-    token = call.to.tokens.make(What.BLOB, access, record)
+    token = call.to.tokens.make(TokenKind.BLOB, access, record)
     shown = {"id": token, "blob_id": body.blob_id or token}
     return reply(shown | {"owner": call.caller.shown, "namespace": body.namespace})
 
@@ -137,7 +137,7 @@ async def recall(call: CompatCall) -> Reply:
                     continue
                 distance = round(min(2.0, max(0.0, 1.0 - float(query @ vector))), 6)
                 record = one.record
-                token = call.to.tokens.make(What.BLOB, access, record.id)
+                token = call.to.tokens.make(TokenKind.BLOB, access, record.id)
                 shown = {
                     "blob_id": record.source.reference or token,
                     "distance": distance,
@@ -155,13 +155,13 @@ async def recall(call: CompatCall) -> Reply:
     return reply({"results": results, "total": len(results)})
 
 
-def sealed_in(opened: OpenNamespace) -> Iterator[Memory]:
+def sealed_in(opened: OpenNamespace) -> Iterator[StoredMemory]:
     """Yield the client-encrypted records of a namespace, oldest first."""
     now = opened.last_time
     return (one for one in opened.turns(SESSION) if one.state.live_at(now))
 
 
-def vector_of(one: Memory) -> NDArray[np.float32] | None:
+def vector_of(one: StoredMemory) -> NDArray[np.float32] | None:
     """Return the vector of a client-encrypted record, of length 1; None for other records."""
     record = one.record
     return _unit(base64.b64decode(record.lines[0].message_id)) if record.is_dialogue else None
@@ -174,14 +174,14 @@ def _unit(packed: bytes) -> NDArray[np.float32]:
 
 async def blob(call: CompatCall) -> Reply:
     """Handle ``GET /v1/blobs/{blob_id}``: the bytes, for any client that has their unguessable id; never a memory's text."""
-    place = call.to.tokens.read(What.BLOB, call.parameter)
+    place = call.to.tokens.read(TokenKind.BLOB, call.parameter)
     data = None if place is None else await _bytes_at(call, place)
     if data is None:
         raise CompatError(404, "Blob not found", rule="no blob")
     return Reply(data, media_type=_OCTETS)
 
 
-async def _bytes_at(call: CompatCall, place: Place) -> bytes | None:
+async def _bytes_at(call: CompatCall, place: RecordLocation) -> bytes | None:
     context = call.to.context
     async with call.deadline.step("open"):
         pointer = await creation.find_tagged(context.ports, place.account, place.tag)

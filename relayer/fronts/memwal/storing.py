@@ -22,7 +22,7 @@ from relayer.errors import NamespaceClosed, Refused
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad, check_text
 from relayer.fronts.memwal.front import CompatCall, reply
-from relayer.fronts.memwal.names import What
+from relayer.fronts.memwal.names import TokenKind
 from relayer.http.routes import Reply
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -78,7 +78,7 @@ class _Job:
 
 def _job(call: CompatCall, access: Access, record: bytes) -> _Job:
     make = call.to.tokens.make
-    return _Job(make(What.JOB, access, record), make(What.BLOB, access, record))
+    return _Job(make(TokenKind.JOB, access, record), make(TokenKind.BLOB, access, record))
 
 
 async def _stored(
@@ -187,7 +187,7 @@ async def _state(
     call: CompatCall, job_id: str, *, wait: bool, patience: Deadline | None = None
 ) -> dict[str, Any] | None:
     """Return the status of a job; None if it is unknown or belongs to another account, which clients cannot tell apart."""
-    found = await located(call, What.JOB, job_id)
+    found = await located(call, TokenKind.JOB, job_id)
     if found is None:
         return None
     access, record = found
@@ -211,7 +211,7 @@ async def _state(
             "status": "done" if done else "uploaded",
             "owner": call.caller.shown,
             "namespace": one.record.source.host,
-            "blob_id": call.to.tokens.make(What.BLOB, access, record),
+            "blob_id": call.to.tokens.make(TokenKind.BLOB, access, record),
         }
         if not done:
             state["error"] = "waiting for an embedding: found by its words until then"
@@ -224,7 +224,7 @@ def _is_done(opened: OpenNamespace, record: bytes) -> bool:
     return memory is None or memory.state.status is not Status.LIVE or memory.searchable
 
 
-async def located(call: CompatCall, what: What, token: str) -> tuple[Access, bytes] | None:
+async def located(call: CompatCall, what: TokenKind, token: str) -> tuple[Access, bytes] | None:
     """Return the record of a token, with access to it; None if it is not this caller's, if possible without reading the store."""
     place = call.to.tokens.read(what, token)
     if place is None or place.account != call.caller.account:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from relayer.fronts.memwal import finding, listings, mcp, opaque, public, storing
 from relayer.fronts.memwal.accept import CompatAcceptance, Points, Rates, Window
 from relayer.fronts.memwal.front import CompatFront, CompatRoute, CompatServices
-from relayer.fronts.memwal.names import Tokens, inner_account
+from relayer.fronts.memwal.names import IdTokens, inner_account
 from relayer.http import routes
 from relayer.http.accept import Acceptance
 from relayer.settings.config import RelayerSettings
@@ -80,7 +80,7 @@ def create_front(
     )
     services = CompatServices(
         **{one.name: getattr(native, one.name) for one in fields(native)},
-        tokens=Tokens(context.keys),
+        tokens=IdTokens(context.keys),
         acceptance=front,
         public_url=settings.public_url,
         trusted=settings.trusted_proxy,

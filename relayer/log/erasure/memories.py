@@ -21,7 +21,14 @@ from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.collector import GRACE_MS, begun
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.erasure.destruction import destroy, left_of
-from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, ErasureReports, SeenReport, Stage, What
+from relayer.log.erasure.reports import (
+    REPORT_FORMAT,
+    ErasureKind,
+    ErasureReport,
+    ErasureReports,
+    ErasureStage,
+    SeenReport,
+)
 from relayer.log.objects import LogPorts, SeenManifest
 from relayer.log.replica import Replica
 
@@ -35,7 +42,7 @@ def report_of(account: str, namespace: str, replica: Replica, erasure: bytes) ->
         account=account,
         namespace=namespace,
         incarnation=replica.incarnation,
-        what=What.MEMORY,
+        what=ErasureKind.MEMORY,
         asked_at=known.at,
         seq=known.seq,
         records=known.records,
@@ -71,7 +78,7 @@ def retold(report: ErasureReport, state: NamespaceState) -> ErasureReport:
     )
     if told == report:
         return report
-    return msgspec.structs.replace(told, stage=Stage.ERASED, epoch=0, destroyed_at=0)
+    return msgspec.structs.replace(told, stage=ErasureStage.ERASED, epoch=0, destroyed_at=0)
 
 
 # Other relayers may be compacting at the same time, and each of their swaps makes one of these rounds fail.
@@ -110,9 +117,9 @@ class MemoryEraser:
         if still_has(self._replica.state, seen.report):
             raise CorruptNamespace("the log does not know of an erasure that is under way")
         seen = await self._advance(seen, retold(seen.report, self._replica.state))
-        if seen.report.stage is Stage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
+        if seen.report.stage is ErasureStage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
-        if seen.report.stage is Stage.DESTROYED:
+        if seen.report.stage is ErasureStage.DESTROYED:
             seen = await self._confirm(seen)
         return seen
 
@@ -151,7 +158,7 @@ class MemoryEraser:
         count = await destroy(self._ports.store, self._unnamed(manifest.manifest, seen.report.objects))
         report = msgspec.structs.replace(
             seen.report,
-            stage=Stage.DESTROYED,
+            stage=ErasureStage.DESTROYED,
             destroyed=seen.report.destroyed + count,
             destroyed_at=manifest.store_time,
         )
@@ -217,7 +224,7 @@ class MemoryEraser:
             or await self._indexes_before(report.seq)
         ):
             # A relayer that had not read of the erasure yet has written them since.
-            return await self._advance(seen, msgspec.structs.replace(report, stage=Stage.ERASED))
+            return await self._advance(seen, msgspec.structs.replace(report, stage=ErasureStage.ERASED))
         if await self._late_uploads(manifest.manifest, report):
             await self._begin_collection(manifest)
             return await self._advance(
@@ -231,7 +238,7 @@ class MemoryEraser:
             return seen
         done = msgspec.structs.replace(
             report,
-            stage=Stage.CONFIRMED,
+            stage=ErasureStage.CONFIRMED,
             destroyed=report.destroyed + count,
             confirmed_at=manifest.store_time,
         )

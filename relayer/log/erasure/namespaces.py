@@ -25,7 +25,14 @@ from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log.collector import GRACE_MS
 from relayer.log.creation import find, mark
 from relayer.log.erasure.destruction import destroy, discard, left_of
-from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, ErasureReports, SeenReport, Stage, What
+from relayer.log.erasure.reports import (
+    REPORT_FORMAT,
+    ErasureKind,
+    ErasureReport,
+    ErasureReports,
+    ErasureStage,
+    SeenReport,
+)
 from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import LogPorts
 
@@ -38,7 +45,7 @@ def namespace_report(account: str, pointer: Pointer, asked_at: int) -> ErasureRe
         account=account,
         namespace=pointer.name,
         incarnation=pointer.incarnation,
-        what=What.NAMESPACE,
+        what=ErasureKind.NAMESPACE,
         asked_at=asked_at,
     )
 
@@ -64,10 +71,10 @@ class NamespaceEraser:
             CorruptNamespace: the pointer cannot be unsealed for its key.
             StoreError: the store did not respond; the next run continues.
         """
-        if seen.report.stage is Stage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
+        if seen.report.stage is ErasureStage.ERASED or seen.destroyed_later(max(self._grace_ms, GRACE_MS)):
             seen = await self._destroy(seen)
         if (
-            seen.report.stage is Stage.DESTROYED
+            seen.report.stage is ErasureStage.DESTROYED
             and seen.store_time - seen.report.destroyed_at >= self._grace_ms
         ):
             seen = await self._confirm(seen)
@@ -119,7 +126,7 @@ class NamespaceEraser:
         gone = await self._ports.store.get(layout.store_key(layout.manifest(report.incarnation)))
         done = msgspec.structs.replace(
             seen.report,
-            stage=Stage.DESTROYED,
+            stage=ErasureStage.DESTROYED,
             destroyed=seen.report.destroyed + count,
             destroyed_at=gone.store_time,
         )
@@ -147,7 +154,7 @@ class NamespaceEraser:
             return seen
         done = msgspec.structs.replace(
             report,
-            stage=Stage.CONFIRMED,
+            stage=ErasureStage.CONFIRMED,
             destroyed=report.destroyed + count,
             confirmed_at=seen.store_time,
         )

@@ -24,14 +24,14 @@ _ATTEMPTS = 5
 _PAUSE = 0.2
 
 
-class What(StrEnum):
+class ErasureKind(StrEnum):
     """The kind of an erasure: of memories or of a namespace."""
 
     MEMORY = "memory"
     NAMESPACE = "namespace"
 
 
-class Stage(StrEnum):
+class ErasureStage(StrEnum):
     """The progress of an erasure.
 
     ``ERASED``: the erased data is in no response any more. ``DESTROYED``: a relayer that opens the namespace now does not
@@ -59,14 +59,14 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
     account: str
     namespace: str
     incarnation: bytes
-    what: What
+    what: ErasureKind
     asked_at: int
     seq: int = 0
     records: tuple[bytes, ...] = ()
     derived: tuple[bytes, ...] = ()
     slots: tuple[int, ...] = ()
     objects: tuple[str, ...] = ()
-    stage: Stage = Stage.ERASED
+    stage: ErasureStage = ErasureStage.ERASED
     epoch: int = 0
     destroyed: int = 0
     destroyed_at: int = 0
@@ -78,7 +78,7 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
 
         See `ErasureReports.claim`.
         """
-        return self.stage is Stage.CONFIRMED and not self.confirmed_at
+        return self.stage is ErasureStage.CONFIRMED and not self.confirmed_at
 
 
 class _ReportFormat(msgspec.Struct, frozen=True, array_like=True):
@@ -98,7 +98,7 @@ class SeenReport:
 
         The store's clock was ahead then, and waiting for the grace period to end would take too long.
         """
-        waits = self.report.stage is Stage.DESTROYED
+        waits = self.report.stage is ErasureStage.DESTROYED
         return waits and self.report.destroyed_at - self.store_time > slack_ms
 
 
@@ -122,7 +122,7 @@ class ErasureReports:
             found = await self.find(report.account, report.erasure)
             if found is not None and _same(found.report, report):
                 return found
-            if found is None or found.report.stage is Stage.CONFIRMED:
+            if found is None or found.report.stage is ErasureStage.CONFIRMED:
                 await self._create(self._key(report, confirmed=False), report)
             else:
                 # Objects that the old report lists must still be deleted with their versions.
@@ -160,9 +160,9 @@ class ErasureReports:
             account=account,
             namespace=namespace,
             incarnation=request,
-            what=What.NAMESPACE,
+            what=ErasureKind.NAMESPACE,
             asked_at=self._ports.clock.now_ms(),
-            stage=Stage.CONFIRMED,
+            stage=ErasureStage.CONFIRMED,
         )
         key = self._key(report, confirmed=True)
         place, data = self._ports.layout.store_key(key), self._seal(key, report)
@@ -198,7 +198,7 @@ class ErasureReports:
     async def close_with_namespace(self, seen: SeenReport) -> ErasureReport:
         """Confirm a memory's erasure because the erasure of its namespace was confirmed."""
         return await self.conclude(
-            msgspec.structs.replace(seen.report, stage=Stage.CONFIRMED, confirmed_at=seen.store_time)
+            msgspec.structs.replace(seen.report, stage=ErasureStage.CONFIRMED, confirmed_at=seen.store_time)
         )
 
     async def advance(self, seen: SeenReport, new: ErasureReport) -> SeenReport | None:
@@ -259,7 +259,7 @@ def _same(one: ErasureReport, other: ErasureReport) -> bool:
 
     An incarnation is erased once. A memory is erased once in each log, and a log that was restored counts as another log.
     """
-    return one.what is What.NAMESPACE or one.asked_at == other.asked_at
+    return one.what is ErasureKind.NAMESPACE or one.asked_at == other.asked_at
 
 
 def _place(key: str) -> bytes:

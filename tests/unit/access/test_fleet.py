@@ -140,3 +140,13 @@ async def test_its_task_turns_the_key_over_by_itself(store: RecordingStore, cloc
         clock.jump(24 * HOUR)
         await clock.advance(61)
         assert fleet.current().keys[0].day == "20260311"
+
+
+async def test_a_clock_that_is_set_back_over_midnight_leaves_a_key_to_seal_to(store: RecordingStore) -> None:
+    clock = FakeClock(int(datetime(2026, 3, 10, 1, tzinfo=UTC).timestamp() * 1000))
+    fleet = _fleet(store, clock)
+    await fleet.start()
+    (before,) = fleet.current().keys
+    clock.jump(-3 * HOUR)
+    assert fleet.current().keys == (before,)
+    assert fleet.private(fleet_key_id(before.public_key)) is not None

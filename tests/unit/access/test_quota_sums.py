@@ -13,7 +13,7 @@ from relayer.access.quotas import Quota, Quotas
 from relayer.access.usage import CountedUsage, Usage, read_usage, write_usage
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
-from relayer.domain.operations import JobAccepted, Operation, Origin, Outcome, Result
+from relayer.domain.operations import JobAccepted, Operation, OperationResult, Origin, Outcome
 from relayer.errors import Refused, StoreError, StoreUnavailable
 from relayer.log.objects import LogPorts
 from relayer.ports import T, WrappedStore
@@ -62,7 +62,7 @@ async def fill(quotas: Quotas, size: int) -> int:
     total = 0
     while True:
         try:
-            (await take(quotas, size))([Outcome(Result.STORED, 1)])
+            (await take(quotas, size))([Outcome(OperationResult.STORED, 1)])
         except Refused:
             return total
         total += size
@@ -112,7 +112,7 @@ async def test_far_from_the_quota_a_write_asks_the_store_for_nothing(house):
 
 async def test_what_was_counted_and_not_kept_is_taken_back(house):
     quotas = house.process(bytes=LIMIT)
-    for outcomes in ([], [Outcome(Result.REFUSED, 1)], [Outcome(Result.DUPLICATE, 1)]):
+    for outcomes in ([], [Outcome(OperationResult.REFUSED, 1)], [Outcome(OperationResult.DUPLICATE, 1)]):
         (await take(quotas, LIMIT))(outcomes)
     assert await fill(quotas, 1000) == LIMIT
 
@@ -142,7 +142,7 @@ async def test_what_does_not_open_is_counted_anew(house):
 
 async def test_two_processes_that_compare_at_the_same_time_correct_a_sum_once(house):
     wrong = house.process(bytes=LIMIT)
-    (await take(wrong, 90_000))([Outcome(Result.STORED, 1)])
+    (await take(wrong, 90_000))([Outcome(OperationResult.STORED, 1)])
     await wrong.close()
     # There is no namespace: the store holds nothing of what was counted.
     found = await asyncio.gather(*(house.process().used("account") for _ in range(3)))

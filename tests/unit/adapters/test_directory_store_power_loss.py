@@ -28,7 +28,7 @@ from relayer.adapters.directory_store.tree import LOCKS, STAGING, Tree, Uncertai
 from relayer.adapters.system import SystemClock
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest, Pointer
-from relayer.domain.operations import Operation, Origin, Outcome, Put, Result, Stored
+from relayer.domain.operations import Operation, OperationResult, Origin, Outcome, Put, Stored
 from relayer.errors import RelayerError
 from relayer.log import creation
 from relayer.log.namespace_log import NamespaceLog
@@ -200,7 +200,7 @@ def a_put(number: int) -> Put:
 async def write(log: NamespaceLog, disk: Disk, number: int) -> None:
     operation = a_put(number)
     [outcome] = await log.append([operation])
-    assert outcome.result is Result.STORED
+    assert outcome.result is OperationResult.STORED
     disk.mark(Kept(operation, outcome))
 
 
@@ -341,7 +341,7 @@ async def lacking(log: NamespaceLog, pointer: Pointer, expected: Sequence[Any]) 
         if isinstance(promise, Kept) and log.state.outcome_of(promise.operation) != promise.outcome:
             return "an acknowledged memory is lost"
     [outcome] = await log.append([a_put(99)])
-    return "" if outcome.result is Result.STORED else "the log takes nothing more"
+    return "" if outcome.result is OperationResult.STORED else "the log takes nothing more"
 
 
 async def first_broken(

@@ -9,7 +9,7 @@ from hypothesis import given
 from log_operations import START, Log, SmallLog, logs
 
 from relayer.domain.bodies import Section, put_back, reduce, take_out
-from relayer.domain.namespace import Position
+from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import (
     Close,
     Entry,
@@ -17,7 +17,7 @@ from relayer.domain.operations import (
     Forget,
     JobAccepted,
     JobFinished,
-    Malformed,
+    MalformedBody,
     Operation,
     Origin,
     Put,
@@ -57,7 +57,7 @@ class BodiesLog(SmallLog):
         [raw] = self.entries[seq - 1].operations
         return raw
 
-    def reduced(self, seq: int) -> Operation | Malformed:
+    def reduced(self, seq: int) -> Operation | MalformedBody:
         return decode_operation(reduce(self.raw(seq), seq, self.state))
 
     def replayed(self) -> NamespaceState:
@@ -101,7 +101,7 @@ def test_an_outer_form_holds_no_body_and_texts_are_parted_from_vectors() -> None
     )
 
 
-def left_out(operation: Operation | Malformed) -> bool:
+def left_out(operation: Operation | MalformedBody) -> bool:
     assert isinstance(operation, Put | Supersede)
     stored = operation.stored
     return (stored.sealed, stored.vector, stored.context_vector, stored.left_out) == (b"", b"", b"", 10)
@@ -162,11 +162,11 @@ def test_of_a_jobs_results_only_those_that_count_are_kept(log: BodiesLog) -> Non
 
 def test_a_malformed_operation_stays_malformed_and_takes_no_room() -> None:
     raw = msgspec.msgpack.encode(["put", "x" * 1000])
-    assert decode_operation(raw) == Malformed()
-    reduced = reduce(raw, 1, NamespaceState(Position(0, b"")))
+    assert decode_operation(raw) == MalformedBody()
+    reduced = reduce(raw, 1, NamespaceState(LogPosition(0, b"")))
     assert reduced == b""
     assert take_out(reduced) == (b"", [])
-    assert decode_operation(reduced) == Malformed()
+    assert decode_operation(reduced) == MalformedBody()
 
 
 def test_a_field_that_a_newer_version_appended_survives(log: BodiesLog) -> None:

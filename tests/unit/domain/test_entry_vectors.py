@@ -28,7 +28,7 @@ from relayer.domain.operations import (
     Forget,
     JobAccepted,
     JobFinished,
-    Malformed,
+    MalformedBody,
     Origin,
     Put,
     Restore,
@@ -205,7 +205,7 @@ def test_a_field_appended_by_a_newer_version_is_passed_over() -> None:
 
 @pytest.mark.parametrize("name", VECTORS["operations_malformed"])
 def test_a_malformed_operation_is_known_as_such(name: str) -> None:
-    assert decode_operation(raw("operations_malformed", name)) == Malformed()
+    assert decode_operation(raw("operations_malformed", name)) == MalformedBody()
 
 
 @pytest.mark.parametrize("name", VECTORS["operations_newer"])

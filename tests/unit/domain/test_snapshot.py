@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_operations import CONTENTS, LIKENESSES, Log, entry_of, logs
 
-from relayer.domain.namespace import Position
+from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import (
     Erase,
     Forget,
@@ -54,7 +54,7 @@ def _said(state: NamespaceState) -> dict[str, object]:
 @settings(max_examples=2 * settings.default.max_examples)
 @given(logs, logs, st.booleans())
 def test_a_state_that_was_read_again_says_and_decides_the_same(before: Log, after: Log, looks: bool):
-    state, time = NamespaceState(Position(0, b"genesis")), 0
+    state, time = NamespaceState(LogPosition(0, b"genesis")), 0
     for step, operations in before:
         time += step
         state.apply(entry_of(state.next_seq, *operations, time=time), b"digest")
@@ -73,7 +73,7 @@ def test_a_state_that_was_read_again_says_and_decides_the_same(before: Log, afte
 def test_a_state_that_goes_on_while_it_is_written_is_written_as_it_was(
     before: Log, meanwhile: Log, after: Log, looks: bool
 ):
-    state, time = NamespaceState(Position(0, b"genesis")), 0
+    state, time = NamespaceState(LogPosition(0, b"genesis")), 0
 
     def go_on(log: Log) -> None:
         nonlocal state, time
@@ -114,7 +114,7 @@ def test_a_state_is_written_as_it_was_whatever_happens_to_its_records_and_reques
 
 
 def _large(count: int) -> NamespaceState:
-    state = NamespaceState(Position(0, b"genesis"))
+    state = NamespaceState(LogPosition(0, b"genesis"))
     for at in range(count):
         stored = Stored(b"r%d" % at, b"t%d" % at, b"s", likeness=b"l%d" % at)
         put = Put(Origin(b"a", b"%d" % at, idempotency=b"k%d" % at), stored)
@@ -155,7 +155,7 @@ def test_a_read_state_takes_less_memory_until_it_is_asked():
 
 
 def test_macs_that_begin_alike_are_not_taken_for_each_other():
-    state = NamespaceState(Position(0, b"genesis"))
+    state = NamespaceState(LogPosition(0, b"genesis"))
     first, second = b"beginning" + b"1" * 23, b"beginning" + b"2" * 23
     for seq, mac in enumerate((first, second), 1):
         stored = Stored(b"r%d" % seq, mac, b"s", likeness=mac[::-1][:8] + mac)
@@ -178,7 +178,7 @@ def test_a_page_that_cannot_be_read_says_that_the_namespace_is_damaged():
 
 @pytest.mark.parametrize("damage", ["missing", "twice", "foreign", "head", "outcomes"])
 def test_pages_that_are_not_all_there_are_refused(damage):
-    state = NamespaceState(Position(0, b"genesis"))
+    state = NamespaceState(LogPosition(0, b"genesis"))
     for seq in range(1, 1200):
         put = Put(Origin(b"a", b"%d" % seq), Stored(b"r%d" % seq, b"t%d" % seq, b"s"))
         state.apply(entry_of(seq, put, time=seq), b"digest")

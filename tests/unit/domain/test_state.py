@@ -14,11 +14,11 @@ from relayer.domain.operations import (
     JobAccepted,
     JobFinished,
     Operation,
+    OperationResult,
     Outcome,
     Put,
     Refusal,
     Restore,
-    Result,
     Status,
     Stored,
     Supersede,
@@ -34,25 +34,25 @@ def log() -> SmallLog:
 
 
 def test_a_put_is_stored_and_live(log: SmallLog) -> None:
-    assert log.append(log.put(b"r")) == [Outcome(Result.STORED, b"r", 1)]
+    assert log.append(log.put(b"r")) == [Outcome(OperationResult.STORED, b"r", 1)]
     assert log.state.records[b"r"].live_at(0)
 
 
 def test_the_same_content_again_reinforces_the_first(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea"))
-    assert log.append(log.put(b"s", b"tea"), time=5) == [Outcome(Result.DUPLICATE, b"r", 2)]
+    assert log.append(log.put(b"s", b"tea"), time=5) == [Outcome(OperationResult.DUPLICATE, b"r", 2)]
     assert (log.state.records[b"r"].reinforced, log.state.records[b"r"].reinforced_at) == (1, 5)
 
 
 def test_what_expired_is_no_duplicate(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea", expires_at=10))
-    assert log.append(log.put(b"s", b"tea"), time=10)[0].result is Result.STORED
+    assert log.append(log.put(b"s", b"tea"), time=10)[0].result is OperationResult.STORED
 
 
 def test_a_forgotten_content_is_not_captured_again_but_may_be_said_again(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea"), Forget(log.origin(), b"r"))
     assert log.append(log.put(b"s", b"tea", captured=True))[0].refusal is Refusal.TOMBSTONED
-    assert log.append(log.put(b"t", b"tea"))[0].result is Result.STORED
+    assert log.append(log.put(b"t", b"tea"))[0].result is OperationResult.STORED
 
 
 def test_a_record_id_is_used_once(log: SmallLog) -> None:
@@ -64,7 +64,7 @@ def test_a_record_id_is_used_once(log: SmallLog) -> None:
 def test_i7_superseding_needs_the_live_head(log: SmallLog) -> None:
     log.append(log.put(b"r"))
     new = Stored(b"s", b"new", b"sealed")
-    assert log.append(Supersede(log.origin(), b"r", new))[0] == Outcome(Result.SUPERSEDED, b"s", 2)
+    assert log.append(Supersede(log.origin(), b"r", new))[0] == Outcome(OperationResult.SUPERSEDED, b"s", 2)
     assert log.append(Supersede(log.origin(), b"r", Stored(b"t", b"t", b"")))[0].refusal is Refusal.STALE_HEAD
     assert (
         log.append(Supersede(log.origin(), b"x", Stored(b"t", b"t", b"")))[0].refusal
@@ -76,9 +76,9 @@ def test_i7_superseding_needs_the_live_head(log: SmallLog) -> None:
 
 def test_i7_forgetting_needs_the_live_head_and_restoring_undoes_it(log: SmallLog) -> None:
     log.append(log.put(b"r"))
-    assert log.append(Forget(log.origin(), b"r"))[0].result is Result.FORGOTTEN
+    assert log.append(Forget(log.origin(), b"r"))[0].result is OperationResult.FORGOTTEN
     assert log.append(Forget(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
-    assert log.append(Restore(log.origin(), b"r"))[0].result is Result.RESTORED
+    assert log.append(Restore(log.origin(), b"r"))[0].result is OperationResult.RESTORED
     assert log.append(Restore(log.origin(), b"r"))[0].refusal is Refusal.STALE_HEAD
     assert log.state.records[b"r"].live_at(0)
 
@@ -86,7 +86,7 @@ def test_i7_forgetting_needs_the_live_head_and_restoring_undoes_it(log: SmallLog
 def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: SmallLog) -> None:
     log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"s", b"s", b"")))
     assert log.append(Restore(log.origin(), b"r", b"t"))[0].refusal is Refusal.STALE_HEAD
-    assert log.append(Restore(log.origin(), b"r", b"s"))[0].result is Result.RESTORED
+    assert log.append(Restore(log.origin(), b"r", b"s"))[0].result is OperationResult.RESTORED
     assert [log.state.records[record].status for record in (b"r", b"s")] == [
         Status.LIVE,
         Status.SUPERSEDED,
@@ -97,7 +97,7 @@ def test_what_another_memory_replaced_comes_back_beside_it(log: SmallLog) -> Non
     log.append(log.put(b"r"))
     log.append(msgspec.structs.replace(log.put(b"s"), replaces=b"r"))
     assert log.state.records[b"r"].superseded_by == b"s"
-    assert log.append(Restore(log.origin(), b"r"))[0].result is Result.RESTORED
+    assert log.append(Restore(log.origin(), b"r"))[0].result is OperationResult.RESTORED
     old, new = (log.state.records[record] for record in (b"r", b"s"))
     assert (old.status, new.status) == (Status.LIVE, Status.LIVE)
     assert (old.superseded_by, new.supersedes) == (b"", b"")
@@ -105,22 +105,22 @@ def test_what_another_memory_replaced_comes_back_beside_it(log: SmallLog) -> Non
 
 def test_what_is_erased_is_gone_and_nothing_derived_from_it_is_stored_later(log: SmallLog) -> None:
     log.append(log.put(b"r", b"tea"))
-    assert log.append(Erase(log.origin(), (b"r", b"unknown")))[0].result is Result.ERASED
+    assert log.append(Erase(log.origin(), (b"r", b"unknown")))[0].result is OperationResult.ERASED
     assert b"r" not in log.state.records
     assert log.append(log.put(b"d", sources=(b"r",)))[0].refusal is Refusal.SOURCE_ERASED
-    assert log.append(log.put(b"s", b"tea"))[0].result is Result.STORED
+    assert log.append(log.put(b"s", b"tea"))[0].result is OperationResult.STORED
     assert log.append(Erase(log.origin(), (b"r",)))[0].refusal is Refusal.UNKNOWN_RECORD
 
 
 def test_erasing_a_record_that_is_named_twice_erases_it_once(log: SmallLog) -> None:
     log.append(log.put(b"r"))
-    assert log.append(Erase(log.origin(), (b"r", b"r")))[0] == Outcome(Result.ERASED, b"r", 2)
+    assert log.append(Erase(log.origin(), (b"r", b"r")))[0] == Outcome(OperationResult.ERASED, b"r", 2)
 
 
 def test_a_job_and_its_results_are_one(log: SmallLog) -> None:
     log.append(log.put(b"r"), JobAccepted(log.origin(), b"job", "extract", (b"r",)))
     done = log.append(JobFinished(b"job", stored=(Stored(b"f", b"fact", b"", sources=(b"r",)),)), time=9)
-    assert done == [Outcome(Result.FINISHED, b"job", 2)]
+    assert done == [Outcome(OperationResult.FINISHED, b"job", 2)]
     assert (log.state.jobs[b"job"].state, log.state.jobs[b"job"].results) == ("done", (b"f",))
     assert log.state.records[b"f"].live_at(9)
 
@@ -146,7 +146,7 @@ def test_the_end_of_a_job_nobody_accepted_is_refused_and_has_an_outcome(log: Sma
 def test_what_names_one_source_twice_is_erased_with_it_once(log: SmallLog) -> None:
     twice = Stored(b"f", b"fact", b"", sources=(b"r", b"r"))
     log.append(log.put(b"r"), Put(log.origin(), twice))
-    assert log.append(Erase(log.origin(), (b"r",)))[0].result is Result.ERASED
+    assert log.append(Erase(log.origin(), (b"r",)))[0].result is OperationResult.ERASED
     assert log.state.erasures.known[b"r"].derived == (b"f",)
 
 
@@ -268,7 +268,7 @@ def test_a_text_that_a_person_said_again_may_be_repeated(log: SmallLog) -> None:
 
 def test_after_close_everything_is_refused(log: SmallLog) -> None:
     log.append(JobAccepted(log.origin(), b"job", "extract"))
-    assert log.append(Close(log.origin()))[0].result is Result.CLOSED
+    assert log.append(Close(log.origin()))[0].result is OperationResult.CLOSED
     assert log.append(log.put(b"r"))[0].refusal is Refusal.CLOSED
     assert log.append(JobFinished(b"job"))[0].refusal is Refusal.JOB_OVER
 
@@ -297,7 +297,7 @@ def test_i8_an_operation_that_expired_long_ago_is_refused(log: SmallLog) -> None
     def expiring(record: bytes) -> Put:
         return Put(log.origin(expires=1000), Stored(record, record, b""))
 
-    assert log.append(expiring(b"r"), time=1000 + EXPIRY_GRACE_MS)[0].result is Result.STORED
+    assert log.append(expiring(b"r"), time=1000 + EXPIRY_GRACE_MS)[0].result is OperationResult.STORED
     assert log.append(expiring(b"s"), time=1001 + EXPIRY_GRACE_MS)[0].refusal is Refusal.EXPIRED
 
 
@@ -343,7 +343,11 @@ def test_only_what_is_alike_in_voice_and_audience_is_a_duplicate() -> None:
     log.append(log.put(b"r", b"text", likeness=b"a tool, in private"))
     said = log.append(log.put(b"s", b"text", likeness=b"the user, in a group"))[0]
     again = log.append(log.put(b"t", b"text", likeness=b"a tool, in private"))[0]
-    assert (said.result, again.result, again.subject) == (Result.STORED, Result.DUPLICATE, b"r")
+    assert (said.result, again.result, again.subject) == (
+        OperationResult.STORED,
+        OperationResult.DUPLICATE,
+        b"r",
+    )
 
 
 def test_a_capture_does_not_bring_back_a_text_that_was_forgotten_or_erased_whoever_says_it() -> None:
@@ -353,7 +357,10 @@ def test_a_capture_does_not_bring_back_a_text_that_was_forgotten_or_erased_whoev
     for record, text in ((b"t", b"text"), (b"u", b"other")):
         captured = log.append(log.put(record, text, likeness=b"new " + text, captured=True))[0]
         assert captured.refusal is Refusal.TOMBSTONED
-        assert log.append(log.put(record + b"!", text, likeness=b"new " + text))[0].result is Result.STORED
+        assert (
+            log.append(log.put(record + b"!", text, likeness=b"new " + text))[0].result
+            is OperationResult.STORED
+        )
 
 
 def test_a_jobs_result_takes_the_place_of_a_live_memory_and_lets_go_of_the_input(log: SmallLog) -> None:
@@ -385,13 +392,13 @@ def changed(log: SmallLog, record: bytes, head: bytes) -> Put:
 
 def test_a_put_that_names_a_live_twin_reinforces_it(log: SmallLog) -> None:
     log.append(log.put(b"r"))
-    assert log.append(said_otherwise(log, b"s", b"r")) == [Outcome(Result.DUPLICATE, b"r", 2)]
+    assert log.append(said_otherwise(log, b"s", b"r")) == [Outcome(OperationResult.DUPLICATE, b"r", 2)]
     assert log.state.records[b"r"].reinforced == 1
 
 
 def test_a_put_whose_twin_was_superseded_is_stored(log: SmallLog) -> None:
     log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"q", b"q", b"")))
-    assert log.append(said_otherwise(log, b"s", b"r"))[0].result is Result.STORED
+    assert log.append(said_otherwise(log, b"s", b"r"))[0].result is OperationResult.STORED
 
 
 @pytest.mark.parametrize("end", [Forget, lambda origin, record: Erase(origin, (record,))])
@@ -409,14 +416,14 @@ def test_erasing_a_memory_covers_the_entry_that_repeated_it_in_other_words(log: 
 
 def test_a_put_takes_the_place_of_a_live_head(log: SmallLog) -> None:
     log.append(log.put(b"r"))
-    assert log.append(changed(log, b"s", b"r"))[0].result is Result.STORED
+    assert log.append(changed(log, b"s", b"r"))[0].result is OperationResult.STORED
     assert log.state.records[b"r"].status is Status.SUPERSEDED
     assert (log.state.records[b"r"].superseded_by, log.state.records[b"s"].supersedes) == (b"s", b"r")
 
 
 def test_a_put_whose_head_was_replaced_before_stands_beside_its_successor(log: SmallLog) -> None:
     log.append(log.put(b"r"), changed(log, b"s", b"r"))
-    assert log.append(changed(log, b"t", b"r"))[0].result is Result.STORED
+    assert log.append(changed(log, b"t", b"r"))[0].result is OperationResult.STORED
     assert log.state.records[b"s"].live_at(0)
     assert log.state.records[b"t"].live_at(0)
     assert log.state.records[b"t"].conflicts_with == b"r"

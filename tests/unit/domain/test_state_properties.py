@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_operations import Log, entry_of, logs, maybe_closing
 
-from relayer.domain.namespace import Position, genesis
+from relayer.domain.namespace import LogPosition, genesis
 from relayer.domain.operations import (
     ENTRY_VERSION,
     Entry,
     JobFinished,
-    Malformed,
+    MalformedBody,
     Operation,
-    Result,
+    OperationResult,
     Status,
     decode_operation,
     encode_operation,
@@ -24,7 +24,7 @@ from relayer.domain.operations import (
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired
 
-START = Position(0, genesis(b"i" * 16))
+START = LogPosition(0, genesis(b"i" * 16))
 
 
 def replay(log: Log) -> tuple[NamespaceState, list[list[Applied]]]:
@@ -59,7 +59,7 @@ def test_every_operation_has_the_outcome_that_it_got_first(log: Log) -> None:
     state, told = replay(log)
     first: dict[object, object] = {}
     for applied in (one for entry in told for one in entry):
-        assert not isinstance(applied.operation, Malformed)
+        assert not isinstance(applied.operation, MalformedBody)
         if isinstance(applied.operation, JobFinished):
             continue
         assert first.setdefault(applied.operation.origin.id, applied.outcome) == applied.outcome
@@ -86,7 +86,7 @@ def test_the_state_contradicts_itself_nowhere(log: Log) -> None:
         one.outcome.subject
         for entry in told
         for one in entry
-        if not one.repeated and one.outcome.result in {Result.STORED, Result.SUPERSEDED}
+        if not one.repeated and one.outcome.result in {OperationResult.STORED, OperationResult.SUPERSEDED}
     ]
     assert len(stored) == len(set(stored))
 

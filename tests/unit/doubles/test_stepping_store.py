@@ -9,7 +9,7 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.errors import StoreUnavailable
 from relayer.ports import Absent, Created, Exists, Found, Swapped, Unknown
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import Call, RecordingStore
+from relayer.testing.recording_store import RecordingStore, StoreCall
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_a_recording_store_counts_what_was_asked(inner: MemoryStore) -> No
     await store.delete("ns/a")
     assert [info async for info in store.list("ns/")] == []
     assert await store.versions("ns/a") + await store.purge("ns/a") == 0
-    assert store.calls[:2] == [Call("create", "ns/a", 3), Call("get", "ns/a")]
+    assert store.calls[:2] == [StoreCall("create", "ns/a", 3), StoreCall("get", "ns/a")]
     assert (store.count(), store.count("get"), store.count("get", "ns/"), store.count(prefix="ns/")) == (
         8,
         2,

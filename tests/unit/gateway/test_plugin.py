@@ -14,7 +14,7 @@ from wire_relayer import WireRelayer, answer, hang
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.errors import IdentityError, SettingsError
 from gateway_plugin.keys.gateway_secret import secret_path
-from gateway_plugin.keys.identity import Audience
+from gateway_plugin.keys.identity import TurnAudience
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.turn.gates import HostTurn
 
@@ -266,7 +266,7 @@ def test_what_was_said_in_a_chat_of_no_told_type_never_reaches_a_group(plugin, w
     assert plugin.before_turn(QUESTION, session_key="agent:main:slack:C123").status == "ok"
 
 
-@pytest.mark.parametrize("audience", [Audience.DIRECT, Audience.GROUP])
+@pytest.mark.parametrize("audience", [TurnAudience.DIRECT, TurnAudience.GROUP])
 def test_a_host_that_knows_the_chats_type_has_the_last_word(plugin, audience):
     key, host = "agent:main:slack:C123", HostTurn(audience=audience)
     plugin.after_turn(TURN, session_key=key, host=host)
@@ -274,7 +274,7 @@ def test_a_host_that_knows_the_chats_type_has_the_last_word(plugin, audience):
     heard = plugin.before_turn("Which coffee do I like best?", session_key="agent:main:slack:room:R1")
     assert heard.status == "empty"
     main = plugin.before_turn("Which coffee do I like best?", session_key="agent:main:main")
-    assert main.status == ("ok" if audience is Audience.DIRECT else "empty")
+    assert main.status == ("ok" if audience is TurnAudience.DIRECT else "empty")
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_closing_twice_and_calling_afterwards_are_defined(wire, environ):
 
 async def test_the_async_form_does_the_same_on_the_callers_loop(wire: WireRelayer, environ):
     async with AsyncMemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
-        await plugin.after_turn(TURN, host=HostTurn(audience=Audience.DIRECT))
+        await plugin.after_turn(TURN, host=HostTurn(audience=TurnAudience.DIRECT))
         turn = await plugin.before_turn(QUESTION)
         assert turn.status == "ok"
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "memrelay-sender"]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from relayer import errors
-from relayer.domain.namespace import Position
+from relayer.domain.namespace import LogPosition
 from relayer.http.problems import CODES, HttpProblem, problem_of
 from relayer.log.objects import PositionUnknown, RollbackDetected
 
@@ -29,7 +29,7 @@ SECRET = "/var/lib/secret-path and a memory"
         (errors.EmbedderUnavailable(SECRET), 503, "embedder_unavailable"),
         (errors.QueueFull(SECRET, 3.0), 503, "queue_full"),
         (RollbackDetected(SECRET), 409, "rollback_detected"),
-        (PositionUnknown(Position(1, b"d" * 32)), 409, "position_unknown"),
+        (PositionUnknown(LogPosition(1, b"d" * 32)), 409, "position_unknown"),
         (errors.WrongRelayerKey(SECRET), 500, "internal_error"),
         (errors.ConfigurationError(SECRET), 500, "internal_error"),
         (KeyError(SECRET), 500, "internal_error"),

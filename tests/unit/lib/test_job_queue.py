@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from relayer.domain.operations import JobState
-from relayer.lib.job_queue import DAY_MS, Candidate, DailyLimits, JobLimits, JobQueue, ModelBudget
+from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, ModelBudget, PendingJob
 from relayer.testing.fake_clock import FakeClock
 
 
-def candidate(account: str, namespace: str, number: int) -> Candidate:
+def candidate(account: str, namespace: str, number: int) -> PendingJob:
     job = f"{account}/{namespace}/{number}".encode()
-    return Candidate((account, namespace), JobState(job, "extract", (), b"", number))
+    return PendingJob((account, namespace), JobState(job, "extract", (), b"", number))
 
 
-def drain(queue: JobQueue, waiting: list[Candidate]) -> list[str]:
+def drain(queue: JobQueue, waiting: list[PendingJob]) -> list[str]:
     """Start what may start, one after the other, and say in which order."""
     order = []
     while (item := queue.choose(waiting)) is not None:

@@ -14,7 +14,7 @@ from relayer.domain.operations import Erase, Origin, Put, Stored, decode_entry
 from relayer.log.collector import GRACE_MS, Collector
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, SeenReport
-from relayer.log.objects import Layout, LogPorts, ObjectSealer, Place
+from relayer.log.objects import Layout, LogPorts, ObjectLocation, ObjectSealer
 from relayer.log.replica import Replica
 from relayer.log.segments import PackPlace, open_pack
 from relayer.ports import Created, CreateOutcome, ObjectStore, SwapOutcome, Swapped
@@ -92,7 +92,7 @@ class ErasingWorld(World):
             for data in versions:
                 raws: list[bytes] = []
                 if key.startswith(Layout.entries(self.incarnation)):
-                    place = Place(ObjectType.ENTRY, ACCOUNT, self.incarnation, key)
+                    place = ObjectLocation(ObjectType.ENTRY, ACCOUNT, self.incarnation, key)
                     raws += decode_entry(sealer.unseal(place, data)).operations
                 if key.startswith(Layout.segments(self.incarnation)):
                     pack = PackPlace(sealer, ACCOUNT, self.incarnation, key)

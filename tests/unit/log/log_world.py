@@ -10,7 +10,7 @@ from doubles.seeded_randomness import SeededRandomness
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
-from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Manifest, Pointer, Position, genesis
+from relayer.domain.namespace import MANIFEST_FORMAT, Custody, LogPosition, Manifest, Pointer, genesis
 from relayer.domain.operations import ENTRY_VERSION, Entry, Origin, Put, Stored
 from relayer.domain.state import NamespaceState
 from relayer.log import creation
@@ -162,7 +162,7 @@ async def plain(world: World) -> NamespaceState:
     """Replay the slots that the store holds, all of them, without replica or segments."""
     assert world.pointer is not None
     slots = world.replica().slots
-    state = NamespaceState(Position(0, genesis(world.pointer.incarnation)))
+    state = NamespaceState(LogPosition(0, genesis(world.pointer.incarnation)))
     while (tail := await slots.read(state.next_seq, 1)).slots:
         linked = await slots.link(tail.slots[0], state.position)
         state.apply(linked.entry, linked.digest)

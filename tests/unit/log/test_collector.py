@@ -10,7 +10,7 @@ from log_world import ACCOUNT, World, compact, manifest_in, plain, put, settle, 
 
 from relayer.domain.namespace import MANIFEST_FORMAT, Manifest
 from relayer.errors import StoreUnavailable
-from relayer.log.collector import GRACE_MS, Collection, Collector, Stage, stage_of
+from relayer.log.collector import GRACE_MS, Collection, CollectionStage, Collector, stage_of
 from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.objects import TRUST_MS, Layout
 from relayer.log.replica import Replica
@@ -54,19 +54,25 @@ def test_an_hour_is_more_than_any_answer_is_trusted() -> None:
 @pytest.mark.parametrize(
     ("fields", "stage"),
     [
-        ({}, Stage.NOTHING),
-        ({"snap_seq": 5}, Stage.MOVE),
-        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1}, Stage.CONFIRM),
-        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1001}, Stage.WAIT),
-        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1000}, Stage.SWEEP),
-        ({"snap_seq": 9, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1000}, Stage.SWEEP),
-        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1, "gc_swept": 1}, Stage.NOTHING),
-        ({"snap_seq": 9, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1, "gc_swept": 1}, Stage.MOVE),
-        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 3000}, Stage.WAIT),
+        ({}, CollectionStage.NOTHING),
+        ({"snap_seq": 5}, CollectionStage.MOVE),
+        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1}, CollectionStage.CONFIRM),
+        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1001}, CollectionStage.WAIT),
+        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1000}, CollectionStage.SWEEP),
+        ({"snap_seq": 9, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1000}, CollectionStage.SWEEP),
+        (
+            {"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1, "gc_swept": 1},
+            CollectionStage.NOTHING,
+        ),
+        (
+            {"snap_seq": 9, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 1, "gc_swept": 1},
+            CollectionStage.MOVE,
+        ),
+        ({"snap_seq": 5, "gc_watermark": 5, "gc_epoch": 1, "gc_moved_at": 3000}, CollectionStage.WAIT),
     ],
 )
 def test_what_is_next_follows_from_the_manifest_and_the_stores_time(
-    fields: dict[str, int], stage: Stage
+    fields: dict[str, int], stage: CollectionStage
 ) -> None:
     assert stage_of(Manifest(MANIFEST_FORMAT, **fields), now_ms=2000, grace_ms=1000) is stage
 
@@ -75,24 +81,24 @@ async def test_a_log_without_segments_has_nothing_to_collect(world: World) -> No
     _, committer = await world.writer()
     await committer.submit([put()])
     store = RecordingStore(world.memory)
-    assert await collector(world, store).run() == Collection(Stage.NOTHING)
+    assert await collector(world, store).run() == Collection(CollectionStage.NOTHING)
     assert [call.operation for call in store.calls] == ["get"]
 
 
 async def test_slots_go_an_hour_after_the_watermark_moved_and_the_log_says_the_same(world: World) -> None:
     replica = await compacted(world)
     whole = await plain(world)
-    assert await collector(world).run() == Collection(Stage.WAIT)
+    assert await collector(world).run() == Collection(CollectionStage.WAIT)
     moved = await manifest_in(world)
     assert (moved.gc_watermark, moved.gc_epoch, moved.gc_swept) == (3, 1, 0)
     assert len(await objects(world, "wal")) == 4
 
     await world.clock.advance(HOUR - 1)
-    assert await collector(world).run() == Collection(Stage.WAIT)
+    assert await collector(world).run() == Collection(CollectionStage.WAIT)
     assert len(await objects(world, "wal")) == 4
 
     await world.clock.advance(1)
-    assert await collector(world).run() == Collection(Stage.NOTHING, slots=3)
+    assert await collector(world).run() == Collection(CollectionStage.NOTHING, slots=3)
     assert await objects(world, "wal") == [replica.slots.key(4)]
     assert (await manifest_in(world)).gc_swept == 1
     assert (await reloaded(world)).state == whole == replica.state
@@ -104,7 +110,7 @@ async def test_a_swept_log_is_not_listed_again(world: World) -> None:
     await world.clock.advance(HOUR)
     await collector(world).run()
     store = RecordingStore(world.memory)
-    assert await collector(world, store).run() == Collection(Stage.NOTHING)
+    assert await collector(world, store).run() == Collection(CollectionStage.NOTHING)
     assert store.count("list") == 0
 
 
@@ -116,7 +122,7 @@ async def test_merged_and_lost_segments_go_and_named_ones_stay(world: World) -> 
     await world.clock.advance(60)
     await collector(world).run()
     await world.clock.advance(HOUR)
-    assert await collector(world).run() == Collection(Stage.NOTHING, slots=4, objects=len(old))
+    assert await collector(world).run() == Collection(CollectionStage.NOTHING, slots=4, objects=len(old))
     assert await objects(world, "seg") == [row.key]
     assert (await reloaded(world)).state == replica.state
 
@@ -188,8 +194,8 @@ async def test_i2_nothing_is_deleted_before_the_store_shows_the_watermark(world:
     await world.clock.advance(5 * HOUR)
     late = await reloaded(world)  # validates now, with the old watermark
     store.open_gates()
-    assert await stopped == Collection(Stage.WAIT)
-    assert await collector(world).run() == Collection(Stage.WAIT)
+    assert await stopped == Collection(CollectionStage.WAIT)
+    assert await collector(world).run() == Collection(CollectionStage.WAIT)
     assert late.manifest.recently_validated(world.clock.now_ms())
     assert len(await objects(world, "wal")) == 4
 
@@ -199,7 +205,7 @@ async def test_i11_a_store_whose_time_goes_back_makes_it_wait(world: World) -> N
     await collector(world).run()
     world.clock.jump(-7200)
     await world.clock.advance(HOUR)
-    assert await collector(world).run() == Collection(Stage.WAIT)
+    assert await collector(world).run() == Collection(CollectionStage.WAIT)
 
 
 async def test_dead_slots_that_a_stalled_writer_revived_go_with_the_next_collection(world: World) -> None:
@@ -229,14 +235,14 @@ async def test_an_idle_log_is_tidied_of_what_came_after_its_last_collection(worl
     await world.memory.create(replica.slots.key(2), b"revived")
     stray = Layout.segment(replica.incarnation, 1, bytes(16))
     await world.memory.create(stray, b"lost a race")
-    assert await collector(world).run() == Collection(Stage.NOTHING)
-    assert await collector(world).tidy() == Collection(Stage.NOTHING, slots=1)
+    assert await collector(world).run() == Collection(CollectionStage.NOTHING)
+    assert await collector(world).tidy() == Collection(CollectionStage.NOTHING, slots=1)
     assert stray in await objects(world, "seg"), "an upload that is young may still be named"
 
     await world.clock.advance(HOUR + 11)
-    assert await collector(world).tidy() == Collection(Stage.WAIT)
+    assert await collector(world).tidy() == Collection(CollectionStage.WAIT)
     await world.clock.advance(HOUR)
-    assert await collector(world).tidy() == Collection(Stage.NOTHING, objects=1)
+    assert await collector(world).tidy() == Collection(CollectionStage.NOTHING, objects=1)
     assert stray not in await objects(world, "seg")
     assert (await reloaded(world)).state == replica.state
 
@@ -244,7 +250,7 @@ async def test_an_idle_log_is_tidied_of_what_came_after_its_last_collection(worl
 async def test_tidying_a_log_that_is_tidy_changes_nothing(world: World) -> None:
     await swept(world)
     before = await manifest_in(world)
-    assert await collector(world).tidy() == Collection(Stage.NOTHING)
+    assert await collector(world).tidy() == Collection(CollectionStage.NOTHING)
     assert await manifest_in(world) == before
 
 
@@ -272,7 +278,7 @@ async def test_a_store_that_keeps_no_versions_is_not_asked_for_those_of_every_na
 
 async def test_with_nothing_to_wait_for_one_run_does_it_all(world: World) -> None:
     await compacted(world)
-    assert await collector(world, grace_ms=0).run() == Collection(Stage.NOTHING, slots=3)
+    assert await collector(world, grace_ms=0).run() == Collection(CollectionStage.NOTHING, slots=3)
 
 
 async def test_two_collectors_at_once_do_no_harm(world: World) -> None:
@@ -320,7 +326,7 @@ async def _survives(fatal: int, fate: Fate) -> bool:
     while store.delayed:
         await store.apply_delayed()
     await collector(world, grace_ms=0).run()
-    assert (await collector(world, grace_ms=0).run()).stage is Stage.NOTHING
+    assert (await collector(world, grace_ms=0).run()).stage is CollectionStage.NOTHING
     assert await objects(world, "wal") == [replica.slots.key(7)]
     assert (await reloaded(world)).state == replica.state
     await world.stop()
@@ -329,5 +335,5 @@ async def _survives(fatal: int, fate: Fate) -> bool:
 
 def test_nobody_waits_for_a_clock_that_was_ahead_once() -> None:
     ahead = Manifest(MANIFEST_FORMAT, snap_seq=5, gc_watermark=5, gc_epoch=1, gc_moved_at=2001 + GRACE_MS)
-    assert stage_of(ahead, now_ms=2000, grace_ms=1000) is Stage.CONFIRM
-    assert stage_of(ahead, now_ms=2001, grace_ms=1000) is Stage.WAIT
+    assert stage_of(ahead, now_ms=2000, grace_ms=1000) is CollectionStage.CONFIRM
+    assert stage_of(ahead, now_ms=2001, grace_ms=1000) is CollectionStage.WAIT

@@ -11,10 +11,10 @@ from relayer.domain.operations import (
     Entry,
     JobAccepted,
     JobFinished,
+    OperationResult,
     Origin,
     Put,
     Refusal,
-    Result,
     Stored,
     decode_entry,
     encode_operation,
@@ -117,14 +117,14 @@ async def test_two_replicas_that_race_store_everything_once_and_agree(world: Wor
     writers = [await world.clock.run(world.writer(slow)) for _ in range(2)]
     operations = [[put() for _ in range(20)] for _ in writers]
 
-    async def send(committer, mine: list[Put]) -> list[Result]:
+    async def send(committer, mine: list[Put]) -> list[OperationResult]:
         return [(await committer.submit([operation]))[0].result for operation in mine]
 
-    async def race() -> list[list[Result]]:
+    async def race() -> list[list[OperationResult]]:
         return await asyncio.gather(*(send(w[1], mine) for w, mine in zip(writers, operations, strict=True)))
 
     results = await world.clock.run(race())
-    assert {result for row in results for result in row} == {Result.STORED}
+    assert {result for row in results for result in row} == {OperationResult.STORED}
     for replica, _ in writers:
         await world.clock.run(replica.catch_up())
     assert writers[0][0].state == writers[1][0].state
@@ -168,7 +168,7 @@ async def test_i3_an_entry_whose_check_failed_is_answered_from_the_log(world: Wo
     await store.step(fate=Fate.LOST)  # the manifest cannot be read
     assert not answer.done()
     store.open_gates()
-    assert (await world.clock.run(_wait(answer)))[0].result is Result.STORED
+    assert (await world.clock.run(_wait(answer)))[0].result is OperationResult.STORED
     assert len(await entries(world, replica)) == 1
 
 
@@ -199,7 +199,7 @@ async def test_i5_an_unknown_outcome_neither_loses_nor_doubles(world: World, fat
     assert not answer.done()
     store.open_gates()
 
-    assert (await world.clock.run(_wait(answer)))[0].result is Result.STORED
+    assert (await world.clock.run(_wait(answer)))[0].result is OperationResult.STORED
     while store.delayed:
         await store.apply_delayed()
     made = await entries(world, replica)
@@ -242,7 +242,7 @@ async def test_i6_a_cancelled_request_does_not_cancel_its_commit(world: World) -
     await settle()
 
     assert {in_flight.stored.record, queued.stored.record} <= replica.state.records.keys()
-    assert (await committer.submit([put()]))[0].result is Result.STORED
+    assert (await committer.submit([put()]))[0].result is OperationResult.STORED
 
 
 async def test_i7_a_repeated_operation_gets_its_first_outcome_and_writes_nothing(world: World) -> None:
@@ -432,7 +432,7 @@ async def test_a_store_that_needs_an_operator_fails_that_batch_alone(world: Worl
     with pytest.raises(type(error)):
         await first
     store.open_gates()
-    assert (await committer.submit([put()]))[0].result is Result.STORED
+    assert (await committer.submit([put()]))[0].result is OperationResult.STORED
 
 
 async def test_who_queued_during_a_failing_create_is_not_failed_with_it(world: World) -> None:
@@ -452,7 +452,7 @@ async def test_who_queued_during_a_failing_create_is_not_failed_with_it(world: W
         await first
     faulty.full = False
     store.open_gates()
-    assert (await second)[0].result is Result.STORED
+    assert (await second)[0].result is OperationResult.STORED
 
 
 async def test_a_defect_reaches_the_submitter_and_does_not_end_the_committer(world: World) -> None:
@@ -462,7 +462,7 @@ async def test_a_defect_reaches_the_submitter_and_does_not_end_the_committer(wor
     committer.start()
     with pytest.raises(ZeroDivisionError):
         await committer.submit([put()])
-    assert (await committer.submit([put()]))[0].result is Result.STORED
+    assert (await committer.submit([put()]))[0].result is OperationResult.STORED
 
 
 async def test_a_store_that_stays_down_is_given_up_on_in_bounded_time_and_no_promise_is_made(
@@ -476,7 +476,7 @@ async def test_a_store_that_stays_down_is_given_up_on_in_bounded_time_and_no_pro
         await world.clock.run(committer.submit([put()]))
     assert 30 <= world.clock.monotonic() - started < 33
     store.down = False
-    assert (await world.clock.run(committer.submit([put()])))[0].result is Result.STORED
+    assert (await world.clock.run(committer.submit([put()])))[0].result is OperationResult.STORED
 
 
 async def test_a_store_that_only_throttles_is_said_to_have_written_nothing(world: World) -> None:
@@ -514,7 +514,7 @@ async def test_close_commits_what_is_queued_and_takes_nothing_more(world: World)
         await committer.submit([put()])
     store.open_gates()
     await closing
-    assert all(task.result()[0].result is Result.STORED for task in waiting)
+    assert all(task.result()[0].result is OperationResult.STORED for task in waiting)
     assert len(replica.state.records) == 3
 
 
@@ -580,7 +580,7 @@ async def test_while_the_store_s_clock_is_minutes_away_nothing_is_written_and_la
 
     store.ahead_ms = 299_000
     await replica.catch_up()
-    assert [outcome.result for outcome in await committer.submit([put()])] == [Result.STORED]
+    assert [outcome.result for outcome in await committer.submit([put()])] == [OperationResult.STORED]
 
 
 async def test_i8_a_log_that_is_ahead_of_the_clock_takes_what_is_signed_now_and_nothing_older(
@@ -596,7 +596,7 @@ async def test_i8_a_log_that_is_ahead_of_the_clock_takes_what_is_signed_now_and_
     signed = put(nonce=b"n" * 16, expires=world.clock.now_ms() + 60_000)
     long_over = put(expires=world.clock.now_ms() - 301_000)
     fresh = await second.submit([signed])
-    assert [outcome.result for outcome in fresh] == [Result.STORED]
+    assert [outcome.result for outcome in fresh] == [OperationResult.STORED]
     assert await second.submit([signed]) == fresh
     assert [outcome.refusal for outcome in await second.submit([long_over])] == [Refusal.EXPIRED]
     assert later.state.last_time == ahead

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from log_operations import operations
 from log_world import World, compact, drop_slots
 
-from relayer.domain.namespace import Position, genesis
+from relayer.domain.namespace import LogPosition, genesis
 from relayer.domain.operations import Entry, JobFinished, Operation, Put, Supersede
 from relayer.domain.state import NamespaceState
 from relayer.log.objects import digest_of
@@ -55,7 +55,7 @@ class _Journal:
         return watched
 
     def replayed(self, incarnation: bytes) -> NamespaceState:
-        state = NamespaceState(Position(0, genesis(incarnation)))
+        state = NamespaceState(LogPosition(0, genesis(incarnation)))
         for entry, digest in self.entries:
             state.apply(entry, digest)
         return state

@@ -7,7 +7,7 @@ import pytest
 from doubles.stepping_store import Fate, SteppingStore
 from log_world import World, compact, drop_slots, entry, manifest_in, plain, put, settle, store_entry
 
-from relayer.domain.operations import Erase, Forget, JobAccepted, JobFinished, Origin, Result
+from relayer.domain.operations import Erase, Forget, JobAccepted, JobFinished, OperationResult, Origin
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor, Work
@@ -111,7 +111,11 @@ async def test_projections_are_told_the_same_from_segments(world: World) -> None
     fresh = world.replica()
     fresh.subscribe(told.extend, lambda _: told.clear())
     await fresh.reload()
-    assert [item.outcome.result for item in told] == [Result.STORED, Result.ACCEPTED, Result.FINISHED]
+    assert [item.outcome.result for item in told] == [
+        OperationResult.STORED,
+        OperationResult.ACCEPTED,
+        OperationResult.FINISHED,
+    ]
     assert told[0].operation == live
 
 
@@ -321,7 +325,7 @@ async def test_a_stuck_compaction_delays_no_request(world: World) -> None:
     await store.wait_for()  # the upload
 
     operation = put()
-    assert (await committer.submit([operation]))[0].result is Result.STORED
+    assert (await committer.submit([operation]))[0].result is OperationResult.STORED
     await split.read(Consistency.STRONG)
     assert operation.stored.record in split.state.records
     assert not running.done()

@@ -12,7 +12,7 @@ from log_world import ACCOUNT, compact, entry, manifest_in, plain, put, store_en
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, encode_operation
 from relayer.errors import StoreUnavailable
 from relayer.log.collector import Collector
-from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
+from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
 from relayer.log.namespace_log import Committer
 from relayer.log.objects import Layout
 from relayer.log.replica import Replica
@@ -52,7 +52,7 @@ async def later(world: ErasingWorld, hours: int = 2) -> SeenReport:
     """Let the rest happen on relayers that start anew; returns what became of it."""
     seen = await world.resumed()
     for _ in range(hours):
-        if seen.report.stage is Stage.CONFIRMED:
+        if seen.report.stage is ErasureStage.CONFIRMED:
             break
         await world.clock.advance(HOUR)
         seen = await world.resumed()
@@ -65,7 +65,7 @@ async def test_destroying_takes_a_body_from_all_that_a_manifest_names_at_once(wo
     before = set(world.holding())
     assert any("/seg/" in key for key in before)
     destroyed = (await world.eraser(replica).run(seen)).report
-    assert destroyed.stage is Stage.DESTROYED
+    assert destroyed.stage is ErasureStage.DESTROYED
     assert destroyed.destroyed == 2
     assert {key for key in world.holding() if "/seg/" in key} == set()
     fresh = world.replica()
@@ -78,12 +78,12 @@ async def test_confirmed_is_when_no_version_of_anything_holds_a_body(world: Eras
     eraser = world.eraser(replica)
     seen = await eraser.run(seen)
     await world.clock.advance(HOUR - 1)
-    assert (await eraser.run(seen)).report.stage is Stage.DESTROYED
+    assert (await eraser.run(seen)).report.stage is ErasureStage.DESTROYED
     assert world.holding()
     await committer.submit([put("meanwhile")])
     await world.clock.advance(1)
     done = (await later(world)).report
-    assert done.stage is Stage.CONFIRMED
+    assert done.stage is ErasureStage.CONFIRMED
     assert done.confirmed_at >= done.destroyed_at + HOUR * 1000
     assert world.holding() == []
     assert world.holding(b"own"), "the neighbour's own vector stays"
@@ -106,7 +106,7 @@ async def test_nothing_is_confirmed_before_the_slots_were_swept(world: ErasingWo
 
     eraser = world.eraser(replica)
     eraser._collect = lazy
-    assert (await eraser.run(seen)).report.stage is Stage.DESTROYED
+    assert (await eraser.run(seen)).report.stage is ErasureStage.DESTROYED
 
 
 async def test_stored_indexes_from_before_are_destroyed_and_no_longer_named(world: ErasingWorld) -> None:
@@ -154,7 +154,7 @@ async def test_an_index_from_before_that_is_named_meanwhile_is_named_no_longer(w
 
     seen = await world.resumed(NamesAnIndexFirst(world, old))
 
-    assert seen.report.stage is Stage.DESTROYED
+    assert seen.report.stage is ErasureStage.DESTROYED
     assert (await manifest_in(world)).index_key == ""
     assert old not in world.memory.history
 
@@ -169,7 +169,7 @@ async def test_what_a_stalled_writer_makes_again_is_destroyed_before_anything_is
     free = next(seq for seq in range(1, seen.report.seq) if seq not in seen.report.slots)
     await store_entry(world, replica, entry(replica, encode_operation(canary()), seq=free), free)
     assert world.holding()
-    assert (await later(world)).report.stage is Stage.CONFIRMED
+    assert (await later(world)).report.stage is ErasureStage.CONFIRMED
     assert world.holding() == []
 
 
@@ -181,9 +181,9 @@ async def test_what_a_stalled_compactor_uploads_takes_another_collection(world: 
     await world.clock.advance(HOUR / 2)
     await world.memory.create(key, stalled)
     await world.clock.advance(HOUR / 2)
-    assert (await world.resumed()).report.stage is Stage.DESTROYED
+    assert (await world.resumed()).report.stage is ErasureStage.DESTROYED
     assert key in world.holding()
-    assert (await later(world)).report.stage is Stage.CONFIRMED
+    assert (await later(world)).report.stage is ErasureStage.CONFIRMED
     assert world.holding() == []
 
 
@@ -193,7 +193,7 @@ async def test_a_collection_that_is_waited_for_and_was_never_begun_is_begun(worl
     epoch = (await replica.manifest.read()).gc_epoch
     waits = msgspec.structs.replace(seen.report, epoch=epoch + 1)
     assert await ErasureReports(world.ports()).advance(seen, waits) is not None
-    assert (await later(world, 4)).report.stage is Stage.CONFIRMED
+    assert (await later(world, 4)).report.stage is ErasureStage.CONFIRMED
     assert (await replica.manifest.read()).gc_epoch == epoch + 1
 
 
@@ -206,7 +206,7 @@ async def test_a_segment_that_a_relayer_from_before_merged_is_written_again(worl
     assert all(row.reduced_at >= seen.report.seq for row in rows if row.first_seq <= seen.report.seq)
     await committer.submit([put("more")])
     await compact(world, replica, most_small=0)
-    assert (await later(world)).report.stage is Stage.CONFIRMED
+    assert (await later(world)).report.stage is ErasureStage.CONFIRMED
 
 
 async def test_results_that_arrive_late_leave_the_tail_and_are_collected(world: ErasingWorld) -> None:
@@ -238,7 +238,7 @@ async def test_a_relayer_may_stop_after_any_request_and_another_one_goes_on(hour
         finished = await crashed(made, SteppingStore(made.memory), after, fate)
         pending = await ErasureReports(made.ports()).pending()
         assert pending or hours, after
-        assert not pending or (await later(made, 3)).report.stage is Stage.CONFIRMED, after
+        assert not pending or (await later(made, 3)).report.stage is ErasureStage.CONFIRMED, after
         assert made.holding() == [], after
         await made.stop()
         if finished:
@@ -270,11 +270,11 @@ async def test_an_erasure_is_confirmed_although_the_clock_was_a_year_ahead_when_
 ) -> None:
     replica, _, seen = await filled(world)
     world.clock.jump(365 * 86_400)
-    assert (await world.eraser(replica).run(seen)).report.stage is Stage.DESTROYED
+    assert (await world.eraser(replica).run(seen)).report.stage is ErasureStage.DESTROYED
     world.clock.jump(-365 * 86_400)
-    assert (await world.resumed()).report.stage is Stage.DESTROYED
+    assert (await world.resumed()).report.stage is ErasureStage.DESTROYED
     assert world.holding()
     await world.clock.advance(HOUR)
     done = await world.resumed()
-    assert done.report.stage is Stage.CONFIRMED
+    assert done.report.stage is ErasureStage.CONFIRMED
     assert world.holding() == []

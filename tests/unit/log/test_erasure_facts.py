@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from log_operations import entry_of
 
-from relayer.domain.namespace import Position
+from relayer.domain.namespace import LogPosition
 from relayer.domain.operations import Erase, Operation, Origin, Put, Stored
 from relayer.domain.state import NamespaceState
 from relayer.log.erasure.memories import retold, still_has
-from relayer.log.erasure.reports import REPORT_FORMAT, ErasureReport, Stage, What
+from relayer.log.erasure.reports import REPORT_FORMAT, ErasureKind, ErasureReport, ErasureStage
 
 RECORDS = (b"r1", b"r2")
 REPORT = ErasureReport(
@@ -19,12 +19,12 @@ REPORT = ErasureReport(
     account="0x",
     namespace="research",
     incarnation=b"i",
-    what=What.MEMORY,
+    what=ErasureKind.MEMORY,
     asked_at=30,
     seq=3,
     records=RECORDS,
     slots=(1, 2),
-    stage=Stage.DESTROYED,
+    stage=ErasureStage.DESTROYED,
     epoch=4,
     destroyed_at=31,
 )
@@ -40,7 +40,7 @@ def erase(*records: bytes) -> Erase:
 
 def log_of(*operations: Operation) -> NamespaceState:
     """Return the state of a log with an entry for each operation, ten milliseconds apart."""
-    state = NamespaceState(Position(0, b""))
+    state = NamespaceState(LogPosition(0, b""))
     for seq, operation in enumerate(operations, 1):
         state.apply(entry_of(seq, operation, time=seq * 10), b"d")
     return state
@@ -60,8 +60,8 @@ def test_an_erasure_that_was_decided_again_begins_anew_once(again: tuple[bytes, 
     state = log_of(*PUTS, put(b"r3"), put(b"r4"), erase(*again))
     told = retold(REPORT, state)
     assert (told.seq, told.asked_at, told.slots) == (5, 50, (1, 2))
-    assert (told.stage, told.epoch, told.destroyed_at) == (Stage.ERASED, 0, 0)
-    destroyed = msgspec.structs.replace(told, stage=Stage.DESTROYED, epoch=9)
+    assert (told.stage, told.epoch, told.destroyed_at) == (ErasureStage.ERASED, 0, 0)
+    destroyed = msgspec.structs.replace(told, stage=ErasureStage.DESTROYED, epoch=9)
     assert retold(destroyed, state) == destroyed
 
 
@@ -74,7 +74,7 @@ def test_what_was_decided_again_in_several_steps_is_cleaned_up_to_the_last() -> 
 def test_a_log_that_is_shorter_than_its_report_and_never_held_this_is_cleaned_up_to_its_end() -> None:
     state = log_of(put(b"r3"))
     told = retold(REPORT, state)
-    assert (told.seq, told.slots, told.stage) == (1, (), Stage.ERASED)
+    assert (told.seq, told.slots, told.stage) == (1, (), ErasureStage.ERASED)
     state.apply(entry_of(2, put(b"r4"), time=20), b"d")
     assert retold(told, state) == told
 

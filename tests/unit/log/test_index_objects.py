@@ -9,13 +9,13 @@ import pytest
 from doubles.stepping_store import Fate, SteppingStore
 from log_world import World, compact, manifest_in, plain, put, settle
 
-from relayer.domain.namespace import Manifest, Position
+from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.operations import Erase, Origin
 from relayer.domain.snapshot import write_state
 from relayer.errors import CorruptNamespace, RelayerError
 from relayer.log import index_file as index_reader
 from relayer.log.index_file import IndexBuilder, IndexObjects, Part, model_tag
-from relayer.log.replica import Replica, Start
+from relayer.log.replica import Replica, StartingState
 from relayer.ports import EmbeddingModel, Found, ObjectStore
 from relayer.testing.recording_store import RecordingStore
 
@@ -51,7 +51,9 @@ async def keys(world: World) -> list[str]:
     return sorted([info.key async for info in world.memory.list("ns/") if "/index/" in info.key])
 
 
-async def read(indexed: IndexObjects, manifest: Manifest) -> tuple[Start, list[bytes], list[bytes]] | None:
+async def read(
+    indexed: IndexObjects, manifest: Manifest
+) -> tuple[StartingState, list[bytes], list[bytes]] | None:
     reader = await indexed.open(manifest, MODEL, EPOCH)
     if reader is None:
         return None
@@ -73,7 +75,7 @@ class Beginning:
         self.replica = Replica(self.ports, "0x" + "ab" * 32, world.pointer.incarnation, self._begin)
         self._indexes = IndexObjects(self.ports, "0x" + "ab" * 32, self.replica)
 
-    async def _begin(self, manifest: Manifest) -> Start | None:
+    async def _begin(self, manifest: Manifest) -> StartingState | None:
         found = await read(self._indexes, manifest)
         self.begun = 0 if found is None else found[0].state.position.seq
         return None if found is None else found[0]
@@ -309,8 +311,8 @@ async def test_what_is_begun_with_must_belong_to_the_log(world: World) -> None:
     replica, committer = await world.writer()
     await committer.submit([put()])
 
-    async def begin(_: Manifest) -> Start:
-        return Start(await plain(world), [Position(1, b"another")])
+    async def begin(_: Manifest) -> StartingState:
+        return StartingState(await plain(world), [LogPosition(1, b"another")])
 
     await compact(world, replica)
     begun = Replica(world.ports(), "0x" + "ab" * 32, replica.incarnation, begin)

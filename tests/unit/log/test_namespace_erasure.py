@@ -10,11 +10,11 @@ from erasing_world import HOUR, ErasingWorld
 from log_world import ACCOUNT, SECRET, compact, manifest_in, new, put, settle, write_manifest
 
 from relayer.domain.namespace import PointerState
-from relayer.domain.operations import Refusal, Result
+from relayer.domain.operations import OperationResult, Refusal
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log import creation
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureReports, SeenReport, Stage
+from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
 from relayer.log.objects import Layout
 from relayer.ports import GetOutcome, ObjectStore
 from relayer.testing.recording_store import RecordingStore
@@ -70,16 +70,16 @@ async def test_keys_and_contents_go_at_once_and_entries_when_nobody_can_be_misle
     await filled(world)
     await begin(world)
     seen = await resumed(world)
-    assert seen.report.stage is Stage.DESTROYED
+    assert seen.report.stage is ErasureStage.DESTROYED
     assert left(world) == {"wal"}
     assert await pointer_state(world) is PointerState.ERASED
     assert await creation.find(world.ports(), ACCOUNT, "research") is None
     await world.clock.advance(HOUR - 1)
-    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
     assert left(world) == {"wal"}
     await world.clock.advance(1)
     done = await resumed(world)
-    assert done.report.stage is Stage.CONFIRMED
+    assert done.report.stage is ErasureStage.CONFIRMED
     assert left(world) == set()
     assert await ErasureReports(world.ports()).pending() == []
     found = await ErasureReports(world.ports()).find(ACCOUNT, world.incarnation)
@@ -114,7 +114,7 @@ async def test_a_write_under_way_while_the_log_is_closed_is_either_before_the_en
     erasing = asyncio.create_task(resumed(world))
     outcome = (await writing)[0]
     await erasing
-    assert outcome.result is Result.STORED or outcome.refusal is Refusal.CLOSED
+    assert outcome.result is OperationResult.STORED or outcome.refusal is Refusal.CLOSED
 
 
 async def test_the_name_can_be_used_again_at_once_and_does_not_meet_its_past(world: ErasingWorld) -> None:
@@ -124,7 +124,7 @@ async def test_the_name_can_be_used_again_at_once_and_does_not_meet_its_past(wor
     again = await creation.open_or_create(world.ports(), new(), SECRET)
     assert again.pointer.incarnation != world.incarnation
     await world.clock.advance(HOUR)
-    assert (await resumed(world)).report.stage is Stage.CONFIRMED
+    assert (await resumed(world)).report.stage is ErasureStage.CONFIRMED
     assert await creation.find(world.ports(), ACCOUNT, "research") == again.pointer
     assert await creation.open_existing(world.ports(), again.pointer, ACCOUNT, SECRET) is not None
 
@@ -134,14 +134,14 @@ async def test_a_log_that_cannot_be_read_can_be_erased(world: ErasingWorld) -> N
     manifest = await manifest_in(world)
     await write_manifest(world, msgspec.structs.replace(manifest, snap_seq=99))
     await begin(world)
-    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
     assert left(world) == {"wal"}
 
 
 async def test_a_namespace_that_was_never_finished_can_be_erased(world: ErasingWorld) -> None:
     await world.memory.purge(Layout.manifest(world.incarnation))
     await begin(world)
-    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
     assert await pointer_state(world) is PointerState.ERASED
 
 
@@ -175,7 +175,7 @@ async def test_parts_made_after_an_erasure_open_nothing_to_who_still_takes_the_n
 
     async def erased_and_made_late() -> None:
         await begin(world)
-        assert (await resumed(world)).report.stage is Stage.DESTROYED
+        assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
         for key, data in zip(parts, made, strict=True):
             await world.memory.create(key, data)
 
@@ -230,7 +230,7 @@ async def test_a_relayer_may_stop_after_any_request_and_another_one_goes_on(fate
             assert found is None or found.state is PointerState.ERASING, after
         again = await settled_again(made)
         await made.clock.advance(HOUR)
-        assert (await resumed(made)).report.stage is Stage.CONFIRMED, after
+        assert (await resumed(made)).report.stage is ErasureStage.CONFIRMED, after
         assert left(made) == set(), after
         assert await creation.find(made.ports(), ACCOUNT, "research") == again
         await made.stop()
@@ -242,7 +242,7 @@ async def test_a_relayer_may_stop_after_any_request_and_another_one_goes_on(fate
 
 async def settled_again(world: ErasingWorld) -> object:
     """Finish the destruction, then use the name again; returns the new pointer."""
-    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
     return (await creation.open_or_create(world.ports(), new(), SECRET)).pointer
 
 
@@ -269,9 +269,9 @@ async def test_entries_do_not_stay_until_a_clock_that_was_ahead_is_caught_up_wit
     await filled(world)
     await begin(world)
     world.clock.jump(365 * 86_400)
-    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
     world.clock.jump(-365 * 86_400)
-    assert (await resumed(world)).report.stage is Stage.DESTROYED
+    assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
     await world.clock.advance(3600)
-    assert (await resumed(world)).report.stage is Stage.CONFIRMED
+    assert (await resumed(world)).report.stage is ErasureStage.CONFIRMED
     assert left(world) == set()

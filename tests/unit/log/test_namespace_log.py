@@ -2,7 +2,7 @@ import pytest
 from doubles.faulty_store import FaultyStore
 from log_world import ACCOUNT, SECRET, World, compact, drop_slots, put
 
-from relayer.domain.operations import Result
+from relayer.domain.operations import OperationResult
 from relayer.errors import StoreUnavailable
 from relayer.log import creation
 from relayer.log.namespace_log import Consistency, NamespaceLog
@@ -39,7 +39,7 @@ async def test_what_one_log_appended_another_reads_after_a_restart(world: World)
     first = log_of(world)
     await first.start()
     operation = put("likes tea")
-    assert (await first.append([operation]))[0].result is Result.STORED
+    assert (await first.append([operation]))[0].result is OperationResult.STORED
     await first.close()
 
     second = log_of(world)
@@ -84,7 +84,7 @@ async def test_a_start_that_failed_can_be_repeated(world: World) -> None:
         await log.start()
     store.down = False
     await log.start()
-    assert (await log.append([put()]))[0].result is Result.STORED
+    assert (await log.append([put()]))[0].result is OperationResult.STORED
     await log.close()
 
 

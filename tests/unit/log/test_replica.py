@@ -6,8 +6,15 @@ from doubles.faulty_store import Faults, FaultyStore
 from doubles.stepping_store import Fate, SteppingStore
 from log_world import World, compact, drop_slots, entry, manifest_of, put, settle, store_entry, write_manifest
 
-from relayer.domain.namespace import MANIFEST_FORMAT, Position
-from relayer.domain.operations import ENTRY_VERSION, Forget, Origin, Refusal, Result, encode_operation
+from relayer.domain.namespace import MANIFEST_FORMAT, LogPosition
+from relayer.domain.operations import (
+    ENTRY_VERSION,
+    Forget,
+    OperationResult,
+    Origin,
+    Refusal,
+    encode_operation,
+)
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import Layout, PositionUnknown, RollbackDetected, digest_of
@@ -97,7 +104,7 @@ async def test_a_position_above_the_head_is_a_rollback(world: World) -> None:
     await replica.reload()
     for consistency in (Consistency.STRONG, Consistency.MINE):
         with pytest.raises(RollbackDetected):
-            await replica.read(consistency, Position(1, b"d" * 32))
+            await replica.read(consistency, LogPosition(1, b"d" * 32))
 
 
 async def test_a_known_position_with_another_digest_is_a_rollback(world: World) -> None:
@@ -107,7 +114,7 @@ async def test_a_known_position_with_another_digest_is_a_rollback(world: World) 
 
     assert await replica.read(Consistency.STRONG, seen) == seen
     with pytest.raises(RollbackDetected):
-        await replica.read(Consistency.STRONG, Position(seen.seq, b"d" * 32))
+        await replica.read(Consistency.STRONG, LogPosition(seen.seq, b"d" * 32))
 
 
 async def test_a_position_older_than_every_kept_digest_is_unknown(world: World) -> None:
@@ -246,7 +253,7 @@ async def test_i12_a_malformed_operation_is_recorded_as_refused_and_bricks_nothi
     await replica.catch_up()
 
     assert [item.outcome.refusal for item in seen[:-1]] == [Refusal.MALFORMED] * len(bad)
-    assert seen[-1].outcome.result is Result.STORED
+    assert seen[-1].outcome.result is OperationResult.STORED
 
 
 @pytest.mark.parametrize("wrong", ["slot", "link", "bytes"])
@@ -270,7 +277,7 @@ async def test_the_chain_is_made_of_the_digests_of_stored_bytes(world: World) ->
     await replica.reload()
     data = entry(replica)
     await store_entry(world, replica, data)
-    assert await replica.catch_up() == Position(1, digest_of(data))
+    assert await replica.catch_up() == LogPosition(1, digest_of(data))
 
 
 async def test_an_answer_that_was_cut_short_is_read_again(world: World) -> None:
@@ -350,7 +357,7 @@ async def test_a_projection_that_cannot_follow_stops_the_replica_until_it_is_rel
     broken = False
     await replica.reload()
     assert not replica.broken
-    assert (await committer.submit([put()]))[0].result is Result.STORED
+    assert (await committer.submit([put()]))[0].result is OperationResult.STORED
 
 
 async def test_a_long_catch_up_lets_other_tasks_run(world: World) -> None:

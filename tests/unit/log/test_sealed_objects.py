@@ -3,7 +3,7 @@ from log_world import ACCOUNT, OTHER_ACCOUNT, World
 
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, Keyring, Manifest, Pointer, PointerState
 from relayer.errors import CorruptNamespace, UpgradeRequired
-from relayer.log.objects import Layout, ObjectSealer, Place
+from relayer.log.objects import Layout, ObjectLocation, ObjectSealer
 from relayer.wire.sealing import ObjectType
 
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -42,13 +42,13 @@ def test_a_manifest_and_a_keyring_do_not_open_in_another_incarnation(sealer: Obj
 
 
 def test_an_object_does_not_open_as_another_type(sealer: ObjectSealer) -> None:
-    place = Place(ObjectType.ENTRY, ACCOUNT, ONE, "k")
+    place = ObjectLocation(ObjectType.ENTRY, ACCOUNT, ONE, "k")
     with pytest.raises(CorruptNamespace):
-        sealer.unseal(Place(ObjectType.MANIFEST, ACCOUNT, ONE, "k"), sealer.seal(place, b"x"))
+        sealer.unseal(ObjectLocation(ObjectType.MANIFEST, ACCOUNT, ONE, "k"), sealer.seal(place, b"x"))
 
 
 def test_equal_plaintexts_are_stored_as_different_bytes(sealer: ObjectSealer) -> None:
-    place = Place(ObjectType.ENTRY, ACCOUNT, ONE, "k")
+    place = ObjectLocation(ObjectType.ENTRY, ACCOUNT, ONE, "k")
     assert sealer.seal(place, b"x") != sealer.seal(place, b"x")
 
 

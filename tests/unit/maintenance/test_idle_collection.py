@@ -15,7 +15,7 @@ from relayer.log.collector import GRACE_MS
 from relayer.log.compactor import CompactionLimits
 from relayer.log.creation import find
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-from relayer.log.erasure.reports import ErasureReports, Stage
+from relayer.log.erasure.reports import ErasureReports, ErasureStage
 from relayer.log.objects import Layout, LogPorts
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits, PacedStore
 from relayer.use_cases.remember import remember
@@ -140,7 +140,7 @@ async def erased(house, agent: str) -> str:
     await eraser.run(await reports.begin(report))
     await house.clock.advance(GRACE_MS / 1000)
     seen = await reports.find(house.root.account, pointer.incarnation)
-    assert (await eraser.run(seen)).report.stage is Stage.CONFIRMED
+    assert (await eraser.run(seen)).report.stage is ErasureStage.CONFIRMED
     return Layout.incarnation(pointer.incarnation)
 
 

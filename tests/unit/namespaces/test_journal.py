@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from relayer.namespaces.projection import Journal, JournalParts, What
+from relayer.namespaces.projection import ChangeKind, Journal, JournalParts
 
 RECORDS = [b"%d" % number for number in range(1500)]
 
@@ -15,7 +15,7 @@ RECORDS = [b"%d" % number for number in range(1500)]
 def noted(journal: Journal, rng: random.Random, seqs: range) -> None:
     for seq in seqs:
         for _ in range(rng.randrange(1, 4)):
-            journal.note(seq, rng.choice(list(What)), rng.choice(RECORDS))
+            journal.note(seq, rng.choice(list(ChangeKind)), rng.choice(RECORDS))
 
 
 async def written(journal: Journal) -> Journal:
@@ -38,9 +38,9 @@ async def test_a_journal_that_was_written_and_read_says_the_same_after_every_mar
 
 async def test_the_numbers_of_a_slot_go_on_after_it_was_written_down():
     journal = Journal()
-    journal.note(7, What.REMEMBERED, b"a")
+    journal.note(7, ChangeKind.REMEMBERED, b"a")
     again = await written(journal)
-    again.note(7, What.REMEMBERED, b"b")
+    again.note(7, ChangeKind.REMEMBERED, b"b")
     assert [change.mark for change in again.after((0, 0))] == [(7, 1), (7, 2)]
 
 
@@ -54,9 +54,9 @@ async def test_pages_in_which_nothing_changed_are_written_as_they_are():
 
 async def test_a_copy_of_a_journal_says_nothing_of_what_is_noted_later():
     journal = Journal()
-    journal.note(1, What.REMEMBERED, b"a")
+    journal.note(1, ChangeKind.REMEMBERED, b"a")
     copied = journal.copy()
-    journal.note(2, What.FORGOTTEN, b"a")
+    journal.note(2, ChangeKind.FORGOTTEN, b"a")
     assert [change.what for change in Journal.of_parts(await copied.parts()).after((0, 0))] == [
-        What.REMEMBERED
+        ChangeKind.REMEMBERED
     ]

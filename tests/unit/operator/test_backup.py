@@ -15,7 +15,7 @@ from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigu
 from relayer.log.collector import Collector
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.namespaces import namespace_report
-from relayer.log.erasure.reports import ErasureReports, Stage
+from relayer.log.erasure.reports import ErasureReports, ErasureStage
 from relayer.log.objects import Layout, LogPorts
 from relayer.operator.backup import back_up, prune
 from relayer.operator.backup_store import BackupStore
@@ -491,13 +491,13 @@ async def test_an_erasure_that_was_under_way_is_carried_out_by_the_restore(site,
     report = report_of((await site.listed()).account, "researcher", await site.replica(), ulid.parse(ids[0]))
     seen = await reports.begin(report)
     await reports.advance(
-        seen, msgspec.structs.replace(report, stage=Stage.DESTROYED, epoch=7, destroyed_at=5)
+        seen, msgspec.structs.replace(report, stage=ErasureStage.DESTROYED, epoch=7, destroyed_at=5)
     )
     await vault.back_up()
     other = await vault.restored()
     found = await ErasureReports(other.ports).find(report.account, report.erasure)
     assert found is not None
-    assert found.report.stage is Stage.CONFIRMED
+    assert found.report.stage is ErasureStage.CONFIRMED
     manifest = await other.manifest()
     assert (found.report.epoch, manifest.gc_watermark) == (manifest.gc_epoch, found.report.seq)
     assert await other.hears(QUERY) == sorted(TEXTS[1:])
@@ -512,7 +512,7 @@ async def confirmed(site, memory):
     seen = await ErasureReports(site.ports).begin(report_of(account, "researcher", replica, erasure))
     collector = Collector(site.ports, account, replica.incarnation, 0)
     done = await MemoryEraser(site.ports, replica, collector.run, 0).run(seen)
-    assert done.report.stage is Stage.CONFIRMED
+    assert done.report.stage is ErasureStage.CONFIRMED
     return done.report
 
 

@@ -6,7 +6,7 @@ import pytest
 from operator_site import ROOT
 
 from relayer.log.objects import Layout
-from relayer.operator.catalogue import Kind, read_catalogue
+from relayer.operator.catalogue import ObjectKind, read_catalogue
 from relayer.operator.inspect import describe_key, describe_namespace, lines_of
 from relayer.operator.stats import Traffic, measure, parse_traffic
 from relayer.testing.recording_store import RecordingStore
@@ -21,7 +21,7 @@ async def test_everything_in_a_store_is_counted_once(site):
     assert stats.total.objects == len(there)
     assert stats.total.bytes == sum(map(len, there.values()))
     assert (stats.accounts, stats.namespaces, stats.entries, stats.tail_entries) == (1, 1, 3, 3)
-    assert Kind.OTHER.value not in stats.kinds
+    assert ObjectKind.OTHER.value not in stats.kinds
 
 
 async def test_entries_that_a_segment_holds_as_well_are_garbage(site):

@@ -175,14 +175,14 @@ async def test_verifying_writes_nothing(site):
 
 async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(site):
     from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-    from relayer.log.erasure.reports import ErasureReports, Stage
+    from relayer.log.erasure.reports import ErasureReports, ErasureStage
 
     await site.say(*TEXTS)
     listed = await site.listed()
     report = namespace_report(listed.account, listed.pointer, site.clock.now_ms())
     seen = await ErasureReports(site.ports).begin(report)
     erased = await NamespaceEraser(site.ports).run(seen)
-    assert erased.report.stage is Stage.DESTROYED  # its entries stay for an hour
+    assert erased.report.stage is ErasureStage.DESTROYED  # its entries stay for an hour
     assert (await verify_store(site.ports)).sound
     await site.say("the name is used again")
     again = await verify_store(site.ports)
@@ -191,7 +191,7 @@ async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(sit
     late = (await site.keys(f"ns/{listed.incarnation.hex()}/wal/"))[-1]
     await site.clock.advance(3600)
     seen = await ErasureReports(site.ports).find(listed.account, listed.incarnation)
-    assert (await NamespaceEraser(site.ports).run(seen)).report.stage is Stage.CONFIRMED
+    assert (await NamespaceEraser(site.ports).run(seen)).report.stage is ErasureStage.CONFIRMED
     assert (await verify_store(site.ports)).findings == []
     await site.store.create(late, b"of a relayer that had been stopped for hours")
     much_later = await verify_store(site.ports)

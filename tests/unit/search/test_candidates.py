@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from relayer.search.dense import DenseIndex
-from relayer.search.index import Asked, Candidates
+from relayer.search.index import Candidates, SearchQuery
 from relayer.search.lexical import LexicalIndex, asked_terms
 from relayer.search.ranking import (
     ENGLISH_TERM_WEIGHT_BY_MODEL,
@@ -40,7 +40,7 @@ def weighed(
     about = found if topic is None else dense.ask(topic)
     words = None if query is None else lexical.ask(asked_terms(query))
     known = None if worth is None else (lambda keys: worth.read(dense.ask(worth.direction).scores(keys)))
-    return Candidates.from_keys([3, 1, 2], Asked(found, about, words, worth=known))
+    return Candidates.from_keys([3, 1, 2], SearchQuery(found, about, words, worth=known))
 
 
 def test_candidates_stand_by_rising_key_whatever_order_they_come_in():

@@ -24,7 +24,7 @@ from relayer.jobs.worker import working as jobs
 from relayer.lib.job_queue import DailyLimits, JobQueue, ModelBudget
 from relayer.lib.scheduler import Scheduler
 from relayer.log.collector import GRACE_MS
-from relayer.log.objects import ObjectSealer, Place
+from relayer.log.objects import ObjectLocation, ObjectSealer
 from relayer.log.segments import PackPlace, open_pack
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.context import FactWork
@@ -132,7 +132,7 @@ async def bodies(house) -> list[str]:
         got = await house.store.get(row.key)
         assert isinstance(got, Found)
         if "/wal/" in row.key:
-            place = Place(ObjectType.ENTRY, account, incarnation, row.key)
+            place = ObjectLocation(ObjectType.ENTRY, account, incarnation, row.key)
             raws += decode_entry(sealer.unseal(place, got.data)).operations
         if "/seg/" in row.key:
             pack = PackPlace(sealer, account, incarnation, row.key)

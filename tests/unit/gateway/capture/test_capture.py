@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.capture.capturer import MAX_REMEMBERED, TurnCursor, capture_turn, fingerprint
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.keys.identity import Audience, parse_session_key
+from gateway_plugin.keys.identity import TurnAudience, parse_session_key
 from gateway_plugin.sessions.book import EchoFilter
 from gateway_plugin.settings.model import CaptureSettings, load_settings
 from gateway_plugin.turn.gates import HostTurn, Turn
@@ -31,7 +31,7 @@ def said(text, **more):
 
 
 def capture(messages, identity, cursor=None, echoes=None, **more):
-    session, audience = more.pop("session", "agent:researcher:s"), more.pop("audience", Audience.DIRECT)
+    session, audience = more.pop("session", "agent:researcher:s"), more.pop("audience", TurnAudience.DIRECT)
     turn = Turn(session=parse_session_key(session), host=HostTurn(audience=audience), whose=identity)
     arguments = {"settings": CaptureSettings(), "now_ms": NOW_MS} | more
     return capture_turn(
@@ -56,7 +56,7 @@ def test_a_turn_becomes_one_request_with_roles_times_and_audience(identity):
 
 
 @pytest.mark.parametrize(
-    ("audience", "name"), [(None, "agent"), (Audience.GROUP, "group"), (Audience.CHANNEL, "group")]
+    ("audience", "name"), [(None, "agent"), (TurnAudience.GROUP, "group"), (TurnAudience.CHANNEL, "group")]
 )
 def test_who_could_hear_it_is_kept(identity, audience, name):
     session = "agent:researcher:s" if audience else ""

@@ -6,7 +6,15 @@ import pytest
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosts.mcp import credentials
-from gateway_plugin.hosts.mcp.credentials import Pairing, Tokens, find_holder, issue, reply_to, save, saved
+from gateway_plugin.hosts.mcp.credentials import (
+    ClientTokens,
+    Pairing,
+    find_holder,
+    issue,
+    reply_to,
+    save,
+    saved,
+)
 from gateway_plugin.hosts.mcp.http import IDLE_SECONDS, MAX_NEW_A_MINUTE, MAX_SESSIONS_OF_ONE, Guard
 from gateway_plugin.keys import gateway_secret
 from gateway_plugin.keys.identity import AgentHolder, RootHolder
@@ -123,7 +131,7 @@ def test_what_is_no_code_is_refused(made, code):
 
 
 def test_a_token_is_kept_as_a_digest_and_taken_back_by_its_id(environ):
-    tokens, server = Tokens(environ), Tokens(environ)
+    tokens, server = ClientTokens(environ), ClientTokens(environ)
     assert server.agent_of("x" * 43) is None
     coder, writer = tokens.add("coder", label="a", now=NOW), tokens.add("writer", label="b", now=NOW)
     assert (server.agent_of(coder), server.agent_of(writer)) == ("coder", "writer")
@@ -137,10 +145,10 @@ def test_a_token_is_kept_as_a_digest_and_taken_back_by_its_id(environ):
 
 @pytest.mark.parametrize("spoil", [lambda path: path.chmod(0o644), lambda path: path.write_text("{")])
 def test_a_token_file_that_cannot_be_trusted_opens_nothing(environ, spoil):
-    tokens = Tokens(environ)
+    tokens = ClientTokens(environ)
     token = tokens.add("coder", label="", now=NOW)
     spoil(tokens.path)
-    assert Tokens(environ).agent_of(token) is None
+    assert ClientTokens(environ).agent_of(token) is None
 
 
 class Hand:

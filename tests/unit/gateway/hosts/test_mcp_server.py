@@ -16,7 +16,7 @@ from wire_relayer import answer, hang
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosts.mcp.definitions import MEMWAL_NAMES, NAMES, Offered
-from gateway_plugin.hosts.mcp.memory import Caller, ClientMemory
+from gateway_plugin.hosts.mcp.memory import ClientMemory, ToolCaller
 from gateway_plugin.hosts.mcp.server import MemoryServer, client_agent
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.testing.local_relayer import local_relayer
@@ -32,7 +32,7 @@ def plugin_of(url, environ, **more):
 
 @asynccontextmanager
 async def connected(
-    opener, *, caller_of=lambda _: Caller(), mode="auto", offered=Offered.ALL, debug=None, name=None
+    opener, *, caller_of=lambda _: ToolCaller(), mode="auto", offered=Offered.ALL, debug=None, name=None
 ):
     memory = ClientMemory(opener)
     await memory.open()
@@ -236,8 +236,8 @@ async def test_two_clients_with_two_agents_never_see_each_other(relayer, environ
         return plugin_of(relayer.url, environ)
 
     async with (
-        connected(opener, caller_of=lambda _: Caller("coder")) as coder,
-        connected(opener, caller_of=lambda _: Caller("writer")) as writer,
+        connected(opener, caller_of=lambda _: ToolCaller("coder")) as coder,
+        connected(opener, caller_of=lambda _: ToolCaller("writer")) as writer,
     ):
         kept = (await coder.call_tool("memory_store", {"text": COFFEE})).structured_content["id"]
         for name, arguments in (
@@ -260,7 +260,9 @@ async def test_two_clients_with_two_agents_never_see_each_other(relayer, environ
 async def test_each_program_has_an_agent_of_its_own_where_that_is_asked_for(wire, environ):
     for name in ("Claude Code", "cursor-vscode"):
         async with connected(
-            lambda: plugin_of(wire.url, environ), caller_of=lambda ctx: Caller(client_agent(ctx)), name=name
+            lambda: plugin_of(wire.url, environ),
+            caller_of=lambda ctx: ToolCaller(client_agent(ctx)),
+            name=name,
         ) as client:
             await client.call_tool("memory_store", {"text": f"This is {name}."})
     assert wire.texts("mcp-claude-code") == ["This is Claude Code."]
@@ -270,7 +272,7 @@ async def test_each_program_has_an_agent_of_its_own_where_that_is_asked_for(wire
 @pytest.mark.row("MW-47")
 async def test_a_calls_namespace_wins_over_the_servers_and_that_over_the_agents_own(wire, environ):
     async with connected(
-        lambda: plugin_of(wire.url, environ), caller_of=lambda _: Caller("coder", "work")
+        lambda: plugin_of(wire.url, environ), caller_of=lambda _: ToolCaller("coder", "work")
     ) as client:
         await client.call_tool("memory_store", {"text": "kept for work"})
         await client.call_tool("memwal_remember", {"text": "kept for work as well"})
@@ -424,12 +426,12 @@ async def test_without_keys_a_client_is_answered_and_told_what_to_do_until_someb
 
 
 async def test_who_logs_out_shuts_nobody_else_out(wire, environ):
-    whose = [Caller("coder")]
+    whose = [ToolCaller("coder")]
     async with connected(lambda: plugin_of(wire.url, environ), caller_of=lambda _: whose[0]) as client:
         await client.call_tool("memwal_logout", {})
         assert (await client.call_tool("memory_list", {})).is_error
         assert "logged out" in (await client.get_prompt("recall", {"query": "coffee"})).model_dump_json()
-        whose[0] = Caller("writer")
+        whose[0] = ToolCaller("writer")
         assert not (await client.call_tool("memory_list", {})).is_error
 
 

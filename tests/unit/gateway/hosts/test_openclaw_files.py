@@ -8,7 +8,7 @@ import pytest
 
 from gateway_plugin.hosts.openclaw.config import HostConfig
 from gateway_plugin.hosts.openclaw.files import places_of
-from gateway_plugin.hosts.openclaw.migration import Origin, plan
+from gateway_plugin.hosts.openclaw.migration import SourcePlugin, plan
 
 
 def config(tmp_path, **whole):
@@ -78,7 +78,9 @@ def test_what_is_moved_from_another_plugin_lies_where_the_gateway_looks(tmp_path
     (found,) = places_of(ours, environ)
     installed = {"plugins": {"entries": {"memory-core-plus": {}}}}
     ours = HostConfig(ours.path, {**ours.whole, **installed})
-    moved = plan(ours, Origin.MEMORY_CORE_PLUS, environ, command="memrelay-gateway", url=None, access=True)
+    moved = plan(
+        ours, SourcePlugin.MEMORY_CORE_PLUS, environ, command="memrelay-gateway", url=None, access=True
+    )
     assert {root.path for root in found.roots} == {place.path for place in moved.places}
     assert {place.path for place in moved.places} == {
         workspace, tmp_path / "other", tmp_path / "other" / "notes.md",

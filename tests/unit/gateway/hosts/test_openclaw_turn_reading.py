@@ -6,7 +6,7 @@ import pytest
 
 from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.hosts.openclaw.turns import Runs, host_turn, messages_of
-from gateway_plugin.keys.identity import Audience
+from gateway_plugin.keys.identity import TurnAudience
 
 RUN = {"runId": "r1", "sessionKey": "agent:main:main"}
 
@@ -101,7 +101,7 @@ def test_a_turn_carries_sender_workspace_trigger_and_chat():
         "c",
         "r",
     )
-    assert (turn.audience, turn.host) == (Audience.GROUP, "openclaw")
+    assert (turn.audience, turn.host) == (TurnAudience.GROUP, "openclaw")
 
 
 @pytest.mark.parametrize("junk", [{}, {"messages": "text"}, {"messages": [1, None, "x"]}, {"messages": None}])

@@ -12,7 +12,7 @@ from wire_relayer import answer, hang
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.recall import active as active_traces
-from gateway_plugin.settings.model import Position, load_settings
+from gateway_plugin.settings.model import PromptPosition, load_settings
 from gateway_plugin.turn.gates import HostTurn
 from gateway_plugin.turn.status import Injection
 
@@ -75,7 +75,7 @@ def test_the_status_line_has_the_shape_that_users_know(wire, plugin):
 @pytest.mark.row("AM-08")
 def test_the_debug_line_is_for_people_without_tags_or_control_characters():
     said = "Oat milk\x1b[31m coffee,\nnever\x07 late.</active_memory_plugin>"
-    found = Injection("...", Position.APPEND, "ok", active="recent", summary=said)
+    found = Injection("...", PromptPosition.APPEND, "ok", active="recent", summary=said)
     assert found.debug_line == "🔎 Active Memory Debug: Oat milk [31m coffee, never late."
 
 
@@ -395,7 +395,7 @@ def test_the_summary_goes_where_active_memory_has_it_and_elsewhere_when_told_to(
             made.after_turn([{"role": "user", "content": COFFEE}], session_key=KEY)
             made.flush(5)
             places.append(turn(made).position)
-    assert places == [Position.SYSTEM_APPEND, Position.SYSTEM_APPEND, Position.APPEND]
+    assert places == [PromptPosition.SYSTEM_APPEND, PromptPosition.SYSTEM_APPEND, PromptPosition.APPEND]
 
 
 def test_the_most_thinking_and_the_automatic_fast_mode_of_active_memory_are_accepted(wire, plugin):

@@ -6,7 +6,7 @@ import pytest
 from wire_relayer import answer, hang
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.keys.identity import Audience
+from gateway_plugin.keys.identity import TurnAudience
 from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.formatting import estimate_tokens, format_days
 from gateway_plugin.settings.model import RecallSettings
@@ -127,7 +127,7 @@ def test_it_can_be_switched_off(wire, environ):
 
 
 def test_in_a_group_nothing_is_asked_for_that_was_said_in_private(plugin, wire):
-    begin(plugin, host=HostTurn(first_turn=True, audience=Audience.GROUP))
+    begin(plugin, host=HostTurn(first_turn=True, audience=TurnAudience.GROUP))
     assert "audiences=agent,group" in next(path for path in wire.paths() if path.startswith("/v1/context"))
 
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from gateway_plugin.client import TrustStore, identify, load_keys, parse_session_key
-from gateway_plugin.keys.identity import Audience
+from gateway_plugin.keys.identity import TurnAudience
 from gateway_plugin.recall.formatting import estimate_tokens, standing_block
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import HostTurn
@@ -102,13 +102,13 @@ async def test_a_message_that_asks_for_nothing_does_not_change_it(plugin):
 
 async def test_a_group_has_none(plugin):
     await tell(plugin, ALLERGY)
-    assert not (await ask(plugin, audience=Audience.GROUP)).standing
-    assert not (await ask(plugin, audience=Audience.CHANNEL)).standing
-    assert (await ask(plugin, audience=Audience.DIRECT)).standing
+    assert not (await ask(plugin, audience=TurnAudience.GROUP)).standing
+    assert not (await ask(plugin, audience=TurnAudience.CHANNEL)).standing
+    assert (await ask(plugin, audience=TurnAudience.DIRECT)).standing
 
 
 async def test_what_somebody_said_in_a_group_stands_in_none(plugin):
-    await tell(plugin, ALLERGY, host=HostTurn(audience=Audience.GROUP))
+    await tell(plugin, ALLERGY, host=HostTurn(audience=TurnAudience.GROUP))
     assert not (await ask(plugin)).standing
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.keys.identity import MAX_SESSION_KEY_CHARS, Audience, RunKind, parse_session_key
+from gateway_plugin.keys.identity import MAX_SESSION_KEY_CHARS, RunKind, TurnAudience, parse_session_key
 
 
 @pytest.mark.row("MW-05")
@@ -39,20 +39,20 @@ def test_the_agent_does_not_depend_on_what_follows_its_name(rest):
 @pytest.mark.parametrize(
     ("key", "audience"),
     [
-        ("agent:x:main", Audience.DIRECT),
-        ("agent:x:openai-user:s3810", Audience.DIRECT),
-        ("agent:x:telegram:group:-100123", Audience.GROUP),
-        ("agent:x:telegram:group:-100123:topic:7", Audience.GROUP),
-        ("agent:x:discord:channel:99:thread:5", Audience.CHANNEL),
-        ("agent:x:telegram:direct:4711", Audience.DIRECT),
-        ("agent:x:telegram:acct1:direct:4711", Audience.DIRECT),
-        ("agent:x:telegram:acct1:group:4711", Audience.GROUP),
-        ("agent:x:direct:group", Audience.DIRECT),
-        ("agent:x:slack:dm:U1", Audience.DIRECT),
-        ("agent:x:explicit:group", Audience.DIRECT),
-        ("agent:x:telegram:supergroup:-1:u", Audience.GROUP),
-        ("agent:x:openai-user:a:group:b", Audience.DIRECT),
-        ("main:uuid-123", Audience.DIRECT),
+        ("agent:x:main", TurnAudience.DIRECT),
+        ("agent:x:openai-user:s3810", TurnAudience.DIRECT),
+        ("agent:x:telegram:group:-100123", TurnAudience.GROUP),
+        ("agent:x:telegram:group:-100123:topic:7", TurnAudience.GROUP),
+        ("agent:x:discord:channel:99:thread:5", TurnAudience.CHANNEL),
+        ("agent:x:telegram:direct:4711", TurnAudience.DIRECT),
+        ("agent:x:telegram:acct1:direct:4711", TurnAudience.DIRECT),
+        ("agent:x:telegram:acct1:group:4711", TurnAudience.GROUP),
+        ("agent:x:direct:group", TurnAudience.DIRECT),
+        ("agent:x:slack:dm:U1", TurnAudience.DIRECT),
+        ("agent:x:explicit:group", TurnAudience.DIRECT),
+        ("agent:x:telegram:supergroup:-1:u", TurnAudience.GROUP),
+        ("agent:x:openai-user:a:group:b", TurnAudience.DIRECT),
+        ("main:uuid-123", TurnAudience.DIRECT),
     ],
 )
 def test_the_audience_follows_the_first_word_that_names_a_chat_type(key, audience):
@@ -74,7 +74,7 @@ def test_the_audience_follows_the_first_word_that_names_a_chat_type(key, audienc
 )
 def test_a_chat_of_no_told_type_is_answered_as_a_group_and_captured_as_direct(key):
     ref = parse_session_key(key)
-    assert (ref.audience, ref.said_to) == (Audience.GROUP, Audience.DIRECT)
+    assert (ref.audience, ref.said_to) == (TurnAudience.GROUP, TurnAudience.DIRECT)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_chat_of_no_told_type_is_answered_as_a_group_and_captured_as_direct(ke
 )
 def test_a_key_that_names_no_platform_is_of_a_direct_conversation(key):
     ref = parse_session_key(key)
-    assert (ref.audience, ref.said_to) == (Audience.DIRECT, Audience.DIRECT)
+    assert (ref.audience, ref.said_to) == (TurnAudience.DIRECT, TurnAudience.DIRECT)
 
 
 @pytest.mark.parametrize(

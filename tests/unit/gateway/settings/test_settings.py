@@ -15,7 +15,7 @@ from gateway_plugin.settings.model import (
     Format,
     NamespaceScope,
     PluginSettings,
-    Position,
+    PromptPosition,
     PromptStyle,
     QueryMode,
     RecallMode,
@@ -45,7 +45,7 @@ def test_the_defaults_need_no_configuration_at_all():
     assert settings == load_settings({}, {}) == PluginSettings()
     assert settings.url == DEFAULT_URL == "http://127.0.0.1:8787"
     assert settings.recall.mode is RecallMode.DIRECT
-    assert settings.recall.position is Position.APPEND
+    assert settings.recall.position is PromptPosition.APPEND
     assert settings.namespace.scope is NamespaceScope.AGENT
     assert not settings.disabled
 

@@ -9,7 +9,7 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.keys.identity import Audience
+from gateway_plugin.keys.identity import TurnAudience
 from gateway_plugin.tools.arguments import TOOL_NAMES, tool_schemas
 from gateway_plugin.turn.gates import HostTurn
 
@@ -314,6 +314,6 @@ def test_a_file_that_is_not_there_is_looked_for_among_memories(call, known):
 
 
 def test_in_a_group_a_private_file_is_not_read(call):
-    host = HostTurn(files=Files(), audience=Audience.GROUP)
+    host = HostTurn(files=Files(), audience=TurnAudience.GROUP)
     assert call("memory_get", host=host, path="MEMORY.md").text == ""
     assert call("memory_get", host=host, path="long.md", lines=1).text == "- line 1"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway_plugin.errors import IdentityError
-from gateway_plugin.keys.identity import Audience, parse_session_key
+from gateway_plugin.keys.identity import TurnAudience, parse_session_key
 from gateway_plugin.settings.model import load_settings
 from gateway_plugin.turn.gates import (
     GATES,
@@ -63,7 +63,7 @@ TRUTH_TABLE = [
     ("trigger", {"trigger": "manual"}, (0, 1, 1)),
     ("interactive", {"interactive": False}, (0, 1, 0)),
     ("chat_type", {"key": "agent:ops:telegram:group:-1"}, (0, 1, 0)),
-    ("chat_type", {"audience": Audience.CHANNEL}, (0, 1, 0)),
+    ("chat_type", {"audience": TurnAudience.CHANNEL}, (0, 1, 0)),
     ("outcome", {"success": False}, (0, 0, 1)),
     ("outcome", {"stop_reason": "error"}, (0, 0, 1)),
     ("slash_command", {"query": "/status please now"}, (1, 1, 1)),
@@ -166,7 +166,7 @@ def test_direct_chats_are_the_only_ones_of_active_mode_by_default():
     assert blocked_by(turn("agent:ops:telegram:group:1"), ACTIVE, Purpose.ACTIVE) == "chat_type"
     assert blocked_by(turn("agent:ops:discord:channel:1"), ACTIVE, Purpose.ACTIVE) == "chat_type"
     assert blocked_by(turn("agent:ops:slack:C123"), ACTIVE, Purpose.ACTIVE) == "chat_type"
-    assert gate(turn("agent:ops:slack:D123", audience=Audience.DIRECT), ACTIVE, Purpose.ACTIVE).allowed
+    assert gate(turn("agent:ops:slack:D123", audience=TurnAudience.DIRECT), ACTIVE, Purpose.ACTIVE).allowed
 
 
 def test_an_operator_may_let_subagents_recall_but_they_are_never_captured():
