@@ -37,7 +37,7 @@ _AGENT = "bench"
 _SESSION_TURNS = 40
 _FOREVER = 3600.0
 _ROOT = RootKeys(b"\x42" * 32)
-_RELAYER_KEY = b"\x17" * 32
+STORE_KEY = b"\x17" * 32
 
 
 class NoEmbedder:
@@ -74,7 +74,7 @@ class Replica:
     @classmethod
     def over(cls, store: ObjectStore, limits: CacheLimits | None = None) -> Replica:
         """Make one; what it may hold open is unbounded unless limits are given."""
-        ports = LogPorts(store, SystemClock(), SystemRandomness(), RelayerKeys.derive(_RELAYER_KEY))
+        ports = LogPorts(store, SystemClock(), SystemRandomness(), RelayerKeys.derive(STORE_KEY))
         calibration = Calibration(LEXICAL_PRIOR)
         unbounded = CacheLimits(bytes=2**60, namespaces=2**30)
         namespaces = OpenNamespaces(ports, NoEmbedder.model, calibration, limits or unbounded)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import time
 
-from bench.log_house import Replica, WithoutIndexes
+from bench.log_house import STORE_KEY, Replica, WithoutIndexes
 from bench.material import unit_vectors
 from bench.report import Lab, Section
 from relayer.access.accounts import Accounts
-from relayer.access.relayer_check import check_relayer_key
+from relayer.access.store_key import create_store_key
 from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemClock
 from relayer.operator.backup import back_up
 from relayer.operator.backup_store import BackupStore
@@ -31,7 +32,8 @@ async def restores(lab: Lab, store: ObjectStore, where: str) -> list[Section]:
         lab.say(f"restores, {where}: storing {count:,} memories")
         name = f"restoring-{count}"
         writer = Replica.over(store)
-        await check_relayer_key(writer.context.ports)
+        ports = writer.context.ports
+        await create_store_key(ports, LocalKey(bytes(32), ports.randomness), STORE_KEY)
         await Accounts(writer.context.ports).make(writer.access(name).account)
         await writer.fill(name, count, seed=lab.seed)
         async with writer.use(name) as opened:

@@ -16,7 +16,7 @@ from typing import Any
 from relayer.access.accounts import Access, AccountCaps, Accounts
 from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
-from relayer.access.relayer_check import check_relayer_key
+from relayer.access.store_key import open_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
@@ -51,8 +51,8 @@ from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
 from relayer.search.worth import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
-from relayer.settings.keys import find_metrics_token
-from relayer.stores import check_promises, open_store, ports_over
+from relayer.settings.keys import RelayerKey, find_metrics_token
+from relayer.stores import check_promises, key_provider, layout_of, open_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
@@ -83,7 +83,7 @@ class Relayer:
 @asynccontextmanager
 async def build(
     settings: RelayerSettings,
-    relayer_key: bytes,
+    relayer_key: RelayerKey,
     *,
     port: int,
     store: ObjectStore | None = None,
@@ -96,7 +96,7 @@ async def build(
 
     Args:
         settings: the validated settings.
-        relayer_key: the relayer key, 32 bytes.
+        relayer_key: 32 bytes, or the address of a key.
         port: the port at which clients will reach it; requests are signed for the port.
         store: used instead of the store of the settings; closed by the caller.
         embedder: used instead of the embedder of the settings; closed by the caller.
@@ -105,7 +105,8 @@ async def build(
         randomness: used instead of the system's source of random bytes.
 
     Raises:
-        ConfigurationError: the model is missing.
+        ConfigurationError: the model is missing, or a key management service refuses.
+        KeyProviderUnavailable: it does not respond.
         WrongRelayerKey: the store belongs to another key.
         StoreError: the store cannot be used, or does not have the guarantees that the log needs.
     """
@@ -116,8 +117,9 @@ async def build(
             stack.push_async_callback(store.close)
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
-        ports = ports_over(metered, settings, relayer_key, clock, randomness)
-        await check_relayer_key(ports)
+        provider = key_provider(relayer_key, randomness)
+        store_key = await open_store_key(metered, layout_of(settings), clock, randomness, provider)
+        ports = ports_over(metered, settings, store_key, clock, randomness)
         if settings.store is not None:
             await check_promises(settings, ports)
         fleet = FleetKeys(ports, partial(_warn, "fleet_keys_left"))

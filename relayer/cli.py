@@ -152,6 +152,27 @@ def recover(
     server.recover_key(file, text, partial(tell, as_json=as_json))
 
 
+@settings_command(keys, "store", "endpoint_url", "region", "data", "config")
+def rotate(
+    *,
+    new_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="MEMRELAY_NEW_RELAYER_KEY_FILE", help="File of memrelay keys make with the new key."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    **flags: object,
+) -> None:
+    """Replace the relayer key of a store by a new one. Its relayers go on, and need the new key at their next start.
+
+    Example: memrelay keys rotate --new-key-file new.key
+    """
+    from relayer.commands import server  # noqa: PLC0415 - needs the extra's packages
+
+    server.rotate_key(flags, new_key_file, partial(tell, as_json=as_json))
+
+
 @settings_command(stores, "store", "endpoint_url", "region", "data", "config", name="probe")
 def probe_store(*, as_json: JsonOption = False, **flags: object) -> None:
     """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer.

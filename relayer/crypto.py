@@ -1,6 +1,6 @@
 """Key derivation: the relayer's subkeys, the keys of a namespace, and the key pair of each day.
 
-`RelayerKeys` are derived from one 32-byte relayer key. The metadata key seals what the log itself must read; the names key
+`RelayerKeys` are derived from the 32-byte store key, see `relayer.access.store_key`. The metadata key seals what the log itself must read; the names key
 hides names in object keys; the identity key signs the relayer's statements about itself; ``tokens`` (64 bytes) seals ids
 for clients that know of no namespace; the custody key replaces a gateway's secret where a namespace has custody ``relayer``.
 
@@ -35,7 +35,7 @@ _TAG_SIZE = 20
 
 @dataclass(frozen=True, slots=True)
 class RelayerKeys:
-    """The subkeys of the relayer key. A relayer with another key cannot open anything in the same store."""
+    """The subkeys of the store key. A relayer with another one cannot open anything in the same store."""
 
     metadata: SealingKey
     identity: SigningKey = field(repr=False)
@@ -44,15 +44,15 @@ class RelayerKeys:
     tokens: bytes = field(repr=False)
 
     @classmethod
-    def derive(cls, relayer_key: bytes) -> RelayerKeys:
-        """Derive all subkeys from the 32-byte relayer key."""
-        key_id = derive(relayer_key, "memrelay/v1/relayer/metadata-id", length=16)
+    def derive(cls, store_key: bytes) -> RelayerKeys:
+        """Derive all subkeys from the 32-byte store key."""
+        key_id = derive(store_key, "memrelay/v1/relayer/metadata-id", length=16)
         return cls(
-            metadata=SealingKey(key_id, derive(relayer_key, "memrelay/v1/relayer/metadata")),
-            identity=SigningKey(derive(relayer_key, "memrelay/v1/relayer/identity")),
-            _names=derive(relayer_key, "memrelay/v1/relayer/names"),
-            _custody=derive(relayer_key, "memrelay/v1/relayer/custody"),
-            tokens=derive(relayer_key, "memrelay/v1/relayer/tokens", length=64),
+            metadata=SealingKey(key_id, derive(store_key, "memrelay/v1/relayer/metadata")),
+            identity=SigningKey(derive(store_key, "memrelay/v1/relayer/identity")),
+            _names=derive(store_key, "memrelay/v1/relayer/names"),
+            _custody=derive(store_key, "memrelay/v1/relayer/custody"),
+            tokens=derive(store_key, "memrelay/v1/relayer/tokens", length=64),
         )
 
     def tag(self, *fields: Field) -> str:

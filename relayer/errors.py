@@ -11,6 +11,7 @@ RelayerError
 │  └─ StoreMisconfigured      an operator must act: missing permission, missing bucket, file system that breaks its contract
 │     ├─ VersionsHidden       older versions may not be listed: refuse where some are kept, warn elsewhere
 │     └─ BrokenPromise        the store responds, but lacks a guarantee that the log depends on
+├─ KeyProviderUnavailable     the service with the relayer key does not respond: the start fails, a later one may succeed
 ├─ WrongRelayerKey            the store was created with another relayer key: refuse to start
 ├─ CorruptNamespace           the log contradicts itself: stop serving this namespace, keep the others
 │  └─ AccountLost             an account's object is missing: accept only a list of revocations that the account signed
@@ -39,6 +40,7 @@ __all__ = [
     "CorruptNamespace",
     "DeadlineExceeded",
     "EmbedderUnavailable",
+    "KeyProviderUnavailable",
     "ModelAnswerUnusable",
     "ModelUnavailable",
     "NamespaceClosed",
@@ -136,8 +138,12 @@ class BrokenPromise(StoreMisconfigured):
     fix = "use a store with exact conditional writes"
 
 
+class KeyProviderUnavailable(RelayerError):
+    """Raised when the service that has the relayer key does not respond now; a later attempt may work."""
+
+
 class WrongRelayerKey(RelayerError):
-    """Raised when the relayer's key does not unseal the store's check object."""
+    """Raised when the relayer key does not unwrap the store key, or the store has lost its store key."""
 
 
 class CorruptNamespace(RelayerError):

@@ -32,6 +32,7 @@ __all__ = [
     "Exists",
     "Found",
     "GetOutcome",
+    "KeyProvider",
     "ObjectInfo",
     "ObjectStore",
     "Randomness",
@@ -460,6 +461,23 @@ class Traces(Protocol):
 
     def ended(self, span: RequestSpan) -> None:
         """Accept a span; returns immediately, and raises nothing."""
+        ...
+
+
+class KeyProvider(Protocol):
+    """Encrypts the key of a store under the relayer key: `relayer.adapters.local_key`, or a key management service."""
+
+    @property
+    def name(self) -> str:
+        """The kind of provider. The store names it, so that a key of another kind gets a clear error."""
+        ...
+
+    async def wrap(self, store_key: bytes) -> bytes:
+        """Encrypt the 32 bytes of a store key; raises `relayer.errors.RelayerError` if the provider refuses or is down."""
+        ...
+
+    async def unwrap(self, wrapped: bytes) -> bytes | None:
+        """Decrypt what `wrap` returned; None if it was wrapped under another key. Raises as `wrap`."""
         ...
 
 

@@ -30,7 +30,7 @@ from relayer.process import (
     url_of,
 )
 from relayer.settings.config import RelayerSettings
-from relayer.settings.keys import require_relayer_key
+from relayer.settings.keys import RelayerKey, require_relayer_key
 from relayer.telemetry import log, loop_error, name_instance
 
 Say = Callable[[str], None]
@@ -81,7 +81,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
 
 @asynccontextmanager
 async def _answering(
-    settings: RelayerSettings, sockets: Sequence[socket.socket], key: bytes
+    settings: RelayerSettings, sockets: Sequence[socket.socket], key: RelayerKey
 ) -> AsyncIterator[Relayer]:
     """Build a relayer and serve requests on sockets, the first of which is its address, while the block runs.
 

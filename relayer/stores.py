@@ -1,7 +1,8 @@
 """The object store that the settings name: how it is opened, and how its guarantees are checked.
 
-`open_store` opens a directory or a bucket, and `ports_over` combines it with everything else that logs need. `check_promises`
-probes a bucket at start-up, and `probe_store` does so for ``memrelay store probe``.
+`open_store` opens a directory or a bucket, and `ports_over` combines it with everything else that logs need. `key_provider`
+returns the provider of a relayer key, and `rotate_key` replaces that key. `check_promises` probes a bucket at start-up, and
+`probe_store` does so for ``memrelay store probe``.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from relayer.access.store_key import older_versions, rotate_relayer_key
 from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.errors import BrokenPromise
 from relayer.log.objects import TRUST_MS, Layout, LogPorts
 from relayer.operator.probe import probe, probe_erasure, probe_unless_known
-from relayer.ports import Clock, ObjectStore, Randomness
+from relayer.ports import Clock, KeyProvider, ObjectStore, Randomness
 from relayer.process import product_version
 from relayer.settings.config import RelayerSettings, objects_directory
+from relayer.settings.keys import RelayerKey
 from relayer.telemetry import log
 
 
@@ -51,11 +55,52 @@ def layout_of(settings: RelayerSettings) -> Layout:
 
 
 def ports_over(
-    store: ObjectStore, settings: RelayerSettings, relayer_key: bytes, clock: Clock, randomness: Randomness
+    store: ObjectStore, settings: RelayerSettings, store_key: bytes, clock: Clock, randomness: Randomness
 ) -> LogPorts:
-    """Return the ports of the logs: the store, clock, randomness, the relayer's keys and the layout."""
+    """Return the ports of the logs: the store, clock, randomness, the keys derived from the store key, and the layout."""
     trust_ms = 0 if settings.commit_check == "always" else TRUST_MS
-    return LogPorts(store, clock, randomness, RelayerKeys.derive(relayer_key), layout_of(settings), trust_ms)
+    return LogPorts(store, clock, randomness, RelayerKeys.derive(store_key), layout_of(settings), trust_ms)
+
+
+def key_provider(relayer_key: RelayerKey, randomness: Randomness) -> KeyProvider:
+    """Return the provider that wraps store keys under a relayer key."""
+    if isinstance(relayer_key, bytes):
+        return LocalKey(relayer_key, randomness)
+    if relayer_key.scheme == "vault":
+        from relayer.adapters.vault_key import VaultKey  # noqa: PLC0415 - aiohttp's client, for Vault only
+
+        return VaultKey(relayer_key.name)
+    from relayer.adapters.aws_key import AwsKey  # noqa: PLC0415 - boto3 costs 23 MiB, for AWS only
+
+    return AwsKey(relayer_key.name)
+
+
+async def rotate_key(
+    settings: RelayerSettings, current: RelayerKey, new: RelayerKey
+) -> tuple[bool, int | None]:
+    """Replace the relayer key of the store that the settings name. Its relayers may be running.
+
+    Args:
+        settings: the validated settings.
+        current: the relayer key until now.
+        new: the one from now on.
+
+    Returns:
+        Whether anything was written, and how many older versions of the wrapped store key the bucket keeps, which the
+        current key still opens; None if the bucket does not list its versions.
+
+    Raises:
+        WrongRelayerKey: neither key opens the store.
+        StoreError: the store cannot be used.
+    """
+    clock, randomness, layout = SystemClock(), SystemRandomness(), layout_of(settings)
+    store = await open_store(settings, clock)
+    try:
+        providers = (key_provider(key, randomness) for key in (current, new))
+        changed = await rotate_relayer_key(store, layout, clock, *providers)
+        return changed, await older_versions(store, layout)
+    finally:
+        await store.close()
 
 
 async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:

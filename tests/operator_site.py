@@ -11,8 +11,9 @@ import msgspec
 from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import Access, Accounts, Principal
-from relayer.access.relayer_check import check_relayer_key
+from relayer.access.store_key import create_store_key
 from relayer.adapters.directory_store import DirectoryStore
+from relayer.adapters.local_key import LocalKey
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody, Manifest
 from relayer.domain.operations import Erase, Origin
@@ -39,7 +40,8 @@ from relayer.wire.signing import Certificate, Revocations, Right
 
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
 RELAYER_KEY = hashlib.sha256(b"a relayer key").digest()
-RELAYER_KEYS = RelayerKeys.derive(RELAYER_KEY)
+STORE_KEY = hashlib.sha256(b"a store key").digest()
+RELAYER_KEYS = RelayerKeys.derive(STORE_KEY)
 
 
 @dataclass
@@ -107,7 +109,7 @@ class Site:
         return True
 
     async def begin(self) -> None:
-        await check_relayer_key(self.ports)
+        await create_store_key(self.ports, LocalKey(RELAYER_KEY, self.randomness), STORE_KEY)
         access = self.access("researcher")
         await Accounts(self.ports).make(access.account)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from relayer.errors import RelayerError, StoreUnavailable
+from relayer.errors import KeyProviderUnavailable, RelayerError, StoreUnavailable
 from relayer.wire import command_line
 from relayer.wire.command_line import FAILED, STOPPED, UNREACHABLE, USAGE
 
@@ -44,7 +44,7 @@ def explained() -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in _EXTRA_PACKAGES:
             raise
         fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
-    except StoreUnavailable as error:
+    except (StoreUnavailable, KeyProviderUnavailable) as error:
         fail(str(error), UNREACHABLE)
     except RelayerError as error:
         fail(str(error))

@@ -10,8 +10,8 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -23,8 +23,9 @@ from rich.progress import track
 
 from relayer.access.accounts import Accounts
 from relayer.access.quotas import Quotas
-from relayer.access.relayer_check import probe
+from relayer.access.store_key import read_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
+from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, RelayerError
 from relayer.log.collector import CollectionStage, Collector
 from relayer.log.objects import LogPorts
@@ -40,14 +41,15 @@ from relayer.operator.repair import repair_namespace
 from relayer.operator.reports import CommandReport
 from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
+from relayer.ports import Clock, KeyProvider, ObjectStore
 from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key
-from relayer.stores import layout_of, open_store, ports_over
+from relayer.stores import key_provider, layout_of, open_store, ports_over
 from relayer.telemetry import configure, describe, log
 from relayer.wire.command_line import JsonOption, span, tell
 from relayer.wire.errors import InvalidSecret
-from relayer.wire.sealing import is_account_id, parse_secret
+from relayer.wire.sealing import SECRET_SIZE, is_account_id, parse_secret
 
 if sys.platform == "win32":
     _run = asyncio.run
@@ -81,11 +83,13 @@ class Site:
     """An open store, with the progress display of a command.
 
     Attributes:
+        provider: of the relayer key.
+        ports: the store; a store that may not exist yet has random keys.
         known: accounts known without listing the store: those given as options and those served.
     """
 
     settings: RelayerSettings
-    relayer_key: bytes = field(repr=False)
+    provider: KeyProvider = field(repr=False)
     ports: LogPorts
     progress: Progress
     known: Sequence[str]
@@ -152,10 +156,16 @@ async def _site(
         )
     if not is_empty and settings.store is None and not _is_store(settings.data):
         raise ConfigurationError(f"--data: no store in {settings.data}")
-    async with _opened(settings, key) as ports:
-        if not is_empty:
-            await probe(ports)
-        yield Site(settings, key, ports, progress, accounts_of(settings, accounts))
+    randomness = SystemRandomness()
+    provider = key_provider(key, randomness)
+    async with _opened(settings) as (store, clock):
+        store_key = (
+            randomness.bytes(SECRET_SIZE)
+            if is_empty
+            else await read_store_key(store, layout_of(settings), provider)
+        )
+        ports = ports_over(store, settings, store_key, clock, randomness)
+        yield Site(settings, provider, ports, progress, accounts_of(settings, accounts))
 
 
 def _shown(title: str, *, quiet: bool) -> Progress:
@@ -169,11 +179,11 @@ def _shown(title: str, *, quiet: bool) -> Progress:
 
 
 @asynccontextmanager
-async def _opened(settings: RelayerSettings, relayer_key: bytes) -> AsyncIterator[LogPorts]:
+async def _opened(settings: RelayerSettings) -> AsyncIterator[tuple[ObjectStore, Clock]]:
     clock = SystemClock()
     store = await open_store(settings, clock)
     try:
-        yield ports_over(store, settings, relayer_key, clock, SystemRandomness())
+        yield store, clock
     finally:
         await store.close()
 
@@ -184,7 +194,7 @@ async def opened_backup(
 ) -> AsyncIterator[BackupStore]:
     """Open a backup in a directory or at ``s3://``, with the endpoint of the store itself unless another one is given.
 
-    ``option`` is the name of the option with the backup's place, for error messages. Without a place, the store itself is used.
+    ``option`` is the name of the option with the backup's place, for error messages. The backup has the keys of the store.
 
     Raises:
         ConfigurationError: the place is invalid, or there is no backup in it.
@@ -204,8 +214,8 @@ async def opened_backup(
         layout_of(settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"--{option}: {error}") from error
-    async with _opened(settings, site.relayer_key) as ports:
-        yield BackupStore(ports)
+    async with _opened(settings) as (store, clock):
+        yield BackupStore(replace(site.ports, store=store, clock=clock, layout=layout_of(settings)))
 
 
 def _check_apart(named: str, settings: RelayerSettings) -> None:
@@ -504,12 +514,29 @@ async def restore(
     Example: memrelay restore --from /backup/memrelay --data ~/restored
     """
     at = from_endpoint_url, from_region
-    async with (
-        opened_backup(site, "from", source, *at) as backup,
-        opened_backup(site, "ledger", ledger or "", *at) as ledgers,
-    ):
-        newer = ledgers if ledger else None
+    async with AsyncExitStack() as stack:
+        option, place = ("ledger", ledger) if ledger else ("from", source)
+        newest = await stack.enter_async_context(opened_backup(site, option, place, *at))
+        site = replace(site, ports=await _with_keys_of(newest, site))
+        newest = BackupStore(replace(newest.ports, keys=site.ports.keys))
+        older = opened_backup(site, "from", source, *at)
         done = await restoring.restore(
-            backup, site.ports, number=number, ledgers=newer, progress=site.progress
+            await stack.enter_async_context(older) if ledger else newest,
+            site.ports,
+            number=number,
+            ledgers=newest if ledger else None,
+            progress=site.progress,
         )
     return reports.restoration(done)
+
+
+async def _with_keys_of(backup: BackupStore, site: Site) -> LogPorts:
+    """Return the ports of a new store with the keys of a backup. Without a backup they are unchanged.
+
+    Raises:
+        WrongRelayerKey: the backup was made with another relayer key.
+    """
+    stored = await backup.stored_key()
+    if stored is None:
+        return site.ports
+    return replace(site.ports, keys=RelayerKeys.derive(await stored.unwrap(site.provider)))

@@ -18,10 +18,12 @@ from relayer.launcher import launch
 from relayer.process import check_ready_file, cores
 from relayer.settings.config import MOST_WORKERS, PREFIX, load_settings
 from relayer.settings.keys import (
+    RelayerKey,
     find_relayer_key,
     generated_key_file,
     make_key_file,
     read_key,
+    read_new_key,
 )
 from relayer.telemetry import configure
 from relayer.wire.command_line import tell
@@ -158,6 +160,42 @@ def make_key(file: Path, say: Tell) -> None:
     )
 
 
+def rotate_key(flags: Mapping[str, object], new_key_file: Path | None, say: Tell) -> None:
+    """Replace the relayer key of a store, and print what to do next.
+
+    Args:
+        flags: settings by name; None means the default.
+        new_key_file: file with the new key.
+        say: prints the result.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or a key is missing.
+        WrongRelayerKey: neither key opens the store.
+        StoreError: the store cannot be used.
+    """
+    settings = load_settings(flags, os.environ)
+    configure(settings.log_format, settings.log_level)
+    current = _configured_key(flags)
+    if new_key_file is None:
+        raise ConfigurationError(
+            "--new-key-file: give the file of the new key; memrelay keys make FILE creates one"
+        )
+    changed, older = _run(stores.rotate_key(settings, current, read_new_key(new_key_file.expanduser())))
+    done = "the store is opened by the new key now" if changed else "the new key opened the store already"
+    lines = [
+        f"{done}; the relayers that are running go on",
+        f"next      replace the old key by {new_key_file} where relayers and operators' commands read it",
+        "          memrelay keys recovery        print the new key as a recovery sheet",
+        "          memrelay backup               earlier copies of the store or of backups are opened by the old key",
+    ]
+    if older is None or older:
+        kept = "may keep" if older is None else f"keeps {older}"
+        lines.append(
+            f"          the bucket {kept} older versions of the object relayer, which the old key opens: delete them"
+        )
+    say({"rotated": changed, "new_key_file": str(new_key_file), "older_versions": older}, *lines)
+
+
 def print_sheet(flags: Mapping[str, object], say: Tell) -> None:
     """Print the recovery sheet of the relayer key. Raises `ConfigurationError` if there is no key."""
     sheet = RELAYER_SHEET.render(_key(flags))
@@ -205,6 +243,15 @@ def recover_key(file: Path, sheet: str, say: Tell) -> None:
 
 
 def _key(flags: Mapping[str, object]) -> bytes:
+    key = _configured_key(flags)
+    if not isinstance(key, bytes):
+        raise ConfigurationError(
+            f"the relayer key is in a key management service ({key}), so it has no sheet"
+        )
+    return key
+
+
+def _configured_key(flags: Mapping[str, object]) -> RelayerKey:
     key = find_relayer_key(load_settings(flags, os.environ))
     if key is None:
         raise ConfigurationError("no relayer key yet: memrelay serve creates one at its first start")

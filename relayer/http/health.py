@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from relayer.access.fleet import FleetKeys
-from relayer.access.relayer_check import check_rights, probe
+from relayer.access.store_key import check_rights, probe
 from relayer.errors import StoreError, StoreFull, StoreUnavailable, WrongRelayerKey
 from relayer.log.objects import LogPorts
 from relayer.telemetry import log
@@ -85,13 +85,13 @@ class Readiness:
         clock = self._ports.clock
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                store_time = await probe(self._ports)
+                probed = await probe(self._ports)
                 # Check that the store would not refuse requests; at most every ten seconds while it is fine.
                 now = self._ports.clock.monotonic()
                 if now - self._rights_at >= _RIGHTS_SECONDS:
                     # If the store is full, reads go on, and each write gets an error that says so.
                     with suppress(StoreFull):
-                        await check_rights(self._ports)
+                        await check_rights(self._ports, probed)
                     self._rights_at = now
         except WrongRelayerKey:
             return {
@@ -109,7 +109,7 @@ class Readiness:
         except StoreError as error:
             return self._failed(error)
         self._note("ok", "")
-        skew = abs(store_time - clock.now_ms())
+        skew = abs(probed.store_time - clock.now_ms())
         clock_state = (
             "ok" if skew <= MOST_SKEW_MS else f"{skew // 1000} s away from the store's: set this machine's"
         )

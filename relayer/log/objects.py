@@ -74,7 +74,7 @@ class Layout:
 
     @staticmethod
     def relayer() -> str:
-        """Return the key of the check object, a sealed constant that shows which relayer key the store belongs to."""
+        """Return the key of the object that contains the store key, wrapped under the relayer key."""
         return "relayer"
 
     @staticmethod

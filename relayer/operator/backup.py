@@ -16,7 +16,13 @@ import msgspec
 
 from relayer.domain.namespace import Manifest
 from relayer.domain.operations import Erase, decode_operation
-from relayer.errors import ConfigurationError, CorruptNamespace, NamespaceClosed, UpgradeRequired
+from relayer.errors import (
+    ConfigurationError,
+    CorruptNamespace,
+    NamespaceClosed,
+    UpgradeRequired,
+    WrongRelayerKey,
+)
 from relayer.lib.work import together
 from relayer.log.erasure.reports import ErasureKind
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, Slots
@@ -223,12 +229,19 @@ async def back_up(source: LogPorts, target: BackupStore, *, progress: Progress =
     Raises:
         ConfigurationError: another backup is being written to the target, or the target is a relayer's store.
         CorruptNamespace: the target's newest ledger cannot be read.
+        WrongRelayerKey: the store has lost its store key.
     """
     if await target.ports.get(Layout.relayer()) is not None:
         raise ConfigurationError("--to: this is a relayer's store; give another directory, bucket or prefix")
     await target.load()
     number = max(await target.newest("runs"), await target.newest("ledger")) + 1
-    return await _Worker(source, target, Backup(number), await _known_erasures(target)).run(progress)
+    erased = await _known_erasures(target)
+    # The relayer key may have been replaced since the last run; all runs of a store are sealed with the same store key.
+    key = await source.get(Layout.relayer())
+    if key is None:
+        raise WrongRelayerKey("the store has lost its object relayer, which contains the store key")
+    await target.keep_key(key.data)
+    return await _Worker(source, target, Backup(number), erased).run(progress)
 
 
 async def _known_erasures(target: BackupStore) -> dict[bytes, LedgerRow]:

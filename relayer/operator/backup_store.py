@@ -5,9 +5,10 @@
     ledger/{run}                 everything that was erased; applied before any restored data is read
     runs/{run}                   one backup: the objects that belong together
     pages/{sha256}               the rows of a ledger or run
+    store-key                    a copy of the object ``relayer``: the store key, wrapped under the relayer key of the last run
 
 A name contains the digest of its object, so listing the names tells which objects need not be copied again. Ledgers, runs
-and pages are sealed under the metadata key.
+and pages are sealed under the metadata key, which is derived from the store key.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from typing import TypeVar
 
 import msgspec
 
+from relayer.access.store_key import StoredKey
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer
 from relayer.operator.catalogue import ObjectKind, kind_of, seq_of
-from relayer.ports import Created, Exists, Found, Throttled, check_key
+from relayer.ports import Created, Exists, Found, Swapped, Throttled, check_key
 from relayer.wire.sealing import ObjectType
 
 FORMAT = 1
+STORE_KEY = "store-key"
 _ROWS_PER_PAGE = 20_000
 _NAME = re.compile(r"(?:data|keyrings)/(.+)-([0-9a-f]{64})")
 _NUMBERED = re.compile(r"(?:runs|ledger)/[0-9]{20}")
@@ -40,6 +43,7 @@ _LARGEST = 1 << 30
 # Bytes that are read of an object even if its row gives a smaller size. Entries and keyrings are smaller than this.
 _SPARE = 16 * 1024 * 1024
 _ATTEMPTS = 5
+_PAUSE = 0.2  # seconds after a write whose outcome is unclear
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -103,6 +107,34 @@ class BackupStore:
         self._others: set[str] = set()
         self._new: set[str] = set()
         self._pages: frozenset[str] | None = None
+
+    async def stored_key(self) -> StoredKey | None:
+        """Return the wrapped store key of the backup; None if there is no backup.
+
+        Raises:
+            WrongRelayerKey, UpgradeRequired: the object is damaged, or was written by a newer version.
+        """
+        found = await self.ports.get(STORE_KEY)
+        return None if found is None else StoredKey.decode(found.data)
+
+    async def keep_key(self, data: bytes) -> None:
+        """Store a copy of the object that contains the wrapped store key.
+
+        Raises:
+            StoreUnavailable: five attempts in a row failed.
+        """
+        at = self.ports.layout.store_key(STORE_KEY)
+        for _ in range(_ATTEMPTS):
+            found = await self.ports.get(STORE_KEY)
+            if found is not None and found.data == data:
+                return
+            if found is None:
+                await self.ports.store.create(at, data)
+            elif not isinstance(await self.ports.store.swap(at, data, found.etag), Swapped):
+                await self.ports.clock.sleep(_PAUSE)
+        raise StoreUnavailable(
+            "the backup's store does not take the store key; running the backup again goes on"
+        )
 
     async def load(self) -> None:
         """List the objects of the backup. Call this before `holds`, `held` and `keep`."""

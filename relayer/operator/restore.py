@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from relayer.access.accounts import account_at
-from relayer.access.relayer_check import begin_restore, begun_restore, end_restore
+from relayer.access.store_key import begin_restore, begun_restore, end_restore
 from relayer.domain.namespace import Pointer
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
@@ -142,7 +142,7 @@ async def restore(
 
     Args:
         backup: the backup to read.
-        target: an empty store, or one in which the same restore was stopped.
+        target: an empty store, or one in which the same restore was stopped; with the keys of the backup.
         number: of the run; None for the run whose restore was stopped in the target, otherwise the newest.
         ledgers: a backup with a newer ledger, if ``backup`` is an old copy itself.
         progress: called with the namespaces, to show the progress.
@@ -153,7 +153,8 @@ async def restore(
         StoreMisconfigured: the target is in use.
     """
     newest = await backup.newest("runs")
-    if not newest:
+    key = await (ledgers or backup).stored_key()
+    if not newest or key is None:
         raise ConfigurationError(
             "--from: no backup found; give the place that was used for memrelay backup --to"
         )
@@ -166,7 +167,7 @@ async def restore(
     head, rows = await backup.read("runs", number or newest, Row)
     ledger, erased = await _newest_ledger(ledgers or backup, newest)
     # Objects of two runs would make a store that never existed, without what only the newer run has.
-    await begin_restore(target, f"{head.number}/{head.began}")
+    await begin_restore(target, key, f"{head.number}/{head.began}")
     done = Restoration(head, ledger)
     if head.number != newest:
         rows = await _with_newest_accounts(backup, newest, rows, done)

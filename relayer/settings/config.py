@@ -58,8 +58,8 @@ _QUOTAS = ("bytes", "namespaces", "memories")
 _MISSPELT = 0.75
 # These variables of the gateway are as similar, so they are excluded by name.
 _OF_GATEWAYS = frozenset({"dev_url", "staging_url", "prod_url"})
-# Variables of `memrelay backup`, which are in the same file if one service manager runs relayer and backup.
-_OF_BACKUPS = frozenset({"backup_to", "backup_endpoint_url", "backup_region"})
+# Variables of `memrelay backup`, which are in the same file if one service manager runs relayer and backup, and of `keys rotate`.
+_OF_COMMANDS = frozenset({"backup_to", "backup_endpoint_url", "backup_region", "new_relayer_key_file"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,7 +601,7 @@ def _check_names(environment: Mapping[str, str]) -> None:
             raise ConfigurationError(
                 f"{variable} is empty: give it a value, or remove the variable. Otherwise a different key or store would be used"
             )
-        known = _OF_GATEWAYS | _OF_BACKUPS | RelayerSettings.model_fields.keys()
+        known = _OF_GATEWAYS | _OF_COMMANDS | RelayerSettings.model_fields.keys()
         if value and variable.upper().startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, RelayerSettings.model_fields, 1, _MISSPELT)
             if near:

@@ -1,16 +1,19 @@
 """The secrets of a relayer: its own key, the keys of model endpoints, and the token for metrics.
 
 Each comes from the environment or from a file of the operator; the relayer key may also be in the data directory, where
-`require_relayer_key` creates it for a new store. `check_kept` refuses files that other users can access. The printable copy
-of the relayer key is made by `relayer.wire.sheet`.
+`require_relayer_key` creates it for a new store. `check_kept` refuses files that other users can access. The relayer key may
+also be in a key management service; then the setting is a `KeyAddress`. The printable copy of the relayer key is made by
+`relayer.wire.sheet`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +29,46 @@ from relayer.wire.sealing import SECRET_SIZE, parse_secret
 _GROUP, _OTHERS, _OTHERS_WRITE = 0o070, 0o007, 0o002
 _SHORTEST_TOKEN = 16
 
+
+_Scheme = Literal["awskms", "vault"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAddress:
+    """A relayer key that is in a key management service: its kind, and the name of the key there.
+
+    Example:
+        >>> KeyAddress.parse("awskms:alias/memrelay")
+        KeyAddress(scheme='awskms', name='alias/memrelay')
+        >>> str(KeyAddress("vault", "memrelay"))
+        'vault:memrelay'
+    """
+
+    scheme: _Scheme
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> KeyAddress | None:
+        """Parse an address; None if the text is none."""
+        given, _, name = text.strip().partition(":")
+        for scheme, pattern in _KEY_NAME.items():
+            if given == scheme and pattern.fullmatch(name):
+                return cls(scheme, name)
+        return None
+
+    def __str__(self) -> str:
+        """Return the address as it is configured."""
+        return f"{self.scheme}:{self.name}"
+
+
+_KEY_NAME: dict[_Scheme, re.Pattern[str]] = {
+    "awskms": re.compile(r"[A-Za-z0-9:/_+=,.@-]{1,2048}"),
+    "vault": re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*"),
+}
+
+RelayerKey = bytes | KeyAddress
+"""The relayer key: 32 bytes, or its address in a key management service."""
+
 EndpointName = Literal["embeddings", "model", "fallback_model"]
 """An endpoint, by the prefix of the names of its settings."""
 
@@ -35,7 +78,7 @@ def generated_key_file(data: Path) -> Path:
     return data / "relayer.key"
 
 
-def find_relayer_key(settings: RelayerSettings) -> bytes | None:
+def find_relayer_key(settings: RelayerSettings) -> RelayerKey | None:
     """Return the configured key, or the one that was created in the data directory; None if there is none.
 
     The key of a bucket must be configured.
@@ -44,21 +87,21 @@ def find_relayer_key(settings: RelayerSettings) -> bytes | None:
         ConfigurationError: a file cannot be read, is accessible to other users, or holds no key.
     """
     if settings.relayer_key is not None:
-        return _parse(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
+        return _parse_key(settings.relayer_key.get_secret_value(), "MEMRELAY_RELAYER_KEY")
     if settings.relayer_key_file is not None:
         given = settings.relayer_key_file.expanduser()
         check_kept(given, "the relayer key")
-        return _read(given, "MEMRELAY_RELAYER_KEY_FILE")
+        return _read_key(given, "MEMRELAY_RELAYER_KEY_FILE")
     if settings.store is not None:
         return None  # a key in a data directory belongs to that directory's store
     generated = generated_key_file(settings.data.expanduser())
     if not generated.exists():
         return None
     check_kept(generated, "the relayer key")
-    return _read(generated, "the relayer key")
+    return _read_key(generated, "the relayer key")
 
 
-def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -> bytes:
+def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -> RelayerKey:
     """Return the relayer key, and create one for a new data directory.
 
     Args:
@@ -99,6 +142,12 @@ def make_relayer_key(data: Path) -> bytes:
     final = generated_key_file(data)
     make_key_file(final)
     return _read(final, "the relayer key")
+
+
+def read_new_key(file: Path) -> RelayerKey:
+    """Return the relayer key, or the address of one, in a file; raises `ConfigurationError` as `find_relayer_key` does."""
+    check_kept(file, "the new relayer key")
+    return _read_key(file, "--new-key-file")
 
 
 def read_key(file: Path) -> bytes:
@@ -205,13 +254,24 @@ def find_metrics_token(settings: RelayerSettings) -> str:
 
 
 def _read(path: Path, source: str) -> bytes:
+    return _parse(_text_of(path, source), f"{source} ({path})")
+
+
+def _read_key(path: Path, source: str) -> RelayerKey:
+    return _parse_key(_text_of(path, source), f"{source} ({path})")
+
+
+def _text_of(path: Path, source: str) -> str:
     try:
-        text = path.read_text("ascii")
+        return path.read_text("ascii")
     except OSError as error:
         raise ConfigurationError(f"{source}: {path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{source}: {path} must hold 64 hex digits or base64") from error
-    return _parse(text, f"{source} ({path})")
+
+
+def _parse_key(text: str, source: str) -> RelayerKey:
+    return KeyAddress.parse(text) or _parse(text, source)
 
 
 def _parse(text: str, source: str) -> bytes:

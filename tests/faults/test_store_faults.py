@@ -21,6 +21,8 @@ from s3_proxy import S3Proxy, proxied
 from s3_servers import CREDENTIALS, S3Server
 from signed_calls import Gateway
 
+from relayer.access.store_key import open_store_key
+from relayer.adapters.local_key import LocalKey
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.s3_store import S3Store, Timeouts
 from relayer.adapters.system import SystemClock, SystemRandomness
@@ -187,12 +189,14 @@ async def _ready(at: Border) -> str:
 async def _record_probe(world: _World) -> None:
     """Put the record of a passed probe into the bucket: a probe of this server takes seconds, and is another test's."""
     named = _Named(f"s3://{world.bucket} at {world.proxy.url}")
-    keys, clock = RelayerKeys.derive(RELAYER_KEY), SystemClock()
-    ports = LogPorts(named, clock, SystemRandomness(), keys)
+    clock, randomness = SystemClock(), SystemRandomness()
+    provider = LocalKey(RELAYER_KEY, randomness)
+    keys = RelayerKeys.derive(await open_store_key(named, Layout(), clock, randomness, provider))
+    ports = LogPorts(named, clock, randomness, keys)
     await probe_unless_known(ports, product_version())
-    place = Layout.probed(keys.tag("probe", named.description, product_version()))
-    record = await named.get(place)
-    world.seaweed.admin.put_object(Bucket=world.bucket, Key=f"team/{place}", Body=record.data)
+    for place in (Layout.relayer(), Layout.probed(keys.tag("probe", named.description, product_version()))):
+        record = await named.get(place)
+        world.seaweed.admin.put_object(Bucket=world.bucket, Key=f"team/{place}", Body=record.data)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from golden_site import (
 )
 from stored_fields import stored_fields
 
-from relayer.access.relayer_check import check_relayer_key
+from relayer.access.store_key import probe
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.domain.namespace import MANIFEST_FORMAT, Custody, PointerState
 from relayer.domain.operations import ENTRY_VERSION
@@ -74,7 +74,7 @@ async def test_a_golden_dialogue_is_read_and_is_no_memory(restored, tmp_path):
         assert not (await restore(backup, site.ports)).findings
         assert isinstance(backup.ports.store, DirectoryStore)
         await backup.ports.store.close()
-        await check_relayer_key(site.ports)
+        await probe(site.ports)
     assert await opened_from(site)
     access = site.access("researcher")
     kept = await transcript(site.relayer(), access, TranscriptRequest(session=SESSION), site.deadline())
@@ -118,7 +118,7 @@ async def test_a_golden_backup_restores_what_its_bucket_says(tmp_path):
     site = await open_site(tmp_path / "restored")
     backup = await backup_of(site, copied(tmp_path, "backup"))
     assert not (await restore(backup, site.ports)).findings
-    await check_relayer_key(site.ports)
+    await probe(site.ports)
     said = await read(site)
     for name in NAMESPACES:
         assert said[name]["memories"] == EXPECTED[name]["memories"]

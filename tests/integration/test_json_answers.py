@@ -114,6 +114,7 @@ init DIR/new
 keys make DIR/relayer.key
 keys recovery
 keys recover DIR/again.key --sheet DIR/sheet.txt
+keys rotate --new-key-file DIR/again.key
 health --url URL
 health --url URL --ready
 version

@@ -51,8 +51,9 @@ async def test_metrics_asked_for_again_and_again_are_rendered_once_a_second() ->
         assert (await at.http.get(f"{at.url}/metrics")).text == first
 
 
-def test_a_token_that_can_be_guessed_is_refused() -> None:
-    done = run_memrelay(["serve", "--port", "0"], {"MEMRELAY_METRICS_TOKEN": "hunter2"})
+def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
+    environment = {"MEMRELAY_METRICS_TOKEN": "hunter2", "MEMRELAY_DATA": str(tmp_path / "data")}
+    done = run_memrelay(["serve", "--port", "0"], environment)
     assert done.returncode == 2
     assert "MEMRELAY_METRICS_TOKEN: has fewer than 16 characters" in done.stderr
     assert "hunter2" not in done.stdout + done.stderr

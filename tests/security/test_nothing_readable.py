@@ -24,7 +24,10 @@ from demo.relayer_process import RelayerProcess
 from demo.traces import Traces, views
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
+from relayer.access.store_key import StoredKey
 from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.adapters.local_key import LocalKey
+from relayer.adapters.system import SystemRandomness
 from relayer.crypto import NamespaceKeys, RelayerKeys
 from relayer.domain.namespace import Keyring, decode
 from relayer.domain.operations import Put, Stored, decode_entry, decode_operation, decode_record
@@ -103,7 +106,11 @@ class Loot:
 
     @property
     def relayer_keys(self) -> RelayerKeys:
-        return RelayerKeys.derive(bytes.fromhex((self.data / "relayer.key").read_text().strip()))
+        provider = LocalKey(
+            bytes.fromhex((self.data / "relayer.key").read_text().strip()), SystemRandomness()
+        )
+        stored = StoredKey.decode((self.objects / "relayer").read_bytes())
+        return RelayerKeys.derive(asyncio.run(stored.unwrap(provider)))
 
     def files(self) -> list[Path]:
         return [path for path in sorted(self.data.rglob("*")) if path.is_file()]

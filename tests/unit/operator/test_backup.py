@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from operator_site import ROOT, Site
 
-from relayer.access.relayer_check import check_relayer_key
+from relayer.access.store_key import probe
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
@@ -48,7 +48,7 @@ class Vault:
     async def restored(self, **options) -> Site:
         other = self.site.over(MemoryStore(self.site.clock))
         await restore(self.place(), other.ports, **options)
-        await check_relayer_key(other.ports)
+        await probe(other.ports)
         return other
 
 
@@ -293,11 +293,11 @@ async def test_a_restore_killed_before_any_write_is_not_served_and_goes_on(site,
         except Died:
             if after:
                 with pytest.raises(StoreMisconfigured, match="being restored"):
-                    await check_relayer_key(site.over(memory).ports)
+                    await probe(site.over(memory).ports)
         again = site.over(memory)
         if not ended:
             await restore(vault.place(), again.ports, number=1)
-        await check_relayer_key(again.ports)
+        await probe(again.ports)
         assert await again.hears(QUERY) == sorted(text for text in TEXTS if text != TEXTS[1])
         assert not [key for key, data in (await again.everything()).items() if erased in data]
         assert (await verify_store(again.ports, secrets=[SECRET])).sound
@@ -361,7 +361,7 @@ async def test_a_damaged_copy_costs_its_own_entry_and_an_older_run_is_named(site
         await vault.store.create(name, b"something else")
     other = site.over(MemoryStore(site.clock))
     done = await restore(vault.place(), other.ports, number=1)
-    await check_relayer_key(other.ports)
+    await probe(other.ports)
     copy, entries = done.findings
     assert (copy.flaw.value, copy.key[-2:], "--run" in copy.fix) == (how, "02", True)
     assert "1 entries of a log are lost, the first of them is 2" in entries.sentence
@@ -383,7 +383,7 @@ async def test_a_restore_without_a_larger_piece_leaves_a_sound_store(site, vault
     await vault.store.delete(next(name for name in names if kind in name))
     other = site.over(MemoryStore(site.clock))
     done = await restore(vault.place(), other.ports)
-    await check_relayer_key(other.ports)
+    await probe(other.ports)
     assert done.findings
     left = {"/seg/": TEXTS[2:], "/manifest": TEXTS, "/keyring/": []}[kind]
     assert await other.hears(QUERY) == sorted(left)
@@ -664,7 +664,7 @@ async def test_what_is_erased_while_a_restore_is_stopped_does_not_come_back(site
     await vault.back_up()
     for other in stores:
         await restore(vault.place(), other.ports, number=1)
-        await check_relayer_key(other.ports)
+        await probe(other.ports)
         assert await other.hears(QUERY) == sorted(TEXTS[1:])
         left = await other.everything()
         assert not [key for key, data in left.items() if coder.incarnation.hex() in key or texts[0] in data]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from operator_site import Site
 
-from relayer.access.relayer_check import check_relayer_key
+from relayer.access.store_key import probe
 from relayer.adapters.memory_store import MemoryStore
 from relayer.log.objects import LogPorts
 from relayer.operator.backup import back_up
@@ -85,7 +85,7 @@ async def test_a_log_that_is_compacted_while_it_is_backed_up_is_backed_up_whole(
     assert done.findings == []
     other = site.over(MemoryStore(site.clock))
     await restore(place(), other.ports)
-    await check_relayer_key(other.ports)
+    await probe(other.ports)
     assert await other.hears("kettle shelf") == sorted(TEXTS)
     assert (await verify_store(other.ports)).sound
     await other.close()
@@ -102,7 +102,7 @@ async def test_a_backup_while_somebody_writes_is_a_state_that_the_log_was_in(sit
     await back_up(over(site, "/wal/", write).ports, target)
     other = site.over(MemoryStore(site.clock))
     await restore(target, other.ports)
-    await check_relayer_key(other.ports)
+    await probe(other.ports)
     heard = await other.hears("kettle shelf")
     assert heard in [sorted(TEXTS[:count]) for count in range(1, 5)]
     await other.close()
