@@ -18,8 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,6 +60,7 @@ class _Target:
     seconds: float
     quick: bool = False
     until: float = float("inf")
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def begin(self) -> None:
         """Say that all is prepared: from here on it is measured what this costs the others."""
@@ -71,7 +72,10 @@ class _Target:
         return time.monotonic() < self.until
 
     def gateway(self) -> BenchGateway:
-        return BenchGateway(self.server, self.work / secrets.token_hex(4))
+        """Return a gateway of an account of its own, which closes when the attack ends."""
+        gateway = BenchGateway(self.server, self.work / secrets.token_hex(4))
+        self.closing.push_async_callback(gateway.client.aclose)
+        return gateway
 
     async def send(self, request: bytes) -> None:
         """Send a request and wait for its answer; what it is does not matter."""
@@ -157,7 +161,7 @@ async def _many_accounts(target: _Target) -> None:
     unknown = "01m8079zqgt6n9m13psfyd6ak5"
 
     async def make() -> bytes:
-        gateway, number = target.gateway(), next(numbers)
+        gateway, number = BenchGateway(target.server, target.work / secrets.token_hex(4)), next(numbers)
         async with aclosing(gateway.client):
             identity = gateway.identity("new")
             if number % 3 == 0:
@@ -462,7 +466,8 @@ def attack(
 
 
 async def _attacking(work: Callable[[_Target], Awaitable[None]], target: _Target) -> None:
-    await work(target)
+    async with target.closing:
+        await work(target)
     # Until it is told to stop: what it took is still to be looked at.
     await asyncio.Event().wait()
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from pydantic import BaseModel, ValidationError
 
@@ -281,6 +281,7 @@ class _Connection:
     def __init__(self) -> None:
         self.opening = asyncio.Lock()
         self.client: RelayerClient | None = None
+        self._process = os.getpid()
         self._guard: AsyncGenerator[None, None] | None = None
 
     async def open(
@@ -303,6 +304,13 @@ class _Connection:
         if guard is not None:
             await guard.aclose()
 
+    def close_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start to close on its own event loop, if that runs in this process, and do not wait for it."""
+        if loop.is_running() and self._process == os.getpid():
+            # The loop may end in the meantime; it closes the connection then.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: loop.create_task(self.aclose()))
+
     # An event loop closes its unfinished asynchronous generators before it ends, so `asyncio.run` closes the connection too.
     @staticmethod
     async def _until_the_loop_ends(
@@ -313,6 +321,14 @@ class _Connection:
         finally:
             await client.aclose()
             relayer.release()
+
+
+_Connections = WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection]
+
+
+def _close_soon(connections: _Connections) -> None:
+    for loop, connection in tuple(connections.items()):
+        connection.close_soon(loop)
 
 
 class AsyncMemory:
@@ -374,7 +390,9 @@ class AsyncMemory:
         self._session = session or ""
         self._timeout = timeout
         self._closed = False
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = WeakKeyDictionary()
+        self._connections: _Connections = WeakKeyDictionary()
+        # Without it, garbage collection would find open sessions, which print a warning then.
+        finalize(self, _close_soon, self._connections).atexit = False
         self._whose(None)
         # A malformed URL is reported here and not by the first call.
         RelayerAddress.parse(self._settings.url)
@@ -801,9 +819,11 @@ class AsyncMemory:
                 return tuple(sorted(user for user in found if user is not None))
 
     async def aclose(self) -> None:
-        """Close the connection to the relayer. A second call does nothing."""
+        """Close the connections to the relayer, without waiting for those of other event loops. A second call does nothing."""
         self._closed = True
         connection = self._connections.pop(asyncio.get_running_loop(), None)
+        _close_soon(self._connections)
+        self._connections.clear()
         if connection is not None:
             await connection.aclose()
 

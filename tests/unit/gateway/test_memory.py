@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway_plugin.calls.loop_thread import LoopClosed
+from gateway_plugin.calls.loop_thread import LoopClosed, LoopThread
 from gateway_plugin.keys.identity import AgentHolder, mint
 from gateway_plugin.memory import _user_of, user_names
 from memrelay import (
@@ -358,6 +359,37 @@ def test_one_object_serves_two_event_loops_one_after_the_other(
         return len(await memory.search("I live in Bern"))
 
     assert [asyncio.run(add_and_search()), asyncio.run(add_and_search())] == [1, 1]
+
+
+async def test_closing_closes_the_connections_of_other_loops(
+    relayer: LocalRelayer, home: dict[str, str]
+) -> None:
+    other = LoopThread("other")
+    memory = AsyncMemory(agent="support", url=relayer.url, secret=os.urandom(32).hex(), environ=dict(home))
+    await memory.add("I live in Bern.")
+    assert len(await asyncio.to_thread(other.call, memory.search("I live in Bern"))) == 1
+    connections = list(memory._connections.values())
+    assert len(connections) == 2
+    await memory.aclose()
+    await until_closed(connections)
+    await asyncio.to_thread(other.close)
+
+
+async def test_garbage_collection_closes_connections(relayer: LocalRelayer, home: dict[str, str]) -> None:
+    memory = AsyncMemory(agent="support", url=relayer.url, secret=os.urandom(32).hex(), environ=dict(home))
+    await memory.add("I live in Bern.")
+    connections = list(memory._connections.values())
+    cycle: list[object] = [memory]
+    cycle.append(cycle)
+    del memory, cycle
+    gc.collect()
+    await until_closed(connections)
+
+
+async def until_closed(connections: Sequence[Any]) -> None:
+    async with asyncio.timeout(10):
+        while any(one.client is not None for one in connections):  # noqa: ASYNC110 - the other loop does not tell
+            await asyncio.sleep(0.01)
 
 
 async def test_it_is_used_inside_a_running_loop(make: Make) -> None:
