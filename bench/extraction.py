@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from relayer.domain.operations import Role
-from relayer.extraction.statements import StatementExtractor, Turn
+from relayer.extraction.statements import ConversationTurn, StatementExtractor
 
 DEFAULT_LABELS = Path(__file__).parent / "sets" / "extraction.json"
 
 
-def kept_ids(turns: list[Turn]) -> set[str]:
+def kept_ids(turns: list[ConversationTurn]) -> set[str]:
     return {turn_id for candidate in StatementExtractor().extract(turns) for turn_id in candidate.turn_ids}
 
 
@@ -33,7 +33,7 @@ def locomo(path: Path) -> dict[str, Any]:
     by_question: list[float] = []
     for conversation in json.loads(path.read_text("utf-8"))["conversations"]:
         known = [
-            Turn(role=Role.USER, text=turn["text"], turn_id=turn["id"], speaker=turn["speaker"])
+            ConversationTurn(role=Role.USER, text=turn["text"], turn_id=turn["id"], speaker=turn["speaker"])
             for turn in conversation["turns"]
         ]
         ids = {turn.turn_id for turn in known}
@@ -59,7 +59,9 @@ def labelled(cases: Iterable[dict[str, Any]]) -> dict[str, Any]:
     wrong: list[str] = []
     for case in cases:
         keeps = bool(
-            StatementExtractor().extract([Turn(role=Role(case["role"]), text=case["text"], turn_id="t")])
+            StatementExtractor().extract(
+                [ConversationTurn(role=Role(case["role"]), text=case["text"], turn_id="t")]
+            )
         )
         hits += keeps and case["keep"]
         misses += not keeps and case["keep"]

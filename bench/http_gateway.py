@@ -15,7 +15,7 @@ from bench.bare_handler import SIGNATURE
 from bench.http_load import http_request
 from bench.http_servers import Server
 from gateway_plugin.calls.calling import signed_headers
-from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
+from gateway_plugin.calls.trust import RelayerAddress, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.keys.identity import FIRST_GENERATION, Identity, RootHolder
 from relayer.wire import schemas
@@ -39,7 +39,7 @@ class BenchGateway:
     """
 
     def __init__(self, server: Server, work: Path) -> None:
-        self._endpoint = Endpoint.parse(server.url)
+        self._endpoint = RelayerAddress.parse(server.url)
         self._holder = RootHolder(RootKeys(secrets.token_bytes(32)))
         self._sealed = SealedKeyCache()
         self._fleet: FleetList | None = None

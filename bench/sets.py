@@ -21,7 +21,7 @@ from typing import Any
 from bench.relations import capturing
 from gateway_plugin.text.injection import scan
 from relayer.domain.operations import Role
-from relayer.extraction.statements import StatementExtractor, Turn
+from relayer.extraction.statements import ConversationTurn, StatementExtractor
 
 FOLDER = Path(__file__).parent / "sets"
 FILES = ("transcripts", "duplicates", "supersession", "injection", "ordinary_speech")
@@ -54,7 +54,8 @@ def extraction(role: Role) -> Iterator[Judged]:
     """Judge each message of one side in the transcript that it stands in."""
     for row in rows("transcripts"):
         turns = [
-            Turn(Role(item["role"]), item["text"], turn_id=f"{at}") for at, item in enumerate(row["turns"])
+            ConversationTurn(Role(item["role"]), item["text"], turn_id=f"{at}")
+            for at, item in enumerate(row["turns"])
         ]
         kept = {candidate.turn_ids[0] for candidate in StatementExtractor().extract(turns)}
         for at, item in enumerate(row["turns"]):

@@ -25,7 +25,7 @@ from gateway_plugin.commands.run import (
     Run,
     TagOption,
     WhereOption,
-    checked,
+    built_or_exit,
     command,
     filter_of,
     guarded,
@@ -85,7 +85,7 @@ def remember(
     said = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if text == "-" else text
     fields = dict(_metadata_field(one) for one in metadata or ())
     item = {"text": said, "kind": kind, "tags": tag or (), "metadata": fields}
-    request = checked(lambda: RememberRequest(items=(MemoryItem.model_validate(item),)))
+    request = built_or_exit(lambda: RememberRequest(items=(MemoryItem.model_validate(item),)))
     answer = run.ask(lambda client, identity: client.remember(identity, request))
     stored = answer.memories[0]
     run.json(answer)
@@ -151,7 +151,7 @@ def search(
         "diversity": diversity,
         "where": filter_of(tag, where),
     }
-    request = checked(
+    request = built_or_exit(
         lambda: RecallRequest.model_validate(
             {"query": query, "limit": limit, "floor": floor, "include_suspect": True}
             | {name: value for name, value in fields.items() if value not in (None, [], "")}
@@ -176,7 +176,7 @@ def ask_memories(
 
     Example: memrelay-gateway ask "Where do we deploy on Tuesdays?"
     """
-    request = checked(lambda: AskRequest(question=question))
+    request = built_or_exit(lambda: AskRequest(question=question))
     answer = run.ask(lambda client, identity: client.ask(identity, request, deadline=60))
     run.json(answer)
     if answer.status == "answered":
@@ -204,7 +204,7 @@ def list_memories(
     if cursor == "":
         _refuse_cursor()
     wanted = filter_of(tag, where)
-    checked(lambda: ListRequest(where=wanted))
+    built_or_exit(lambda: ListRequest(where=wanted))
 
     async def fetch(client: RelayerClient, identity: Identity) -> tuple[str, ListResponse]:
         try:

@@ -39,7 +39,7 @@ from gateway_plugin.calls.loop_thread import (
     takes_arguments_of,
     waited,
 )
-from gateway_plugin.calls.trust import Endpoint
+from gateway_plugin.calls.trust import RelayerAddress
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import IdentityError, InvalidInput, RelayerRefused
 from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, identify, parse_session_key
@@ -377,7 +377,7 @@ class AsyncMemory:
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = WeakKeyDictionary()
         self._whose(None)
         # A malformed URL is reported here and not by the first call.
-        Endpoint.parse(self._settings.url)
+        RelayerAddress.parse(self._settings.url)
 
     async def add(
         self,

@@ -30,7 +30,7 @@ from yarl import URL
 
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import Clock, SystemClock
-from gateway_plugin.calls.trust import NO_KEYS, Endpoint, FleetKeys, SealedKeyCache, TrustStore
+from gateway_plugin.calls.trust import NO_KEYS, RelayerAddress, SealedKeyCache, TrustedFleetKeys, TrustStore
 from gateway_plugin.errors import (
     DeadlineExceeded,
     GatewayError,
@@ -64,7 +64,7 @@ class HttpAnswer:
 
 def signed_headers(
     identity: Identity,
-    endpoint: Endpoint,
+    endpoint: RelayerAddress,
     *,
     method: str,
     target: str,
@@ -118,7 +118,7 @@ class Transport:
         http: the HTTP session to use, which `aclose` does not close; None creates one.
     """
 
-    def __init__(self, endpoint: Endpoint, http: aiohttp.ClientSession | None = None) -> None:
+    def __init__(self, endpoint: RelayerAddress, http: aiohttp.ClientSession | None = None) -> None:
         self.endpoint = endpoint
         self._own: aiohttp.ClientSession | None = None
         self._given = http
@@ -227,7 +227,7 @@ def _answer(response: aiohttp.ClientResponse, content: bytes) -> HttpAnswer:
     )
 
 
-def _proxy_to(endpoint: Endpoint) -> str | None:
+def _proxy_to(endpoint: RelayerAddress) -> str | None:
     """Return the URL of the proxy that the environment names; None if there is none, and for loopback addresses."""
     if endpoint.loopback or proxy_bypass(endpoint.authority):
         return None
@@ -582,12 +582,14 @@ class RelayerCaller:
         clock: Clock | None = None,
         http: aiohttp.ClientSession | None = None,
     ) -> None:
-        self.endpoint = Endpoint.parse(url)
+        self.endpoint = RelayerAddress.parse(url)
         self.clock_offset = 0
         self._clock = clock or SystemClock()
         self.breaker = RelayerBreaker(self._clock)
         self._transport = Transport(self.endpoint, http)
-        self._fleet = FleetKeys(self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity)
+        self._fleet = TrustedFleetKeys(
+            self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity
+        )
         self._sealed = SealedKeyCache()
         self._watchers: list[Callable[[str], None]] = []
         self._listeners: list[Callable[[GatewayError | None], None]] = []

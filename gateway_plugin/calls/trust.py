@@ -31,7 +31,7 @@ from relayer.wire.signing import normal_authority
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RelayerAddress:
     """A relayer's address.
 
     Attributes:
@@ -50,7 +50,7 @@ class Endpoint:
         return f"{self.scheme}://{self.authority}"
 
     @classmethod
-    def parse(cls, url: str) -> Endpoint:
+    def parse(cls, url: str) -> RelayerAddress:
         """Parse a URL.
 
         Raises:
@@ -179,7 +179,7 @@ def parse_fleet_list(answer: KeysResponse, now: int) -> FleetList:
     return found
 
 
-class FleetKeys:
+class TrustedFleetKeys:
     """The fleet keys of one trusted relayer, fetched again after an hour.
 
     Args:

@@ -9,7 +9,7 @@ import typer
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import Run, checked, command
+from gateway_plugin.commands.run import Run, built_or_exit, command
 from gateway_plugin.keys.identity import Identity
 from relayer.wire.amounts import parse_seconds
 from relayer.wire.command_line import USAGE, fail
@@ -68,7 +68,7 @@ def edit(
     fields = {name: value for change in changes.values() for name, value in change.items()}
     if not fields:
         fail(USAGE, "nothing to change: give TEXT or an option", 'memrelay-gateway edit ID "The new text."')
-    request = checked(lambda: SupersedeRequest.model_validate(fields))
+    request = built_or_exit(lambda: SupersedeRequest.model_validate(fields))
     answer = run.ask(lambda client, identity: client.supersede(identity, memory_id, request))
     done = ", ".join(word for word, change in changes.items() if change)
     run.tell(answer, f"{done}: {answer.id} (a new version of {answer.supersedes})")
@@ -126,7 +126,7 @@ def delete(
             "choose the memories: give a filter, or --everything",
             "memrelay-gateway delete --kind event --older-than 90d --dry-run",
         )
-    request = checked(
+    request = built_or_exit(
         lambda: DeleteRequest.model_validate({**given, "everything": everything, "dry_run": dry_run})
     )
     answer = run.ask(lambda client, identity: _in_rounds(client, identity, request))

@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway_plugin.calls.clock import SystemClock
-from gateway_plugin.calls.trust import Endpoint
+from gateway_plugin.calls.trust import RelayerAddress
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import (
     DeadlineExceeded,
@@ -235,7 +235,7 @@ class CliContext:
     @property
     def origin(self) -> str:
         """Return the relayer's origin; exit with an error if its URL is invalid."""
-        return guarded(lambda: Endpoint.parse(self.settings.url)).origin
+        return guarded(lambda: RelayerAddress.parse(self.settings.url)).origin
 
 
 def find_context(url: str | None, agent: str | None) -> CliContext:
@@ -482,7 +482,7 @@ def _json_or(option: str, text: str) -> Any:
         fail(USAGE, f"{option}: not valid JSON", "")
 
 
-def checked(build: Callable[[], _T]) -> _T:
+def built_or_exit(build: Callable[[], _T]) -> _T:
     """Build a request; if it is invalid, exit with the field and the broken rule, but never the value."""
     try:
         return build()

@@ -48,6 +48,7 @@ __all__ = [
     "FilesSettings",
     "Format",
     "HostModelSettings",
+    "LocalRelayerSettings",
     "NamespaceScope",
     "NamespaceSettings",
     "OfferSettings",
@@ -57,7 +58,6 @@ __all__ = [
     "QueryMode",
     "RecallMode",
     "RecallSettings",
-    "RelayerSettings",
     "SettingsResult",
     "SourcePenalty",
     "load_settings",
@@ -493,7 +493,7 @@ class NamespaceSettings(_Settings):
     )
 
 
-class RelayerSettings(_Settings):
+class LocalRelayerSettings(_Settings):
     """Settings of the local relayer, which the gateway can start."""
 
     autostart: bool = Field(
@@ -677,7 +677,7 @@ class PluginSettings(_Settings):
     active: ActiveSettings = Field(
         ActiveSettings(), title="Active mode", description="a model chooses what is recalled"
     )
-    relayer: RelayerSettings = Field(RelayerSettings(), description="the relayer of this machine")
+    relayer: LocalRelayerSettings = Field(LocalRelayerSettings(), description="the relayer of this machine")
     offer: OfferSettings = Field(OfferSettings(), description="what the model is offered besides memories")
     host_model: HostModelSettings = Field(
         HostModelSettings(),

@@ -72,7 +72,7 @@ def says_something(sentence: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ConversationTurn:
     """One message of a conversation.
 
     Attributes:
@@ -147,7 +147,7 @@ class Extractor(Protocol):
         """Return the version, which changes whenever the same turns may give other candidates."""
         ...
 
-    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | Left | None]:
+    def steps(self, turns: Sequence[ConversationTurn]) -> Iterator[Candidate | Left | None]:
         """Process ``turns`` one after the other, in their order; yield None where nothing is decided yet."""
         ...
 
@@ -225,11 +225,11 @@ class StatementExtractor:
         """Return the version of the rules and weights."""
         return "6"
 
-    def extract(self, turns: Sequence[Turn]) -> list[Candidate]:
+    def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""
         return [found for found in self.steps(turns) if isinstance(found, Candidate)]
 
-    def steps(self, turns: Sequence[Turn]) -> Iterator[Candidate | Left | None]:
+    def steps(self, turns: Sequence[ConversationTurn]) -> Iterator[Candidate | Left | None]:
         """Process one turn after the other; linear in the length of the texts, and bounded for each."""
         for index, turn in enumerate(turns):
             answering = index > 0 and turns[index - 1].role != Role.TOOL and _asks(turns[index - 1].text)
@@ -238,7 +238,7 @@ class StatementExtractor:
             yield from _judged(turn, index, _Before(answering, said))
 
 
-def _judged(turn: Turn, index: int, before: _Before) -> Iterator[Candidate | Left | None]:
+def _judged(turn: ConversationTurn, index: int, before: _Before) -> Iterator[Candidate | Left | None]:
     if turn.role in {Role.TOOL, Role.SYSTEM}:
         yield Left(index, "role")
         return
@@ -283,7 +283,7 @@ def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hi
     return list(firsts.values())
 
 
-def _candidate(turn: Turn, text: str, lang: str, hit: _Hit) -> Candidate:
+def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit) -> Candidate:
     said = text[slice(*hit.span)]
     kind = Kind(read_kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
     return Candidate(
@@ -353,7 +353,13 @@ def _sentences(text: str, prose: str) -> Iterator[tuple[int, int]]:
 
 
 def _judge(
-    turn: Turn, prose: str, span: tuple[int, int], lang: str, before: _Before, *, whole: float | None
+    turn: ConversationTurn,
+    prose: str,
+    span: tuple[int, int],
+    lang: str,
+    before: _Before,
+    *,
+    whole: float | None,
 ) -> _Hit:
     """Judge a sentence by the classifier, alone and together with its message; an assistant's English by rules as well.
 
@@ -395,7 +401,11 @@ def _judge(
 
 
 def _reason(
-    turn: Turn, prose: str, spans: Sequence[tuple[int, int]], whole: MessageReading, before: _Before
+    turn: ConversationTurn,
+    prose: str,
+    spans: Sequence[tuple[int, int]],
+    whole: MessageReading,
+    before: _Before,
 ) -> str:
     """Return the reason, in one word, why nothing of a turn is kept."""
     said = [prose[slice(*span)] for span in spans[:_SENTENCES_A_STEP]]

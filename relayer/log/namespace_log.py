@@ -46,9 +46,10 @@ from relayer.lib.work import Backoff
 from relayer.log.compactor import Compaction, CompactionLimits, Compactor
 from relayer.log.index_file import FIRST_BYTES, IndexObjects, model_tag
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ReadAhead, SeenManifest, digest_of
-from relayer.log.replica import Begin, Consistency, OnApplied, OnReset, Replica
+from relayer.log.replica import Begin, OnApplied, OnReset, Replica
 from relayer.log.segments import windows
 from relayer.ports import Created, CreateOutcome, EmbeddingModel, Exists, Throttled, Unknown
+from relayer.wire.fields import Consistency
 from relayer.wire.sealing import OVERHEAD
 
 # An upper bound of the bytes that an entry's other fields and the seal take in addition to its operations.
@@ -495,7 +496,7 @@ def _refusal(submission: Submission, error: StoreFull | StoreMisconfigured) -> E
     return _gave_up(submission, str(error)) if submission.written_perhaps else error
 
 
-__all__ = ["Allowance", "Consistency", "NamespaceLog", "begin_reads"]
+__all__ = ["Allowance", "NamespaceLog", "begin_reads"]
 
 # Called before operations are appended; raises to refuse them. It returns a function that is called with their outcomes, or
 # with an empty list if appending failed.

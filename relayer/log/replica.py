@@ -12,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from typing import TypeVar
 
@@ -32,6 +31,7 @@ from relayer.log.objects import (
     Slots,
 )
 from relayer.log.segments import Segments, windows
+from relayer.wire.fields import Consistency
 
 OnApplied = Callable[[list[Applied]], None]
 OnReset = Callable[[NamespaceState], None]
@@ -59,14 +59,6 @@ class StartingState:
 
 # Returns the stored state to start from, given a manifest; None means an empty state.
 Begin = Callable[[Manifest], Awaitable[StartingState | None]]
-
-
-class Consistency(Enum):
-    """The consistency of a read, see `Replica.read`."""
-
-    STRONG = "strong"
-    MINE = "mine"
-    ANY = "any"
 
 
 class Replica:

@@ -39,7 +39,7 @@ from relayer.lib.scheduler import OnError, Periodic
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import encode_meaning, encode_vector, headed, header_of
-from relayer.namespaces.records import StoredMemory
+from relayer.namespaces.records import OpenedMemory
 from relayer.search.passages import MOST_VECTORS, Meaning, is_long, passages
 from relayer.search.rows import Vector
 from relayer.wire.codec import lp
@@ -287,7 +287,7 @@ async def forget_inactive(ctx: Context, opened: OpenNamespace, days: int) -> int
     return sum(outcome.result is OperationResult.FORGOTTEN for outcome in outcomes)
 
 
-def _forget(memory: StoredMemory) -> Forget:
+def _forget(memory: OpenedMemory) -> Forget:
     # The operation has no author, and its nonce is the same on every relayer, so that it is applied once for each time that
     # the memory became inactive.
     asked = b"inactive" + memory.id + memory.active_at.to_bytes(8, signed=True)

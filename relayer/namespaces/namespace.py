@@ -53,12 +53,12 @@ from relayer.log import creation
 from relayer.log.compactor import Compaction, CompactionLimits
 from relayer.log.erasure.memories import report_of
 from relayer.log.erasure.reports import ErasureReport
-from relayer.log.namespace_log import Allowance, Consistency, NamespaceLog
+from relayer.log.namespace_log import Allowance, NamespaceLog
 from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, StartingState
 from relayer.namespaces.labels import fields_of, labels_of
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
-from relayer.namespaces.records import RenderedMemory, ReplacedStatement, StoredMemory, ids_of
+from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel
 from relayer.search.essentials import Essential, essential_of
@@ -300,11 +300,11 @@ class OpenNamespace:
         """Decrypt a record; None if there is none, or it cannot be decrypted."""
         return self.view.get(record)
 
-    def memory(self, record: bytes) -> StoredMemory | None:
+    def memory(self, record: bytes) -> OpenedMemory | None:
         """Decrypt a memory; None if there is none, or it cannot be decrypted."""
         return self._memory(self.view.get(record))
 
-    def memories(self, wanted: Selection | None = None) -> Iterator[StoredMemory]:
+    def memories(self, wanted: Selection | None = None) -> Iterator[OpenedMemory]:
         """Yield the memories that pass every filter, oldest first, including superseded and forgotten ones."""
         ids = frozenset() if wanted is None else ids_of(wanted)
         for record in self.ids():
@@ -312,7 +312,7 @@ class OpenNamespace:
             if memory is not None and (wanted is None or memory.passes(wanted)):
                 yield memory
 
-    def hit(self, number: int) -> StoredMemory:
+    def hit(self, number: int) -> OpenedMemory:
         """Decrypt a search hit, given its key in the index; raises `CorruptNamespace` if it can no longer be decrypted."""
         record = self.view.by_number(number)
         memory = self._memory(record)
@@ -321,7 +321,7 @@ class OpenNamespace:
         return memory
 
     def shown(
-        self, number: int, show: Callable[[StoredMemory, int | None], RenderedMemory]
+        self, number: int, show: Callable[[OpenedMemory, int | None], RenderedMemory]
     ) -> RenderedMemory:
         """Return a hit as rendered for a response. Live memories are cached until their state changes.
 
@@ -351,19 +351,19 @@ class OpenNamespace:
                 self.view.records.keep_shown(number, made_of, known)
         return known
 
-    def turn(self, record: bytes) -> StoredMemory | None:
+    def turn(self, record: bytes) -> OpenedMemory | None:
         """Decrypt a turn that was stored verbatim; None if there is none, or it cannot be decrypted."""
         number = self.view.table.dialogues.number_of(record)
         return None if number is None else self._memory(self.view.records.get(number))
 
-    def turns(self, session: str | None = None) -> Iterator[StoredMemory]:
+    def turns(self, session: str | None = None) -> Iterator[OpenedMemory]:
         """Yield the verbatim turns of a session, or of all sessions, oldest first."""
         for record in self.view.table.dialogues.ids(session):
             turn = self.turn(record)
             if turn is not None:
                 yield turn
 
-    def select_turns(self, wanted: Selection) -> Iterator[StoredMemory]:
+    def select_turns(self, wanted: Selection) -> Iterator[OpenedMemory]:
         """Yield the verbatim turns that pass every filter; none if a filter is for a property that only memories have.
 
         A turn may only repeat what was said in another session before. The memories that refer to it are then not of its
@@ -372,17 +372,17 @@ class OpenNamespace:
         if wanted.filters <= _OF_TURNS:
             yield from (turn for turn in self.turns() if turn.passes(wanted))
 
-    def _memory(self, record: Record | None) -> StoredMemory | None:
+    def _memory(self, record: Record | None) -> OpenedMemory | None:
         state = None if record is None else self.state(record.id)
         if record is None or state is None:
             return None
-        replaced = [ReplacedStatement(*given) for given in record.left_out]
+        replaced = [ReplacedSpan(*given) for given in record.left_out]
         replaced += [
-            ReplacedStatement(start, end, by)
+            ReplacedSpan(start, end, by)
             for by, start, end in self.view.table.replaced(record.id)
             if self._stands(by)
         ]
-        return StoredMemory(record, state, self._is_searchable(record.id), tuple(sorted(set(replaced))))
+        return OpenedMemory(record, state, self._is_searchable(record.id), tuple(sorted(set(replaced))))
 
     def _stands(self, record: bytes) -> bool:
         """Return whether what a record replaced is over: it was not forgotten or erased, though it may have been replaced itself."""
@@ -417,7 +417,7 @@ class OpenNamespace:
         """
         return self.view.table.last_of_session(session) or b""
 
-    def ended_at(self, memory: StoredMemory) -> int | None:
+    def ended_at(self, memory: OpenedMemory) -> int | None:
         """Return the time at which a memory's validity ends, in ms; None if it does not. See `StoredMemory.ended_by`."""
         return memory.ended_by(self.record(memory.state.superseded_by))
 
@@ -632,7 +632,7 @@ class OpenNamespace:
     ) -> None:
         """Bring the log up to date as the consistency level requires, see `read`; the view may lag behind."""
         wanted = LogPosition(min_position.seq, bytes.fromhex(min_position.digest)) if min_position else None
-        await self.log.read(Consistency(consistency.value), wanted, since)
+        await self.log.read(consistency, wanted, since)
 
     @property
     def lags(self) -> bool:

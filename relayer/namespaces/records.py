@@ -693,7 +693,7 @@ def _unpacked(data: bytes) -> list[int]:
 _LEFT_OVER = " \n,;:-\u2013\u2014\u060c\u061b\uff0c\uff1b\u3001"
 
 
-class ReplacedStatement(NamedTuple):
+class ReplacedSpan(NamedTuple):
     """A statement of a memory that another memory replaced: its start and end in the text, and the id of the other memory."""
 
     start: int
@@ -702,7 +702,7 @@ class ReplacedStatement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMemory:
+class OpenedMemory:
     """A memory of an open namespace, or a turn that was stored verbatim.
 
     Attributes:
@@ -715,7 +715,7 @@ class StoredMemory:
     record: Record
     state: RecordState
     searchable: bool = True
-    replaced: tuple[ReplacedStatement, ...] = ()
+    replaced: tuple[ReplacedSpan, ...] = ()
 
     @property
     def text(self) -> str:

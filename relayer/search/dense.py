@@ -27,8 +27,8 @@ from relayer.search.rows import (
     Rows,
     Vector,
     best_of,
-    checked,
     products,
+    validated_vector,
     widened_pieces,
 )
 
@@ -113,7 +113,7 @@ class DenseQuery:
 
     Args:
         block: the rows to search.
-        vector: see `relayer.search.rows.checked`.
+        vector: see `relayer.search.rows.validated_vector`.
     """
 
     def __init__(self, block: DenseBlock, vector: Vector) -> None:
@@ -314,11 +314,11 @@ class DenseIndex:
         """Add a vector, or replace the one that ``key`` has.
 
         Raises:
-            ValueError: the row is invalid or not of this dimension, see `relayer.search.rows.checked`; or a negative key.
+            ValueError: the row is invalid or not of this dimension, see `relayer.search.rows.validated_vector`; or a negative key.
         """
         if key < 0:
             raise ValueError("keys are not negative")
-        vector = checked(row, self._dimension)
+        vector = validated_vector(row, self._dimension)
         self._block.remove(key)
         self._block.append(key, vector)
 
@@ -338,9 +338,9 @@ class DenseIndex:
         """Return a query; use it before anything is added or removed.
 
         Raises:
-            ValueError: the vector is invalid or not of this dimension, see `relayer.search.rows.checked`.
+            ValueError: the vector is invalid or not of this dimension, see `relayer.search.rows.validated_vector`.
         """
-        return DenseQuery(self._block, checked(query, self._dimension))
+        return DenseQuery(self._block, validated_vector(query, self._dimension))
 
     def search(self, query: Vector, k: int, allowed: KeyMask | None = None) -> list[Match]:
         """Return the best ``k`` of the allowed keys (None: all), best first, ties by key; raises as `ask` and `best`."""

@@ -34,7 +34,7 @@ from relayer.search.ranking import (
     WORTH_WEIGHT,
     Baseline,
     Hit,
-    Judgement,
+    SearchJudgement,
     SearchResult,
     TermWeight,
     abstention_score,
@@ -630,14 +630,16 @@ class MemoryIndex:
         null = self.calibration.baseline(ENGLISH, considered, self._own)
         nearest, cosines = dense.best(max(CANDIDATES, 4 * k), keys)
         if not len(nearest):
-            return SearchResult((), self._lacks_vectors(keys), considered, Judgement(None, null, 0.0))
+            return SearchResult((), self._lacks_vectors(keys), considered, SearchJudgement(None, null, 0.0))
         scores = cosines[:k].tolist()
         passed = passing(scores, prompt_relevance(in_steps(scores[0], null)), floor)
         hits = tuple(
             Hit(key, relevance, cosine, None, 0.0, spoken=False, evidence=cosine)
             for key, cosine, relevance in zip(nearest.tolist(), scores, passed, strict=False)
         )
-        return SearchResult(hits, self._lacks_vectors(keys), considered, Judgement(scores[0], null, 0.0))
+        return SearchResult(
+            hits, self._lacks_vectors(keys), considered, SearchJudgement(scores[0], null, 0.0)
+        )
 
     def row(self, key: int) -> Vector | None:
         """Return the row of a memory as a whole, if it has one."""
@@ -710,10 +712,10 @@ class MemoryIndex:
         k: int,
         *,
         reading: PromptReading | None,
-    ) -> tuple[list[Hit], Judgement]:
+    ) -> tuple[list[Hit], SearchJudgement]:
         """Rank candidates, either those with vectors or those without, and decide which are returned; ties by key."""
         if not candidates.keys:
-            return [], Judgement(None, null, doubt)
+            return [], SearchJudgement(None, null, doubt)
         ranked = self._raised(candidates) + candidates.bonus
         # Scores raised by neighbours only order the memories; the best memory's own score decides whether anything is returned.
         best = float(candidates.judged.max()) - doubt
@@ -729,15 +731,15 @@ class MemoryIndex:
             near = ((at, each * nearness(float(gap[at]))) for at, each in passed)
             passed = [(at, each) for at, each in near if each >= floor]
         hits = [_hit(candidates, at, each, float(ranked[at])) for at, each in passed]
-        return hits, Judgement(best, null, doubt)
+        return hits, SearchJudgement(best, null, doubt)
 
     def _chosen(
         self, candidates: Candidates, asked: SearchQuery, prompt: PromptFacts, floor: float, k: int
-    ) -> tuple[list[Hit], Judgement]:
+    ) -> tuple[list[Hit], SearchJudgement]:
         """Return the memories that a prompt gets, best first; ties by evidence."""
         null = prompt.null
         if not candidates.keys or asked.reader is None or asked.turned is None:
-            return [], Judgement(None, null, prompt.doubt)
+            return [], SearchJudgement(None, null, prompt.doubt)
         ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
         order = np.argsort(-ranked, kind="stable")[:MOST_READ]
         best = candidates.where_at(order)
@@ -758,7 +760,7 @@ class MemoryIndex:
         hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
         hits.sort(key=lambda hit: -hit.relevance)
         passed = [hit for hit in hits if hit.relevance >= floor][:k]
-        return passed, Judgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
+        return passed, SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
 
     def _surely_relevant(self, best: float, prompt: PromptFacts) -> bool:
         """Return whether the best score and the form of a prompt alone are enough, as in an explicit search."""

@@ -341,7 +341,7 @@ class Hit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class SearchJudgement:
     """The reason why a search returned hits or abstained.
 
     Attributes:
@@ -369,7 +369,7 @@ class SearchResult:
     hits: tuple[Hit, ...]
     degraded: bool
     considered: int
-    judgement: Judgement
+    judgement: SearchJudgement
 
 
 def in_order(hits: Sequence[Hit], scores: Mapping[int, float]) -> list[Hit]:

@@ -1,6 +1,6 @@
 """The storage of vectors: a growing block of rows, and the exact products of a query with them.
 
-`checked` and `search_row` prepare vectors, `Rows` stores them, and `products` computes their inner products with a query.
+`validated_vector` and `search_row` prepare vectors, `Rows` stores them, and `products` computes their inner products with a query.
 Few rows are stored in float32, because numpy's product over them is two to three times as fast as a float16 kernel. Once a
 graph covers most of them, the block is only read in parts, and float16 halves it (bench/search_crossover.py).
 """
@@ -23,7 +23,7 @@ SHORTEST = 0.05
 TOLERANCE = 1e-2
 
 
-def checked(vector: NDArray[np.floating], dimension: int) -> Vector:
+def validated_vector(vector: NDArray[np.floating], dimension: int) -> Vector:
     """Return the vector as contiguous float32, if it is valid for search.
 
     Raises:

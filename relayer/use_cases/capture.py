@@ -25,7 +25,7 @@ from relayer.domain.operations import (
     Trust,
 )
 from relayer.errors import QueueFull, Refused
-from relayer.extraction.statements import Candidate, Left, Turn
+from relayer.extraction.statements import Candidate, ConversationTurn, Left
 from relayer.extraction.words import clean
 from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
 from relayer.jobs.worker import check_room
@@ -387,7 +387,7 @@ async def _extract(
     If there are more than `_MOST_MEMORIES`, the less important candidates are dropped.
     """
     turns = [
-        Turn(
+        ConversationTurn(
             Role.USER if item.noted else Role(item.role),
             item.text,
             item.occurred_at,

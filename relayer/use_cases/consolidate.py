@@ -21,7 +21,7 @@ from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, evaluated
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import StoredMemory
+from relayer.namespaces.records import OpenedMemory
 from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
@@ -53,7 +53,7 @@ class Reason(StrEnum):
 class Comparable:
     """A memory, its key in the index, which rises with its position in the log, and its vector of length 1."""
 
-    memory: StoredMemory
+    memory: OpenedMemory
     number: int
     vector: Vector
 
@@ -255,7 +255,7 @@ async def _replaced_lately(opened: OpenNamespace) -> tuple[wire.ReplacedView, ..
     return tuple(found)
 
 
-def _gone(old: StoredMemory) -> list[tuple[bytes, int, int]]:
+def _gone(old: OpenedMemory) -> list[tuple[bytes, int, int]]:
     """Return the statements of a memory that are replaced, in the form of `Record.replaces`."""
     if not old.is_live:
         return [(old.state.superseded_by, *WHOLE)]

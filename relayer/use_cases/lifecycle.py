@@ -35,7 +35,7 @@ from relayer.namespaces.context import (
     nonce_reused,
 )
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import StoredMemory
+from relayer.namespaces.records import OpenedMemory
 from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
@@ -91,7 +91,7 @@ async def supersede(
 
 
 def _next_version(
-    ctx: Context, access: Access, memory: StoredMemory, request: life.SupersedeRequest
+    ctx: Context, access: Access, memory: OpenedMemory, request: life.SupersedeRequest
 ) -> Draft:
     old, given = memory.record, request.model_fields_set
     changed: dict[str, object] = {

@@ -20,7 +20,7 @@ from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import StoredMemory
+from relayer.namespaces.records import OpenedMemory
 from relayer.use_cases.transcripts import lines_of, may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -226,7 +226,7 @@ async def _lines(
     yield bytes(buffer + _line(ExportEnd(memories=told - turns_told, turns=turns_told)))
 
 
-def _turn(turn: StoredMemory) -> KeptTurn:
+def _turn(turn: OpenedMemory) -> KeptTurn:
     source = turn.record.source
     return KeptTurn(
         session=source.session,

@@ -29,7 +29,7 @@ from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import StoredMemory, is_heard
+from relayer.namespaces.records import OpenedMemory, is_heard
 from relayer.search.essentials import CLASSES, Essential
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -110,7 +110,7 @@ class _Choice:
     outdone: dict[bytes, int] = field(default_factory=dict)
     retold: set[bytes] = field(default_factory=set)
 
-    def look_at(self, place: int, memory: StoredMemory | None) -> None:
+    def look_at(self, place: int, memory: OpenedMemory | None) -> None:
         """Add a memory if it may be part of the profile, and record which other memories it keeps out."""
         if memory is None or not self._passes(memory):
             return
@@ -130,7 +130,7 @@ class _Choice:
         """Return the candidates, best first, without those that a fact or a contradicting memory already represents."""
         return sorted(one for one in self.candidates if not one.rank[0] or self._stands(one))
 
-    def _passes(self, memory: StoredMemory) -> bool:
+    def _passes(self, memory: OpenedMemory) -> bool:
         record = memory.record
         if record.suspect or record.kind not in _SECTION_OF or not memory.state.live_at(self.now):
             return False
@@ -342,7 +342,7 @@ def _distinct(opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]])
             yield line
 
 
-def _standing_line(memory: StoredMemory, about: Essential) -> StandingLine:
+def _standing_line(memory: OpenedMemory, about: Essential) -> StandingLine:
     record = memory.record
     return StandingLine(
         id=ulid.render(record.id),
@@ -389,7 +389,7 @@ async def newest_days(
             return ContextResponse(days=(), total=0)
         await opened.refresh(deadline)
         place = timezone(timedelta(minutes=offset_minutes))
-        by_day: dict[str, list[StoredMemory]] = defaultdict(list)
+        by_day: dict[str, list[OpenedMemory]] = defaultdict(list)
         total = 0
         for memory in _live(opened, ctx.clock.now_ms()):
             record = memory.record
@@ -405,7 +405,7 @@ async def newest_days(
         )
 
 
-def _live(opened: OpenNamespace, now: int) -> Iterator[StoredMemory]:
+def _live(opened: OpenNamespace, now: int) -> Iterator[OpenedMemory]:
     """Yield the memories that a recall returns by default, without those that happen after ``now``, in ms."""
     for memory in opened.memories():
         record = memory.record
@@ -414,7 +414,7 @@ def _live(opened: OpenNamespace, now: int) -> Iterator[StoredMemory]:
             yield memory
 
 
-def _days(by_day: Mapping[str, list[StoredMemory]], items: int) -> Iterator[ContextDay]:
+def _days(by_day: Mapping[str, list[OpenedMemory]], items: int) -> Iterator[ContextDay]:
     """Yield the newest memories of each day that fit one response. If it is full, older memories and days are left out."""
     room = PAGE_BYTES
     for day, said in by_day.items():

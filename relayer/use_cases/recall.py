@@ -36,7 +36,7 @@ from relayer.search.ranking import (
     ABOUT,
     ONESELF,
     Hit,
-    Judgement,
+    SearchJudgement,
     SearchResult,
     diverse,
     faded,
@@ -47,7 +47,7 @@ from relayer.search.times import TIME_WEIGHT, Times, named_times, nearness
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.writing.drafts import parse_vector
-from relayer.writing.present import PAGE_BYTES, encoded
+from relayer.writing.present import PAGE_BYTES, encode_memory
 
 # Drafts do not say yet what their author means. Tool output and transcripts are raw material: what matters in them was
 # extracted as memories, which should come first.
@@ -79,7 +79,7 @@ class Shows(dict[int, RenderedMemory]):
         self._opened = opened
 
     def __missing__(self, number: int) -> RenderedMemory:
-        shown = self[number] = self._opened.shown(number, encoded)
+        shown = self[number] = self._opened.shown(number, encode_memory)
         return shown
 
 
@@ -554,7 +554,7 @@ def _hit(
     return shown, shown.encoded[:-1] + b"," + found[1:]
 
 
-def _judgement(judgement: Judgement) -> dict[str, float | None]:
+def _judgement(judgement: SearchJudgement) -> dict[str, float | None]:
     return {
         "best": judgement.best,
         "usual": judgement.null.median,

@@ -31,7 +31,7 @@ from relayer.extraction.words import clean
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import StoredMemory, is_heard
+from relayer.namespaces.records import OpenedMemory, is_heard
 from relayer.wire import codec as ulid
 from relayer.wire.fields import SPOKEN_ROLES, clip, one_line
 from relayer.wire.memories import AnalyzeRequest, TurnItem
@@ -174,7 +174,7 @@ class _Said:
         self._anywhere = [text for text in texts if len(text) >= _LONG or not text.isascii()]
         self._words = [text for text in texts.difference(self._anywhere) if text]
 
-    def told_by(self, turn: StoredMemory) -> bool:
+    def told_by(self, turn: OpenedMemory) -> bool:
         return any(self._in(normal_text(line.text)) for line in lines_of(turn))
 
     def _in(self, line: str) -> bool:
@@ -210,7 +210,7 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
             yield Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)
 
 
-def lines_of(turn: StoredMemory) -> tuple[Line, ...]:
+def lines_of(turn: OpenedMemory) -> tuple[Line, ...]:
     """Return the lines of a stored turn."""
     return turn.record.lines
 

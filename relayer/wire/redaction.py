@@ -171,7 +171,7 @@ _SENTENCE_WORDS: Final = frozenset(
 )
 
 
-def like_drawn_words(value: str) -> bool:
+def is_word_passphrase(value: str) -> bool:
     """Return whether words are a passphrase and not the rest of a sentence about one."""
     return _SENTENCE_WORDS.isdisjoint(re.split(r"[ -]", value.lower()))
 
@@ -416,7 +416,7 @@ RULES: Final[tuple[Rule, ...]] = (
             re.IGNORECASE | re.MULTILINE,
         ),
         ("pass",),
-        like_drawn_words,
+        is_word_passphrase,
     ),
     Rule(
         "card_number",

@@ -24,7 +24,7 @@ from relayer.errors import EmbedderUnavailable
 from relayer.extraction.words import split_sentences
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import StoredMemory
+from relayer.namespaces.records import OpenedMemory
 from relayer.ports import RELATIONS
 from relayer.search.rows import Vector
 
@@ -208,7 +208,7 @@ def says_the_same(old: str, new: str, relation: Relation) -> bool:
     return relation.same >= SAME_FROM and Counter(_NUMBER.findall(old)) == Counter(_NUMBER.findall(new))
 
 
-def statements_of(memory: StoredMemory) -> list[tuple[int, int]]:
+def statements_of(memory: OpenedMemory) -> list[tuple[int, int]]:
     """Return the spans of the statements that a memory's text makes, without those that were replaced."""
     text = memory.record.text
     return [
@@ -218,7 +218,7 @@ def statements_of(memory: StoredMemory) -> list[tuple[int, int]]:
     ]
 
 
-def _may_be_replaced(memory: StoredMemory, new: Record) -> bool:
+def _may_be_replaced(memory: OpenedMemory, new: Record) -> bool:
     """Return whether a record may replace a memory: what a model noted about a turn does not replace the turn, or the reverse.
 
     Old conversations that are captured late replace nothing either.
@@ -230,7 +230,7 @@ def _may_be_replaced(memory: StoredMemory, new: Record) -> bool:
     return memory.is_live and old.extractor.name in {"", new.extractor.name} and not is_later
 
 
-async def _replaced(ctx: Context, old: StoredMemory, new: Record) -> MergeDecision | None:
+async def _replaced(ctx: Context, old: OpenedMemory, new: Record) -> MergeDecision | None:
     """Return the decision about a memory that is probably replaced; None if none of its statements is by itself."""
     spans = statements_of(old)
     text = old.record.text
@@ -259,7 +259,7 @@ async def _clause(ctx: Context, text: str, statement: tuple[int, int], new: str)
     return over[0] if len(over) == 1 and len(remaining) == len(spans) - 1 else None
 
 
-async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[StoredMemory]:
+async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[OpenedMemory]:
     """Yield the nearest memories of the same speaker and audience: live ones first, then those that were forgotten.
 
     A live memory whose validity is over is left out; another memory near the draft may still be valid.
@@ -285,7 +285,7 @@ async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncI
                     break
 
 
-def is_noted(memory: StoredMemory | None, new: Record) -> bool:
+def is_noted(memory: OpenedMemory | None, new: Record) -> bool:
     """Return whether a job's result repeats an earlier result or a forgotten memory.
 
     A verbatim turn that says the same is no reason to drop the result: the turn has neither a kind nor an importance.

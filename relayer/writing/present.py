@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from relayer.domain import namespace as domain
 from relayer.domain.operations import OperationResult, Outcome, Refusal, Status
 from relayer.namespaces.context import idempotency_conflict, nonce_reused
-from relayer.namespaces.records import MemoryOrigin, RenderedMemory, StoredMemory
+from relayer.namespaces.records import MemoryOrigin, OpenedMemory, RenderedMemory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.fields import render_time
@@ -45,7 +45,7 @@ def position(value: domain.LogPosition) -> schemas.Position:
     return schemas.Position(seq=value.seq, digest=value.digest.hex())
 
 
-def memory_fields(memory: StoredMemory, until: int | None = None) -> dict[str, object]:
+def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, object]:
     """Return the fields that every view of a memory has, for a schema to validate.
 
     ``until`` is the time at which a superseded memory ended, if it is known more exactly than from the log.
@@ -99,7 +99,7 @@ def memory_fields(memory: StoredMemory, until: int | None = None) -> dict[str, o
 _TIMES = ("created_at", "occurred_at", "valid_from", "valid_to", "expires_at")
 
 
-def encoded(memory: StoredMemory, until: int | None) -> RenderedMemory:
+def encode_memory(memory: OpenedMemory, until: int | None) -> RenderedMemory:
     """Return one memory encoded as `schemas.Memory`, without validation, because it was validated when it was stored."""
     fields, record = memory_fields(memory, until), memory.record
     for name in _TIMES:
@@ -111,7 +111,7 @@ def encoded(memory: StoredMemory, until: int | None) -> RenderedMemory:
     return RenderedMemory(msgspec.json.encode(fields), len(memory.text.encode()), origin)
 
 
-def show(memory: StoredMemory, until: int | None = None) -> schemas.Memory:
+def show(memory: OpenedMemory, until: int | None = None) -> schemas.Memory:
     """Return one memory for a response; see `memory_fields`."""
     return schemas.Memory.model_validate(memory_fields(memory, until))
 

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from chaos_history import End, Event, Kind, Place, Seen
 
 from gateway_plugin.calls.calling import HttpAnswer, Transport, signed_headers
-from gateway_plugin.calls.trust import Endpoint, SealedKeyCache
+from gateway_plugin.calls.trust import RelayerAddress, SealedKeyCache
 from gateway_plugin.errors import RelayerUnreachable
 from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.sealed_keys import FleetKey
@@ -90,7 +90,7 @@ class Town:
     """What all clients share: the relayers, the namespaces and the history."""
 
     def __init__(self, urls: Sequence[str], fleet_key: FleetKey, seed: int) -> None:
-        self.endpoints = [Endpoint.parse(url) for url in urls]
+        self.endpoints = [RelayerAddress.parse(url) for url in urls]
         self.history: list[Event] = []
         self.spaces: list[Space] = []
         self.rng = random.Random(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_plugin.calls.trust import Endpoint
+from gateway_plugin.calls.trust import RelayerAddress
 from gateway_plugin.errors import SettingsError
 from gateway_plugin.settings.model import PluginSettings
 from relayer.errors import ConfigurationError
@@ -47,7 +47,7 @@ def in_url(host: str) -> str:
 def test_nothing_goes_in_the_clear_to_any_other_host(host: str) -> None:
     url = f"http://{in_url(host)}:8787"
     with pytest.raises(SettingsError):
-        Endpoint.parse(url)
+        RelayerAddress.parse(url)
     with pytest.raises(ValueError, match="url"):
         PluginSettings(url=url)
     with pytest.raises(ConfigurationError, match="--model-url"):
@@ -60,6 +60,6 @@ def test_nothing_goes_in_the_clear_to_any_other_host(host: str) -> None:
 @pytest.mark.parametrize("host", HERE)
 def test_this_machine_is_reached_in_the_clear_under_each_of_its_names(host: str) -> None:
     url = f"http://{in_url(host)}:8787"
-    assert Endpoint.parse(url).loopback
+    assert RelayerAddress.parse(url).loopback
     assert PluginSettings(url=url).url == url
     assert load_settings({"model_url": f"{url}/v1", "model_name": "m", "host": host}, {}).accounts is None

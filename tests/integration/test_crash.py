@@ -21,7 +21,7 @@ import pytest
 
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.calls.calling import signed_headers
-from gateway_plugin.calls.trust import Endpoint, SealedKeyCache, TrustStore
+from gateway_plugin.calls.trust import RelayerAddress, SealedKeyCache, TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
@@ -182,7 +182,7 @@ async def test_a_client_that_leaves_in_the_middle_of_writes_loses_nothing_and_do
         async with client_of(relayer.url, tmp_path) as client:
             await client.remember(identity, a_request(10**6, rng), deadline=30)
             fleet_key = (await client.fleet()).keys[0]
-            endpoint = Endpoint.parse(relayer.url)
+            endpoint = RelayerAddress.parse(relayer.url)
             memory_key = SealedKeyCache().header(identity, fleet_key, int(time.time()))
             # Connections that are cut off while the relayer works, after more and more of an answer's usual time.
             for number in range(24):

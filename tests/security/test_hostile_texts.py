@@ -24,7 +24,7 @@ from relayer.domain.operations import Role
 from relayer.extraction.gist import tokens_of
 from relayer.extraction.llm.evidence import Ground, find_passage, said_of
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.statements import StatementExtractor, Turn
+from relayer.extraction.statements import ConversationTurn, StatementExtractor
 from relayer.extraction.words import mask_non_prose, split_sentences, words_of
 from relayer.lib.work import ExecutorLimits, FairExecutor
 from relayer.search.terms import names, terms
@@ -339,7 +339,7 @@ WORKS: dict[str, Callable[[str], object]] = {
     "the normal form": normal_text,
     "terms": terms,
     "names": names,
-    "extraction": lambda text: StatementExtractor().extract([Turn(Role.USER, text)]),
+    "extraction": lambda text: StatementExtractor().extract([ConversationTurn(Role.USER, text)]),
     "prose": mask_non_prose,
     "sentences": split_sentences,
     "words": words_of,

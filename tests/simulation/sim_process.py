@@ -25,8 +25,9 @@ from relayer.log.erasure.reports import ErasureReports, ErasureStage
 from relayer.log.index_file import IndexObjects, Part
 from relayer.log.namespace_log import Committer, CommitterLimits
 from relayer.log.objects import LogPorts
-from relayer.log.replica import Consistency, Replica, StartingState
+from relayer.log.replica import Replica, StartingState
 from relayer.ports import EmbeddingModel
+from relayer.wire.fields import Consistency
 
 __all__ = ["ACCOUNT", "KEYS", "Parts", "Process"]
 

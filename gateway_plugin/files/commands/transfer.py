@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.run import Run, checked, command, guarded, with_client
+from gateway_plugin.commands.run import Run, built_or_exit, command, guarded, with_client
 from gateway_plugin.files.bounded import named
 from gateway_plugin.files.commands.from_memwal import find_access, import_all
 from gateway_plugin.files.commands.index import index_of, watch_files
@@ -88,7 +88,7 @@ def export(
     if target == "-":
         # The export consists of lines of JSON, so an error must be such a line, too.
         answer_in_lines()
-    request = checked(lambda: ExportRequest.model_validate(wanted))
+    request = built_or_exit(lambda: ExportRequest.model_validate(wanted))
     context = run.context
 
     async def fetched(client: RelayerClient) -> list[Memory | KeptTurn]:

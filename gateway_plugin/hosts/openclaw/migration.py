@@ -81,7 +81,7 @@ _NO_COUNTERPART: Final[Mapping[SourcePlugin, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AgentFiles:
+class ImportedFiles:
     """Files of an agent that are imported as memories; ``kind`` selects the parser."""
 
     agent: str
@@ -103,7 +103,7 @@ class Migration:
     document: Json
     former: Json
     left_out: tuple[str, ...]
-    places: tuple[AgentFiles, ...]
+    places: tuple[ImportedFiles, ...]
 
 
 def plan(
@@ -220,16 +220,18 @@ def _understood(config: Json, environ: Mapping[str, str]) -> None:
     load_settings(core_config(plain, environ), {})
 
 
-def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]) -> Iterator[AgentFiles]:
+def _places(config: HostConfig, origin: SourcePlugin, environ: Mapping[str, str]) -> Iterator[ImportedFiles]:
     for agent in config.agents:
         workspace = config.workspace(agent, environ)
-        found = [AgentFiles(agent, RootKind.WORKSPACE, workspace)]
+        found = [ImportedFiles(agent, RootKind.WORKSPACE, workspace)]
         extra = extra_places(workspace, config.extra_paths(agent), environ)
-        found += [AgentFiles(agent, RootKind.PATH, path) for path in dict.fromkeys(path for path, _ in extra)]
+        found += [
+            ImportedFiles(agent, RootKind.PATH, path) for path in dict.fromkeys(path for path, _ in extra)
+        ]
         if origin is SourcePlugin.MEMSEARCH:
             named = environ.get("MEMSEARCH_DIR")
             base = Path(named).expanduser() if named else workspace / ".memsearch"
-            found.append(AgentFiles(agent, RootKind.PATH, base / "memory"))
+            found.append(ImportedFiles(agent, RootKind.PATH, base / "memory"))
         for place in found:
             if place.path.exists() and (place.kind is not RootKind.WORKSPACE or any(_notes(place.path))):
                 yield place

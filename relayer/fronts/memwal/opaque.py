@@ -39,7 +39,7 @@ from relayer.fronts.memwal.storing import once_free, writing
 from relayer.http.routes import Reply
 from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import StoredMemory
+from relayer.namespaces.records import OpenedMemory
 from relayer.wire import codec as ulid
 from relayer.wire.fields import render_time
 from relayer.wire.sealing import SALT_SIZE
@@ -155,13 +155,13 @@ async def recall(call: CompatCall) -> Reply:
     return reply({"results": results, "total": len(results)})
 
 
-def sealed_in(opened: OpenNamespace) -> Iterator[StoredMemory]:
+def sealed_in(opened: OpenNamespace) -> Iterator[OpenedMemory]:
     """Yield the client-encrypted records of a namespace, oldest first."""
     now = opened.last_time
     return (one for one in opened.turns(SESSION) if one.state.live_at(now))
 
 
-def vector_of(one: StoredMemory) -> NDArray[np.float32] | None:
+def vector_of(one: OpenedMemory) -> NDArray[np.float32] | None:
     """Return the vector of a client-encrypted record, of length 1; None for other records."""
     record = one.record
     return _unit(base64.b64decode(record.lines[0].message_id)) if record.is_dialogue else None

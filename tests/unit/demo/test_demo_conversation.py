@@ -9,7 +9,7 @@ import pytest
 
 from demo.conversation import ConversationFileError, ProbeKind, load_conversation
 from relayer.domain.operations import Role
-from relayer.extraction.statements import StatementExtractor, Turn
+from relayer.extraction.statements import ConversationTurn, StatementExtractor
 
 SMALL = {
     "format": "memrelay-conversation/1",
@@ -118,7 +118,7 @@ def test_the_sample_has_enough_probes_of_each_kind(sample, name):
 @pytest.mark.parametrize("name", ["researcher", "coder"])
 def test_what_the_sample_expects_is_in_a_turn_that_extraction_keeps(sample, name):
     agent = sample.agents[name]
-    turns = [Turn(Role(turn.role), turn.text, speaker=turn.speaker) for turn in agent.turns]
+    turns = [ConversationTurn(Role(turn.role), turn.text, speaker=turn.speaker) for turn in agent.turns]
     kept = [candidate.text for candidate in StatementExtractor().extract(turns)]
     missing = [
         p.expected for p in agent.probes_of(ProbeKind.RELATED) if not any(p.expected in text for text in kept)

@@ -5,13 +5,13 @@ import time
 import pytest
 
 from relayer.domain.operations import Kind, Role, Trust
-from relayer.extraction.statements import Candidate, Extractor, Left, StatementExtractor, Turn
+from relayer.extraction.statements import Candidate, ConversationTurn, Extractor, Left, StatementExtractor
 
 EXTRACTOR: Extractor = StatementExtractor()
 
 
 def said(text, role=Role.USER, **more):
-    return EXTRACTOR.extract([Turn(role=role, text=text, **more)])
+    return EXTRACTOR.extract([ConversationTurn(role=role, text=text, **more)])
 
 
 def kept(text, role=Role.USER) -> bool:
@@ -235,7 +235,7 @@ def test_a_short_fact_and_one_with_a_tag_question_are_kept(text):
     ],
 )
 def test_what_is_not_meant_in_earnest_is_left_out(text):
-    assert list(EXTRACTOR.steps([Turn(Role.USER, text)]))[-1] == Left(0, "unreal")
+    assert list(EXTRACTOR.steps([ConversationTurn(Role.USER, text)]))[-1] == Left(0, "unreal")
 
 
 def test_joiners_that_carry_meaning_stay():
@@ -273,9 +273,9 @@ def test_what_the_assistant_said_is_marked_as_such():
 
 
 def test_a_bare_answer_counts_when_something_was_asked():
-    answer = Turn(Role.USER, "the blue one")
-    assert EXTRACTOR.extract([Turn(Role.ASSISTANT, "Which pizza shall I order?"), answer])
-    assert not EXTRACTOR.extract([Turn(Role.ASSISTANT, "The list is below."), answer])
+    answer = ConversationTurn(Role.USER, "the blue one")
+    assert EXTRACTOR.extract([ConversationTurn(Role.ASSISTANT, "Which pizza shall I order?"), answer])
+    assert not EXTRACTOR.extract([ConversationTurn(Role.ASSISTANT, "The list is below."), answer])
 
 
 @pytest.mark.parametrize(
@@ -306,8 +306,8 @@ def test_a_decision_matters_more_than_a_remark():
 
 def test_the_same_turns_give_the_same_candidates():
     turns = [
-        Turn(Role.USER, "I moved to Ulm in May."),
-        Turn(Role.ASSISTANT, "I've booked the train for 9:40."),
+        ConversationTurn(Role.USER, "I moved to Ulm in May."),
+        ConversationTurn(Role.ASSISTANT, "I've booked the train for 9:40."),
     ]
     assert EXTRACTOR.extract(turns) == EXTRACTOR.extract(turns)
 
@@ -369,7 +369,7 @@ def test_64_kib_of_anything_takes_linear_time(unit, role, thorough):
     ],
 )
 def test_a_short_fact_of_any_language_is_kept(text):
-    assert EXTRACTOR.extract([Turn(Role.USER, text)])
+    assert EXTRACTOR.extract([ConversationTurn(Role.USER, text)])
 
 
 @pytest.mark.parametrize(
@@ -385,8 +385,8 @@ def test_a_short_fact_of_any_language_is_kept(text):
     ],
 )
 def test_what_is_left_comes_with_a_reason(role, text, reason):
-    before = Turn(Role.USER, "jonas verträgt keine walnüsse, verstanden? für ihn also nie")
-    found = list(EXTRACTOR.steps([before, Turn(role, text)]))
+    before = ConversationTurn(Role.USER, "jonas verträgt keine walnüsse, verstanden? für ihn also nie")
+    found = list(EXTRACTOR.steps([before, ConversationTurn(role, text)]))
     assert found[-1] == Left(1, reason)
 
 
@@ -396,7 +396,7 @@ def test_what_is_left_comes_with_a_reason(role, text, reason):
 def test_a_long_paste_is_cut_and_does_not_flood(unit):
     said = "The boiler was serviced by Ketil on 3 May 2024."
     text = f"{said}\n" + unit * (60_000 // len(unit.encode()))
-    found = EXTRACTOR.extract([Turn(Role.USER, text)])
+    found = EXTRACTOR.extract([ConversationTurn(Role.USER, text)])
     assert 1 <= len(found) <= 20
     assert all(text[slice(*candidate.evidence)] == candidate.text for candidate in found)
     assert all(len(candidate.text) <= 4_000 for candidate in found)

@@ -405,11 +405,11 @@ def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRe
     import httpx
 
     from gateway_plugin.calls.calling import signed_headers
-    from gateway_plugin.calls.trust import Endpoint
+    from gateway_plugin.calls.trust import RelayerAddress
 
     headers = signed_headers(
         identity,
-        Endpoint.parse("http://127.0.0.1:1"),
+        RelayerAddress.parse("http://127.0.0.1:1"),
         method="GET",
         target="/v1/namespaces",
         body=b"",

@@ -29,9 +29,10 @@ from relayer.errors import (
     UpgradeRequired,
 )
 from relayer.log.namespace_log import CommitterLimits
-from relayer.log.replica import Consistency, Replica
+from relayer.log.replica import Replica
 from relayer.ports import CreateOutcome, Found, Throttled
 from relayer.testing.recording_store import RecordingStore
+from relayer.wire.fields import Consistency
 
 
 class FailingOnce:

@@ -5,9 +5,10 @@ from log_world import ACCOUNT, SECRET, World, compact, drop_slots, put
 from relayer.domain.operations import OperationResult
 from relayer.errors import StoreUnavailable
 from relayer.log import creation
-from relayer.log.namespace_log import Consistency, NamespaceLog
+from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import TRUST_MS, Layout
 from relayer.testing.recording_store import RecordingStore
+from relayer.wire.fields import Consistency
 
 
 async def found(world: World, store=None) -> creation.OpenedNamespace:

@@ -18,8 +18,9 @@ from relayer.domain.operations import (
 from relayer.domain.state import Applied
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, UpgradeRequired
 from relayer.log.objects import Layout, PositionUnknown, RollbackDetected, digest_of
-from relayer.log.replica import DIGESTS_KEPT, Consistency
+from relayer.log.replica import DIGESTS_KEPT
 from relayer.testing.recording_store import RecordingStore
+from relayer.wire.fields import Consistency
 
 
 async def test_a_strong_read_sees_what_another_process_had_acknowledged(world: World) -> None:

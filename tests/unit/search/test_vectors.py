@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from relayer.search.rows import checked, search_row
+from relayer.search.rows import search_row, validated_vector
 
 
 def unit(*values: float):
@@ -24,18 +24,18 @@ def unit(*values: float):
 )
 def test_a_vector_that_cannot_be_ranked_is_refused(vector):
     with pytest.raises(ValueError, match="vector"):
-        checked(vector, 3)
+        validated_vector(vector, 3)
 
 
 def test_a_refusal_shows_no_component():
     with pytest.raises(ValueError, match="vector") as refusal:
-        checked(np.array([7.25, 7.25, 7.25]), 3)
+        validated_vector(np.array([7.25, 7.25, 7.25]), 3)
     assert "7.25" not in str(refusal.value)
 
 
 def test_float16_and_float64_become_float32():
     for dtype in (np.float16, np.float64):
-        assert checked(unit(1, 2, 3).astype(dtype), 3).dtype == np.float32
+        assert validated_vector(unit(1, 2, 3).astype(dtype), 3).dtype == np.float32
 
 
 def test_a_memory_without_context_is_searched_by_its_own_vector():

@@ -11,7 +11,7 @@ import pytest
 from certificates import self_signed
 
 from gateway_plugin.calls.calling import Transport
-from gateway_plugin.calls.trust import Endpoint
+from gateway_plugin.calls.trust import RelayerAddress
 from gateway_plugin.errors import GatewayError, RelayerUnreachable, RelayerUntrusted
 
 
@@ -34,7 +34,7 @@ def unknown_to_all(tmp_path):
 
 
 async def get(origin):
-    transport = Transport(Endpoint.parse(origin))
+    transport = Transport(RelayerAddress.parse(origin))
     try:
         return await transport.send("GET", "/health", headers={}, patience=5)
     finally:
@@ -100,7 +100,7 @@ async def test_a_proxy_that_is_away_is_named_as_the_cause(monkeypatch, unused_tc
 
 
 async def test_who_tries_again_when_the_connections_are_closed_opens_none(unused_tcp_port):
-    transport = Transport(Endpoint.parse(f"http://127.0.0.1:{unused_tcp_port}"))
+    transport = Transport(RelayerAddress.parse(f"http://127.0.0.1:{unused_tcp_port}"))
     await transport.aclose()
     with pytest.raises(GatewayError, match="closed"):
         await transport.send("GET", "/health", headers={}, patience=1)
@@ -112,7 +112,7 @@ async def test_a_name_that_nobody_looks_up_is_not_waited_for():
             await asyncio.Event().wait()
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Silent())) as http:
-        transport = Transport(Endpoint.parse("https://relayer.example.org"), http)
+        transport = Transport(RelayerAddress.parse("https://relayer.example.org"), http)
         async with asyncio.timeout(30):
             with pytest.raises(RelayerUnreachable, match="failed"):
                 await transport.send("GET", "/health", headers={}, patience=0.05)

@@ -7,7 +7,13 @@ import pytest
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from gateway_plugin.calls.trust import LIFE_SECONDS, FleetKeys, SealedKeyCache, TrustStore, parse_fleet_list
+from gateway_plugin.calls.trust import (
+    LIFE_SECONDS,
+    SealedKeyCache,
+    TrustedFleetKeys,
+    TrustStore,
+    parse_fleet_list,
+)
 from gateway_plugin.errors import RelayerUntrusted
 from gateway_plugin.keys.identity import Identity
 from relayer.wire import codec as base64url
@@ -96,7 +102,7 @@ def test_a_list_of_another_day_is_refused(issued, said):
 
 async def test_the_list_is_fetched_at_most_hourly(trust_store):
     fetch = Answers(answer())
-    keys = FleetKeys(ORIGIN, trust_store, fetch)
+    keys = TrustedFleetKeys(ORIGIN, trust_store, fetch)
     for later in (0, 60, 3599):
         await keys.current(NOW + later)
     assert fetch.fetched == 1
@@ -106,19 +112,23 @@ async def test_the_list_is_fetched_at_most_hourly(trust_store):
 
 async def test_the_newest_key_that_still_lives_is_used(trust_store):
     old, new = bytes(PrivateKey.generate().public_key), bytes(FLEET.public_key)
-    keys = FleetKeys(ORIGIN, trust_store, Answers(answer(keys=((old, NOW + 4000), (new, NOW + 90_000)))))
+    keys = TrustedFleetKeys(
+        ORIGIN, trust_store, Answers(answer(keys=((old, NOW + 4000), (new, NOW + 90_000))))
+    )
     assert (await keys.current(NOW)).public_key == new
 
 
 async def test_keys_that_are_about_to_end_are_not_used(trust_store):
-    keys = FleetKeys(ORIGIN, trust_store, Answers(answer(keys=((bytes(FLEET.public_key), NOW + 600),))))
+    keys = TrustedFleetKeys(
+        ORIGIN, trust_store, Answers(answer(keys=((bytes(FLEET.public_key), NOW + 600),)))
+    )
     with pytest.raises(RelayerUntrusted, match="have expired"):
         await keys.current(NOW)
 
 
 async def test_a_changed_identity_is_refused_on_every_fetch_until_a_person_accepts_it(trust_store):
     fetch = Answers(answer(), answer(identity=SigningKey(b"x" * 32)))
-    keys = FleetKeys(ORIGIN, trust_store, fetch)
+    keys = TrustedFleetKeys(ORIGIN, trust_store, fetch)
     await keys.current(NOW)
     for later in (3600, 3601):
         with pytest.raises(RelayerUntrusted):

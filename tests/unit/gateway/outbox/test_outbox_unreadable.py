@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.trust import Endpoint
+from gateway_plugin.calls.trust import RelayerAddress
 from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.keys.identity import NamespaceRef, RootHolder
@@ -28,7 +28,7 @@ QUESTION = "How do I take my coffee?"
 @pytest.fixture
 def blocked(wire, environ):
     """What stands in the place of the outbox: a directory, which nobody can read as a file, not even root."""
-    origin = Endpoint.parse(wire.url).origin
+    origin = RelayerAddress.parse(wire.url).origin
     path = outbox_path(environ, RootHolder(RootKeys(bytes.fromhex(SECRET))), origin)
     path.mkdir(parents=True)
     return path
