@@ -83,7 +83,7 @@ chaos-cluster: setup
 attacks: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
 	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
 
-mutations: setup ## Break the core in two dozen ways and see that the tests notice each; MUTATION=name for one
+mutations: setup ## Break core and plugin in three dozen ways and see that the tests notice each; MUTATION=name for one
 	$(BIN)/python tests/mutations/run.py $(MUTATION)
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
