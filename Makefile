@@ -10,7 +10,9 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 FAST_WORKERS ?= $(if $(filter auto,$(PYTEST_WORKERS)),$(shell expr $(CORES) + 1),$(PYTEST_WORKERS))
 PROVE_WORKERS ?= $(if $(filter auto,$(PYTEST_WORKERS)),$(shell expr $(CORES) + $(CORES)),$(PYTEST_WORKERS))
 PYTEST_ARGS ?=
-E2E ?= tests/e2e
+# Part of the tests over real hosts: SHARD=2/6, or the one of the day, SHARD=today/6. See tests/host_shards.py.
+SHARD ?=
+E2E ?= $(if $(SHARD),$$($(BIN)/python tests/host_shards.py $(SHARD)),tests/e2e)
 SEEDS ?= 2000
 FIRST ?= 0
 ROUNDS ?= 30
@@ -61,7 +63,7 @@ prove: setup ## Prove more: wrong variants, SEEDS schedules, ROUNDS kills, attac
 test-integrations: setup ## Test each framework's integration in an environment with the framework (2 GB the first time); ONLY="NAME ..."
 	$(BIN)/python tests/unit/integrations/run_each.py $(ONLY)
 
-test-e2e: setup ## Run the tests over real hosts; fetches OpenClaw and its Node.js (0.9 GB) the first time
+test-e2e: setup ## Run the tests over real hosts, or SHARD=2/6 of them; fetches OpenClaw and its Node.js (0.9 GB) the first time
 	$(BIN)/python tests/e2e/openclaw_install.py
 	MEMRELAY_E2E=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(E2E)
 
@@ -81,7 +83,7 @@ chaos-cluster: setup
 attacks: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
 	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
 
-mutations: setup ## Break the core in two dozen ways and see that the tests notice each; MUTATION=name for one
+mutations: setup ## Break core and plugin in three dozen ways and see that the tests notice each; MUTATION=name for one
 	$(BIN)/python tests/mutations/run.py $(MUTATION)
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write

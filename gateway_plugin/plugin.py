@@ -32,6 +32,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.files.daily import DailyNotes
 from gateway_plugin.files.indexed import IndexedFile, Indexes, IndexRoot
 from gateway_plugin.files.living import LivingFiles, Look
+from gateway_plugin.files.promotions import Promotions
 from gateway_plugin.host_model import HostModel, ModelWork, lend
 from gateway_plugin.keys.identity import (
     Identity,
@@ -40,7 +41,7 @@ from gateway_plugin.keys.identity import (
 )
 from gateway_plugin.outbox.queue import DeadLetter, Outbox, OutboxItem, OutboxUnavailable
 from gateway_plugin.outbox.sender import Positions, Sender
-from gateway_plugin.recall.consolidation import Consolidator, RecallCounts
+from gateway_plugin.recall.consolidation import Consolidator, RecallCounts, last_report
 from gateway_plugin.recall.recaller import Recaller
 from gateway_plugin.recall.sharing import Shares
 from gateway_plugin.sessions.book import LastTurn, SessionBook, Watchdog
@@ -496,6 +497,9 @@ class AsyncMemoryPlugin:
             files.notes = DailyNotes(
                 self._files, identity, index, notes, self.settings.capture, place, due=due
             )
+        if notes is not None and self.settings.consolidation.write_files:
+            files.promotions = Promotions(index, notes, self.settings.capture)
+            files.report = await asyncio.to_thread(last_report, self._outbox, identity.ref)
         look: Look | None = None
         try:
             look = await files.look(roots, settled=settled)

@@ -33,9 +33,11 @@ from gateway_plugin.files.indexed import (
     is_daily,
     is_log,
 )
+from gateway_plugin.files.promotions import PromotionProblem, Promotions, write_report
 from gateway_plugin.files.sending import pages
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import open_lock, try_lock
+from gateway_plugin.recall.consolidation import ConsolidationReport
 from gateway_plugin.settings.model import CaptureSettings
 from relayer.wire.fields import Position, one_line
 from relayer.wire.memories import Memory, SupersedeRequest
@@ -168,6 +170,8 @@ class LivingFiles:
         settings: settings of capture, which say how secrets are redacted.
         each: called for each file with the counts of its changes.
         notes: daily notes for captured memories; None to write none.
+        promotions: ``MEMORY.md`` and the diary of the workspace; None to write neither.
+        report: the report of the last consolidation, which `promotions` are written for once.
         most: maximum number of new lines of a file to store in one scan, so that other files need not wait for a long one;
             None for all.
     """
@@ -178,6 +182,8 @@ class LivingFiles:
     settings: CaptureSettings
     each: Callable[[IndexedFile, Counter[str]], None] = lambda _file, _counts: None
     notes: DailyNotes | None = None
+    promotions: Promotions | None = None
+    report: ConsolidationReport | None = None
     most: int | None = None
 
     async def look(
@@ -200,7 +206,7 @@ class LivingFiles:
             GatewayError: as the client does; what was done before is recorded.
         """
         look = Look()
-        async with _looking(self.index, wait) as mine:
+        async with locked_index(self.index, wait) as mine:
             look.busy = not mine
             if mine:
                 await self._look(look, [*roots], force=force, settled=settled)
@@ -213,11 +219,7 @@ class LivingFiles:
         files, left_out = await asyncio.to_thread(self.index.files, roots)
         for error in left_out:
             _problem(look, str(error))
-        if self.notes is not None:
-            try:
-                await self.notes.write()
-            except NotesProblem as error:
-                _problem(look, str(error))
+        await self._write(look)
         work = 0
         # Only a forced scan checks whether stored memories still exist.
         live = await self._live() if force and self.index.seen else None
@@ -238,6 +240,16 @@ class LivingFiles:
         finally:
             if work:
                 self.index.save_seen()
+
+    async def _write(self, look: Look) -> None:
+        """Write daily notes, and what the last consolidation promoted."""
+        try:
+            if self.notes is not None:
+                await self.notes.write()
+            if self.promotions is not None and self.report is not None:
+                await write_report(self.client, self.identity, self.promotions, self.report)
+        except (NotesProblem, PromotionProblem) as error:
+            _problem(look, str(error))
 
     async def _file(self, look: Look, one: IndexedFile, live: AbstractSet[str] | None) -> None:
         try:
@@ -426,7 +438,7 @@ def _problem(look: Look, sentence: str) -> None:
 
 
 @asynccontextmanager
-async def _looking(index: Index, wait: float) -> AsyncIterator[bool]:
+async def locked_index(index: Index, wait: float) -> AsyncIterator[bool]:
     """Lock the index for scanning, and yield whether that succeeded: only one process scans at a time."""
     descriptor = open_lock(index.place)
     try:

@@ -59,8 +59,8 @@ _MAX_COUNTED: Final = 500
 _MAX_PLACES: Final = 200
 _MAX_UNWRITTEN: Final = 1000
 # One recall may be chance, and two a repetition; three different queries show that a memory is needed regularly.
-_LEAST_RECALLS: Final = 3
-_LEAST_QUESTIONS: Final = 3
+LEAST_RECALLS: Final = 3
+LEAST_QUESTIONS: Final = 3
 # Minimum relevance of a hit that is counted: a less relevant hit only accompanied a better one and was not needed.
 _LEAST_RELEVANCE: Final = 0.5
 # How many different queries are distinguished for a memory; more make no difference.
@@ -89,7 +89,7 @@ class Counted(BaseModel):
     @property
     def passes(self) -> bool:
         """Return whether enough turns and enough different queries needed the memory."""
-        return self.recalls >= _LEAST_RECALLS and len(self.questions) >= _LEAST_QUESTIONS
+        return self.recalls >= LEAST_RECALLS and len(self.questions) >= LEAST_QUESTIONS
 
 
 class Promoted(BaseModel):
@@ -253,8 +253,9 @@ class RecallCounts:
 
     def drop(self, owner: NamespaceRef, memories: Iterable[str]) -> None:
         """Remove the counts of memories that were promoted or do not exist any more. Raises `OutboxUnavailable`."""
+        gone = set(memories)
         revision, known = self._read(owner)
-        left = {memory: counted for memory, counted in known.items() if memory not in set(memories)}
+        left = {memory: counted for memory, counted in known.items() if memory not in gone}
         self._set(owner, _COUNTS, _dumped(left), revision)
 
     def places(self) -> tuple[NamespaceRef, ...]:
@@ -353,6 +354,9 @@ class Consolidator:
             if self._clock.now() >= next_time(self._schedule, since):
                 since = self._clock.now()
                 await self._due(since)
+            # So that commands, which are other processes, see the counts of the last seconds.
+            with contextlib.suppress(OutboxUnavailable):
+                await asyncio.to_thread(self._counts.persist)
             await self._clock.sleep(_LOOK_SECONDS)
 
     async def _due(self, now: float) -> None:

@@ -630,6 +630,10 @@ class ConsolidationSettings(_Settings):
         False,
         description="also remove repeated and replaced memories; if false, they are only proposed",
     )
+    write_files: bool = Field(
+        False,
+        description="also append promoted memories to MEMORY.md of the workspace, and write the day into DREAMS.md",
+    )
 
 
 class PluginSettings(_Settings):

@@ -140,6 +140,25 @@ def test_a_session_is_forgotten_and_the_index_reset_by_the_hosts_own_commands(
     assert sorted(relayer.memories(gateway)) == before
 
 
+@pytest.mark.row("OC-20", level="e2e")
+def test_the_day_is_written_into_the_diary_and_taken_back_by_the_hosts_own_commands(
+    gateway: Gateway, relayer: Relayer
+) -> None:
+    fact = "The pilot boat of Norderney is painted orange."
+    gateway.chat(fact, user="diary")
+    wait_until(lambda: fact in relayer.memories(gateway))
+    diary = workspace_of(gateway) / "DREAMS.md"
+    shown = gateway.cli("memory", "rem-harness")
+    assert fact in shown.stdout, shown.stderr
+    assert not diary.exists()
+    done = gateway.cli("memory", "rem-backfill")
+    assert (done.returncode, fact in diary.read_text()) == (0, True), done.stderr
+    done = gateway.cli("memory", "rem-backfill", "--rollback")
+    assert (done.returncode, fact in diary.read_text()) == (0, False), done.stderr
+    done = gateway.cli("memory", "promote", "--json")
+    assert (done.returncode, json.loads(done.stdout)["candidates"]) == (0, []), done.stderr
+
+
 @pytest.mark.row("OC-08", level="e2e")
 def test_the_wikis_bridge_is_given_the_memory_files(gateway: Gateway) -> None:
     (workspace_of(gateway) / "MEMORY.md").write_text("- The sluice of Greetsiel is opened at six.\n")

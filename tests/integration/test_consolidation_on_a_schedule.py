@@ -14,7 +14,8 @@ from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
 from processes import wait_until
 from typed_commands import run_gateway
 
-from gateway_plugin import MemoryPlugin
+from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
+from gateway_plugin.files.indexed import IndexRoot, RootKind
 
 LOCK = "The lower lock of the canal is opened with a brass key."
 JENKINS, SWITCHED = (
@@ -139,6 +140,38 @@ def test_a_time_that_passed_while_no_gateway_ran_is_made_up_for_once(site: Plugi
     with nightly(site, clock):
         wait_until(lambda: ran(site))
     assert pinned(site) == {LOCK: True}
+
+
+@pytest.mark.row("OC-20", "CP-49", level="e2e")
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_run_writes_into_the_workspace_once_and_only_where_a_setting_says_so(
+    site: PluginSite, tmp_path: Path, *, wanted: bool
+) -> None:
+    clock = Ahead()
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with nightly(site, clock) as plugin:
+        say(plugin, LOCK)
+        for question in QUESTIONS:
+            recall(plugin, question)
+        clock.seconds = LATER
+        wait_until(lambda: ran(site))
+    before = site.texts()
+
+    async def looked_at() -> None:
+        root = IndexRoot(RootKind.WORKSPACE, workspace)
+        settings = {"consolidation": {"writeFiles": wanted}}
+        async with AsyncMemoryPlugin(settings=settings, environ=dict(site.environment)) as plugin:
+            for _ in range(2):
+                await plugin.look_at_files((root,), session_key=None, notes=workspace)
+
+    asyncio.run(looked_at())
+    if wanted:
+        assert (workspace / "MEMORY.md").read_text() == f"# Promoted memories\n\n- {LOCK}\n"
+        assert (workspace / "DREAMS.md").read_text().count(LOCK) == 2
+    else:
+        assert [*workspace.iterdir()] == []
+    assert site.texts() == before
 
 
 def test_at_default_settings_nothing_is_counted_and_nothing_runs(site: PluginSite) -> None:

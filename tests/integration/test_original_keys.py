@@ -51,6 +51,8 @@ def texts(memory, question=QUESTION):
 def test_so_many_memories_are_put_into_a_turn_at_most(plugin, told, key):
     assert len(texts(plugin(**{key: 2}))) == 2
     assert len(texts(plugin(autoRecall=True))) > 2
+    # Without a floor, the default has room for all of them.
+    assert len(texts(plugin(**{"recall.minScore": 0}))) == len(FACTS)
 
 
 @pytest.mark.row("CP-11", level="e2e")

@@ -155,6 +155,7 @@ def test_why_says_who_spoke_and_why_it_was_left_out(plugin):
     assert ("said by Mallory in the group telegram:-100123", "not_asked_about") in voices
 
 
+@pytest.mark.row("OC-01", level="e2e")
 def test_a_group_hears_itself_in_every_thread_and_no_other_group_does(plugin):
     question = "What was said about payments?"
     assert ORDER in asked(plugin, question, GROUP, by(MALLORY))
@@ -168,6 +169,7 @@ ALICE, BOB = "agent:main:telegram:direct:111", "agent:main:telegram:direct:222"
 SECRET = "My surgery is on the ninth of March at the harbour hospital."
 
 
+@pytest.mark.row("OC-02", level="e2e")
 def test_direct_chats_that_the_host_keeps_apart_are_kept_apart(site):
     plugin = site.plugin(owners=[f"telegram:{OWNER}"])
     question = "When is the surgery at the harbour hospital?"

@@ -208,6 +208,8 @@ def test_a_turn_waits_about_a_tenth_of_a_second_for_its_memories(site):
     # Plugin, relayer and embedding model are all in this process. What it computes for a turn is what the turn waits for on
     # a machine that has nothing else to do; on one that has, waiting tells of the others.
     assert median(computed) < 0.1
+    # Not even a busy machine makes each of forty turns wait for this long.
+    assert min(took) < 0.5
 
 
 @pytest.mark.row("MS-03", level="e2e")

@@ -1,4 +1,4 @@
-"""Mutations of the core: one thing made wrong in the source, and the tests that must fail because of it.
+"""Mutations of the core and the plugin: one thing made wrong in the source, and the tests that must fail because of it.
 
 Each mutation replaces one passage of one source file. The tests that are named with it are the narrowest that state the
 broken promise; `run.py` applies a mutation to a copy of the tree and expects one of them to fail.
@@ -209,5 +209,96 @@ MUTATIONS = (
         "self._erased = {row.incarnation: row for row in erased}",
         "self._erased: dict[bytes, Erased] = {}",
         ("tests/unit/operator/test_backup.py",),
+    ),
+    Mutation(
+        "a-turn-is-given-four-memories",
+        "gateway_plugin/settings/model.py",
+        '10, ge=1, le=100, title="Memories per turn"',
+        '4, ge=1, le=100, title="Memories per turn"',
+        ("tests/integration/test_original_keys.py::test_so_many_memories_are_put_into_a_turn_at_most",),
+    ),
+    Mutation(
+        "every-recall-waits-for-a-second-and-a-half",
+        "gateway_plugin/recall/recaller.py",
+        "            injection, trace = await self._search_and_select(turn, earlier, session, seconds)\n",
+        "            await asyncio.sleep(1.5)\n            injection, trace = await self._search_and_select(turn, earlier, session, seconds)\n",
+        (
+            "tests/integration/test_what_is_recalled.py::test_a_turn_waits_about_a_tenth_of_a_second_for_its_memories",
+        ),
+    ),
+    Mutation(
+        "heartbeats-cron-jobs-and-subagents-recall",
+        "gateway_plugin/settings/model.py",
+        '("memory", "heartbeat", "cron", "subagent", "hook"), description',
+        '("memory", "hook"), description',
+        (
+            "tests/unit/gateway/test_turns_as_promised.py::test_a_run_in_which_nobody_speaks_is_given_nothing_and_leaves_nothing",
+        ),
+    ),
+    Mutation(
+        "a-cron-jobs-session-is-a-persons",
+        "gateway_plugin/turn/gates.py",
+        '    RunKind.CRON: "cron",\n',
+        "",
+        (
+            "tests/unit/gateway/test_turns_as_promised.py::test_a_run_in_which_nobody_speaks_is_given_nothing_and_leaves_nothing",
+        ),
+    ),
+    Mutation(
+        "the-hosts-memory-runs-are-turns",
+        "gateway_plugin/turn/gates.py",
+        "    if run in _OWN_RUNS or",
+        "    if",
+        (
+            "tests/unit/gateway/test_turns_as_promised.py::test_a_run_in_which_nobody_speaks_is_given_nothing_and_leaves_nothing",
+        ),
+    ),
+    Mutation(
+        "short-prompts-are-searched-for",
+        "gateway_plugin/turn/gates.py",
+        "purpose is Purpose.CAPTURE or length >= least",
+        "length",
+        (
+            "tests/unit/gateway/test_turns_as_promised.py::test_below_the_least_length_nobody_is_asked_and_the_reason_counts",
+        ),
+    ),
+    Mutation(
+        "failed-runs-are-captured",
+        "gateway_plugin/turn/gates.py",
+        '    if not turn.success:\n        return "the run failed"\n',
+        "",
+        ("tests/unit/gateway/test_turns_as_promised.py::test_a_run_that_failed_or_said_nothing_is_not_kept",),
+    ),
+    Mutation(
+        "auto-recall-is-never-off",
+        "gateway_plugin/turn/gates.py",
+        "    if not settings.recall.enabled:",
+        "    if False:",
+        ("tests/integration/test_original_keys.py::test_auto_recall_is_on_unless_it_is_false",),
+    ),
+    Mutation(
+        "a-peer-hears-the-owner",
+        "gateway_plugin/turn/gates.py",
+        "return Hearing.of_peer(self._peer, self.person)",
+        "return Hearing.of_owner(self.owners, self.person)",
+        (
+            "tests/integration/test_people_and_places.py::test_direct_chats_that_the_host_keeps_apart_are_kept_apart",
+        ),
+    ),
+    Mutation(
+        "a-group-hears-every-group",
+        "gateway_plugin/keys/people.py",
+        'f"{_GROUP}:{place}", *itself)',
+        "_GROUP, *itself)",
+        (
+            "tests/integration/test_people_and_places.py::test_a_group_hears_itself_in_every_thread_and_no_other_group_does",
+        ),
+    ),
+    Mutation(
+        "promoted-lines-may-be-other-peoples",
+        "gateway_plugin/files/promotions.py",
+        " and not memory.source.place)",
+        ")",
+        ("tests/integration/test_promotions.py::test_what_groups_and_other_people_said_is_never_written",),
     ),
 )

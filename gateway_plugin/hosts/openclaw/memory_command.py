@@ -34,6 +34,7 @@ from gateway_plugin.files.commands.index import (
     scan_and_report,
     search_result,
 )
+from gateway_plugin.files.commands.promote import add_to_memory
 from gateway_plugin.hosting import DEFAULT_AGENT, SEARCH_FLOOR, NotRead, SystemClock, ranking
 from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE, state_folder
 from gateway_plugin.hosts.openclaw.sessions import open_sessions
@@ -41,9 +42,10 @@ from relayer.wire.command_line import USAGE, fail
 from relayer.wire.schemas import RecallRequest
 
 memory = typer.Typer(
-    help="OpenClaw's memory command over memrelay: status, index, search, forget, reset.",
+    help="OpenClaw's memory command over memrelay: status, index, search, forget, reset, promote, rem-backfill.",
     no_args_is_help=True,
 )
+add_to_memory(memory)
 
 
 @command(memory, "status")

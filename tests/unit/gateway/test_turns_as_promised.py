@@ -68,9 +68,19 @@ def test_below_the_least_length_nobody_is_asked_and_the_reason_counts(wire, plug
 
 @pytest.mark.row("CP-21", "CP-33", level="e2e")
 @pytest.mark.parametrize(
-    ("key", "host"), [(KEY, {"trigger": "memory"}), ("agent:researcher:main:memory-capture:7", {})]
+    ("key", "host"),
+    [
+        (KEY, {"trigger": "memory"}),
+        (KEY, {"trigger": "heartbeat"}),
+        (KEY, {"trigger": "cron"}),
+        (KEY, {"trigger": "subagent"}),
+        ("agent:researcher:main:memory-capture:7", {}),
+        ("agent:researcher:main:heartbeat", {}),
+        ("agent:researcher:cron:7", {}),
+        ("agent:researcher:subagent:7", {}),
+    ],
 )
-def test_the_hosts_own_memory_run_is_given_nothing_and_leaves_nothing(wire, plugin, key, host):
+def test_a_run_in_which_nobody_speaks_is_given_nothing_and_leaves_nothing(wire, plugin, key, host):
     made = plugin()
     assert ask(made, key=key, **host).text == ""
     assert searched(wire) == []

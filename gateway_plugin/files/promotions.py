@@ -1,0 +1,284 @@
+"""Promoted memories in ``MEMORY.md``, and a diary of days in ``DREAMS.md``, of one agent's workspace.
+
+A promoted line is recorded as the line of its memory: a scan of the files does not store it again, and an edit of the line
+edits the memory. `Promotions.take_out` removes lines and keeps their memories. Each day has one marked entry in the diary,
+which is replaced when the day is written again. Hosts index no diary, so it is never stored as memories.
+
+Only memories of the owner are written: what is told to the whole agent, or was said in a direct chat that is no one
+else's. What a group, another person, a tool or a file said is not, and neither is a line with a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from gateway_plugin.client import RelayerClient
+from gateway_plugin.errors import GatewayError, RelayerRefused
+from gateway_plugin.files.bounded import NotRead, read_below
+from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
+from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.keys.identity import Identity
+from gateway_plugin.keys.private_files import replace_private
+from gateway_plugin.recall.consolidation import ConsolidationReport
+from gateway_plugin.recall.formatting import told_at
+from gateway_plugin.settings.model import CaptureSettings
+from relayer.wire.fields import one_line
+from relayer.wire.memories import Memory
+from relayer.wire.redaction import redact
+from relayer.wire.service import ImportItem
+
+MEMORY: Final = "MEMORY.md"
+DIARY: Final = "DREAMS.md"
+_PAGE: Final = 100
+_HEADING: Final = "# Promoted memories"
+_TITLE: Final = "# Dream Diary"
+_KINDS: Final = {
+    "decision": "Decided",
+    "task": "To do",
+    "event": "What happened",
+    "preference": "Preferences",
+    "fact": "Facts",
+    "statement": "Said",
+}
+_ENTRY: Final = "<!-- memrelay:day:{day} -->\n{text}<!-- memrelay:end -->\n"
+_ENTRIES: Final = re.compile(
+    r"\n*<!-- memrelay:day:(\d{4}-\d{2}-\d{2}) -->\n.*?<!-- memrelay:end -->\n", re.DOTALL
+)
+# The mark of a file that no scan has read.
+_UNREAD: Final = (0, 0)
+
+
+class PromotionProblem(GatewayError):
+    """Raised when a file cannot be read or written. The message names the file and the cause."""
+
+
+def is_for_owner(memory: Memory) -> bool:
+    """Return whether a memory may be written: live, said by the owner, and not said in a group or to another person."""
+    owned = memory.audience == "agent" or (memory.audience == "direct" and not memory.source.place)
+    return (
+        owned
+        and memory.state == "live"
+        and memory.kind in _KINDS
+        and memory.trust == "user"
+        and not memory.suspect
+        and not memory.source.reference
+    )
+
+
+@dataclass(slots=True)
+class Promotions:
+    """The promoted memories and the diary of one agent.
+
+    index: the index of the agent's files. The caller must hold its lock.
+    workspace: the real path of the agent's workspace.
+    settings: settings of capture, which say how secrets are redacted.
+    """
+
+    index: Index
+    workspace: Path
+    settings: CaptureSettings
+
+    def add(self, memories: Iterable[Memory]) -> list[Memory]:
+        """Append the lines of memories to ``MEMORY.md``, and return the memories that were written.
+
+        A memory that the file already contains is left out, as is one with a secret. Raises `PromotionProblem`.
+        """
+        text = self._text(MEMORY)
+        known = {item.text for item in _items(text)}
+        added: dict[str, Memory] = {}
+        for memory in memories:
+            line = self._line(memory)
+            if line and line not in known and line not in added:
+                added[line] = memory
+        if not added:
+            return []
+        head = text.rstrip("\n")
+        if _last_heading(text) != _HEADING:
+            head = f"{head}\n\n{_HEADING}\n" if head else f"{_HEADING}\n"
+        changed = "\n".join([head, *(f"- {line}" for line in added)]) + "\n"
+        found = {item.text: self.index.digest(item) for item in _items(changed)}
+        lines = [
+            SeenLine(found[line], "", memory.id, self.index.words(line)) for line, memory in added.items()
+        ]
+        # Recorded before writing, so that a scan that reads a line knows its memory.
+        seen = self.index.seen.get(self._place, SeenFile(_UNREAD, MEMORY, ()))
+        self.index.seen[self._place] = replace(seen, lines=(*seen.lines, *lines))
+        self.index.mirrored |= dict.fromkeys(memory.id for memory in added.values())
+        self.index.save_seen()
+        self._write(MEMORY, changed)
+        return [*added.values()]
+
+    def promoted(self) -> dict[str, str]:
+        """Return the digests of the promoted lines by memory id."""
+        seen = self.index.seen.get(self._place)
+        lines = () if seen is None else seen.lines
+        return {line.memory: line.digest for line in lines if line.memory in self.index.mirrored}
+
+    def take_out(self, memories: Iterable[str] = ()) -> list[str]:
+        """Remove promoted lines, all unless some memories are named, and return the ids of their memories, which are kept.
+
+        An edited line is the user's own and remains. Raises `PromotionProblem`.
+        """
+        wanted, promoted = set(memories), self.promoted()
+        digests = {digest: memory for memory, digest in promoted.items() if not wanted or memory in wanted}
+        text = self._text(MEMORY)
+        gone = {
+            int(item.source.reference.rpartition("#")[2]): digests[self.index.digest(item)]
+            for item in _items(text)
+            if self.index.digest(item) in digests
+        }
+        if not gone:
+            return []
+        kept = "\n".join(line for number, line in enumerate(text.split("\n"), 1) if number not in gone)
+        kept = re.sub(rf"\n*^{_HEADING}\n*\Z", "\n", kept, flags=re.MULTILINE) if text else kept
+        seen = self.index.seen[self._place]
+        # Recorded before writing, so that a scan does not forget the memories.
+        left = tuple(line for line in seen.lines if line.memory not in gone.values())
+        self.index.seen[self._place] = replace(seen, mark=_UNREAD, lines=left)
+        for memory in gone.values():
+            self.index.mirrored.pop(memory, None)
+        self.index.save_seen()
+        self._write(MEMORY, kept.lstrip("\n"))
+        return [*gone.values()]
+
+    def entry(self, day: date, memories: Sequence[Memory], promoted: Sequence[Memory] = ()) -> str:
+        """Return the diary's text for a day: its memories by kind, oldest first; "" if there is nothing to tell."""
+        by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+        for memory in sorted(memories, key=lambda one: one.created_at):
+            line = self._line(memory) if is_for_owner(memory) else ""
+            if line and line not in by_kind[memory.kind]:
+                by_kind[memory.kind].append(line)
+        groups = [(_KINDS[kind], lines) for kind, lines in by_kind.items() if lines]
+        if lasting := [line for line in map(self._line, promoted) if line]:
+            groups.append((f"Now in {MEMORY}", lasting))
+        if not groups:
+            return ""
+        parts = [f"## {day:%A}, {day.isoformat()}\n"]
+        parts += [f"### {title}\n\n" + "".join(f"- {line}\n" for line in lines) for title, lines in groups]
+        return "\n".join(parts)
+
+    def write_diary(self, entries: Mapping[date, str]) -> int:
+        """Write the entries of days into ``DREAMS.md``, replace those of the same days, and return how many were written.
+
+        An entry with an empty text removes its day. Raises `PromotionProblem`.
+        """
+        text = self._text(DIARY)
+        for day in entries:
+            text = _ENTRIES.sub(lambda found, day=day: "" if found[1] == day.isoformat() else found[0], text)  # type: ignore[misc]
+        told = {day: entry for day, entry in sorted(entries.items()) if entry}
+        blocks = [_ENTRY.format(day=day.isoformat(), text=entry) for day, entry in told.items()]
+        if blocks or text != self._text(DIARY):
+            self._write(
+                DIARY, "\n".join([text.rstrip("\n") + "\n" if text.strip() else f"{_TITLE}\n", *blocks])
+            )
+        return len(blocks)
+
+    def clear_diary(self) -> int:
+        """Remove all entries that were written here from ``DREAMS.md``, and return how many. Raises `PromotionProblem`."""
+        text = self._text(DIARY)
+        kept, count = _ENTRIES.subn("", text)
+        if count:
+            kept = kept.rstrip("\n") + "\n"
+            self._write(DIARY, "" if kept.strip() == _TITLE else kept)
+        return count
+
+    @property
+    def _place(self) -> str:
+        return str(self.workspace / MEMORY)
+
+    def _line(self, memory: Memory) -> str:
+        """Return a memory's line, or "" if it has a secret, or would not be read back as one line with the same text."""
+        line = redact(one_line(memory.text), self.settings.redaction)
+        items = _items(f"- {line.text}")
+        is_plain = line.text == one_line(memory.text) and len(items) == 1 and items[0].text == line.text
+        return line.text if is_plain and not line.blocked else ""
+
+    def _text(self, name: str) -> str:
+        try:
+            return read_below(self.workspace, name).decode()
+        except NotRead as error:
+            if error.missing:
+                return ""
+            raise PromotionProblem(str(error)) from error
+        except UnicodeDecodeError as error:
+            raise PromotionProblem(f"{name}: not UTF-8") from error
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.workspace / name
+        try:
+            mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+            replace_private(path, text.encode(), mode=mode)
+        except OSError as error:
+            raise PromotionProblem(f"{name} cannot be written: {error.strerror}") from error
+
+
+async def owners_days(
+    client: RelayerClient, identity: Identity, first: date, last: date
+) -> dict[date, list[Memory]]:
+    """Return the owner's memories by the local day on which they were told. Raises as `RelayerClient.list_memories`."""
+    days: dict[date, list[Memory]] = {}
+    cursor = None
+    while True:
+        page = await client.list_memories(identity, limit=_PAGE, cursor=cursor)
+        for memory in filter(is_for_owner, page.memories):
+            day = told_at(memory).astimezone().date()
+            if first <= day <= last:
+                days.setdefault(day, []).append(memory)
+        cursor = page.next_cursor
+        if cursor is None:
+            return days
+
+
+async def memories_with(client: RelayerClient, identity: Identity, ids: Iterable[str]) -> dict[str, Memory]:
+    """Return the live memories with these ids. Raises as `RelayerClient.get_memory`."""
+    found = {}
+    for one in ids:
+        try:
+            memory = (await client.get_memory(identity, one)).memory
+        except RelayerRefused as error:
+            # It was erased.
+            if error.code != "not_found":
+                raise
+            continue
+        if memory.state == "live":
+            found[one] = memory
+    return found
+
+
+async def write_report(
+    client: RelayerClient, identity: Identity, files: Promotions, report: ConsolidationReport
+) -> None:
+    """Write what a scheduled consolidation promoted into ``MEMORY.md``, and the day that ended into the diary; once per run.
+
+    Raises:
+        GatewayError: as the client does, or `PromotionProblem`; the next call tries again.
+    """
+    if report.at <= files.index.consolidated:
+        return
+    promoted = await memories_with(client, identity, [one.id for one in report.promoted])
+    done = await asyncio.to_thread(files.add, [one for one in promoted.values() if is_for_owner(one)])
+    today = datetime.fromtimestamp(report.at, UTC).astimezone().date()
+    told = await owners_days(client, identity, today - timedelta(days=1), today)
+    entries = {
+        day: files.entry(day, memories, done if day == today else ()) for day, memories in told.items()
+    }
+    if done and today not in entries:
+        entries[today] = files.entry(today, (), done)
+    await asyncio.to_thread(files.write_diary, entries)
+    files.index.consolidated = report.at
+    await asyncio.to_thread(files.index.save_seen)
+
+
+def _items(text: str) -> list[ImportItem]:
+    """Return the lines of a text as a scan of ``MEMORY.md`` reads them, which hosts use in private conversations only."""
+    return [item.model_copy(update={"audience": "direct"}) for item in read_markdown(text, MEMORY, UTC)]
+
+
+def _last_heading(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.startswith("#")), "")

@@ -1,0 +1,68 @@
+"""Print the files of one shard of the tests over real hosts: ``make test-e2e SHARD=2/6``, or ``SHARD=today/6``.
+
+Files are dealt out by the seconds in `SECONDS`, the longest first, each to the shard that has the least; a file that is not
+listed counts as `UNKNOWN_SECONDS`. ``today`` is the day of the year, in UTC, so that each shard runs every ``n`` days.
+The files in `ALWAYS` are in no shard, because every change is tried with them.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final
+
+E2E: Final = Path(__file__).resolve().parent / "e2e"
+ALWAYS: Final = ("test_openclaw_turns.py", "test_openclaw_life.py")
+# They try older hosts, which are fetched apart: `make test-hosts`.
+APART: Final = ("test_openclaw_versions.py",)
+UNKNOWN_SECONDS: Final = 60
+# Estimates for two cores: 15 s for a gateway and 6 s for a test. To measure a file: make test-e2e E2E=tests/e2e/FILE.
+SECONDS: Final = {
+    "test_migrations.py": 27,
+    "test_openclaw_bridge.py": 63,
+    "test_openclaw_chat_commands.py": 27,
+    "test_openclaw_earlier_sessions.py": 33,
+    "test_openclaw_faults.py": 63,
+    "test_openclaw_host_model.py": 33,
+    "test_openclaw_install.py": 51,
+    "test_openclaw_life_of_an_installation.py": 21,
+    "test_openclaw_lines.py": 87,
+    "test_openclaw_living_files.py": 87,
+    "test_openclaw_log.py": 39,
+    "test_openclaw_own_memory.py": 45,
+    "test_openclaw_page.py": 21,
+    "test_openclaw_people_apart.py": 33,
+    "test_openclaw_saved_settings.py": 33,
+    "test_openclaw_shown_settings.py": 27,
+    "test_openclaw_tools.py": 63,
+    "test_original_settings.py": 39,
+}
+
+
+def shards(count: int) -> list[list[str]]:
+    """Return the names of the files of each shard, in order. Each file is in one shard."""
+    names = {path.name for path in E2E.glob("test_*.py")}.difference(ALWAYS, APART)
+    dealt: list[list[str]] = [[] for _ in range(count)]
+    for name in sorted(names, key=lambda one: (-SECONDS.get(one, UNKNOWN_SECONDS), one)):
+        min(dealt, key=seconds_of).append(name)
+    return [sorted(one) for one in dealt]
+
+
+def seconds_of(names: list[str]) -> int:
+    """Return the duration of files in seconds."""
+    return sum(SECONDS.get(name, UNKNOWN_SECONDS) for name in names)
+
+
+def chosen(shard: str, today: date) -> list[str]:
+    """Return the files of a shard, ``k/n`` with k from 1 to n, or ``today/n``. Raises `ValueError`."""
+    which, _, total = shard.partition("/")
+    count = int(total)
+    number = today.timetuple().tm_yday % count if which == "today" else int(which) - 1
+    if not 0 <= number < count:
+        raise ValueError(f"{shard}: a shard is k/n, with k from 1 to n, or today/n")
+    return shards(count)[number]
+
+
+if __name__ == "__main__":
+    print(*(f"tests/e2e/{name}" for name in chosen(sys.argv[1], datetime.now(UTC).date())))
