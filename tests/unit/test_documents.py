@@ -21,7 +21,7 @@ from relayer.domain import namespace, operations
 from relayer.domain.operations import Refusal
 from relayer.http import limits, problems, routes
 from relayer.log.erasure import reports as erasure_reports
-from relayer.settings.config import LocalRelayerSettings, load_settings
+from relayer.settings.config import RelayerSettings, load_settings
 from relayer.wire import sealing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -187,7 +187,7 @@ def test_every_step_that_a_deadline_can_name_is_listed() -> None:
 def test_every_setting_of_the_relayer_is_listed_with_its_variable() -> None:
     missing = [
         name
-        for name in LocalRelayerSettings.model_fields
+        for name in RelayerSettings.model_fields
         if f"`MEMRELAY_{name.upper()}`" not in RELAYER_SETTINGS
         and f"`--{name.replace('_', '-')}`" not in RELAYER_SETTINGS
     ]
@@ -218,7 +218,7 @@ def test_every_variable_that_a_document_names_is_read_somewhere() -> None:
         for file in (root / package).rglob("*.*")
         if file.suffix in {".py", ".js"}
     )
-    known = {f"MEMRELAY_{name.upper()}" for name in LocalRelayerSettings.model_fields} | set(
+    known = {f"MEMRELAY_{name.upper()}" for name in RelayerSettings.model_fields} | set(
         re.findall(r"MEMRELAY_[A-Z_]+", code)
     )
     named = {

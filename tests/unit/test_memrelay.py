@@ -10,7 +10,8 @@ import pytest
 
 import gateway_plugin
 import memrelay
-from gateway_plugin import client, errors, memory, plugin, settings
+from gateway_plugin import client, errors, memory, plugin
+from gateway_plugin.settings import model as settings
 
 PUBLIC = (memory, plugin, client, settings, errors)
 ROOT = Path(__file__).resolve().parents[2]

@@ -39,8 +39,10 @@ def _commands(group: typer.Typer, prefix: str = "") -> set[str]:
 
 
 def test_every_command_has_a_row_with_an_example_of_it() -> None:
-    rows = re.findall(r"^\| ((?:`[a-z ]+`(?:, )?)+) \| (.+) \|$", COMMANDS, re.MULTILINE)
-    listed = {name: example for names, example in rows for name in re.findall(r"`([a-z ]+)`", names)}
+    rows = re.findall(r"^\| ((?:`[a-z]+(?:[ -][a-z]+)*`(?:, )?)+) \| (.+) \|$", COMMANDS, re.MULTILINE)
+    listed = {
+        name: example for names, example in rows for name in re.findall(r"`([a-z]+(?:[ -][a-z]+)*)`", names)
+    }
     assert set(listed) == _commands(app)
     assert not [name for name, example in listed.items() if f"memrelay-gateway {name}" not in example]
 

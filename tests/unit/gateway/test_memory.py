@@ -30,7 +30,7 @@ from memrelay import (
     RelayerRefused,
     SettingsError,
 )
-from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
+from relayer.testing.local_relayer import LocalRelayer, local_relayer, threaded_relayer
 from relayer.wire import names
 from relayer.wire.sealing import RootKeys
 
@@ -39,7 +39,7 @@ SECRET = "5e" * 32
 
 @pytest.fixture(scope="module")
 def relayer() -> Iterator[LocalRelayer]:
-    with threaded_relayer() as running:
+    with threaded_relayer(lambda: local_relayer(rate_limits="off")) as running:
         yield running
 
 

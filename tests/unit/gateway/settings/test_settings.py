@@ -22,7 +22,7 @@ from gateway_plugin.settings.model import (
     load_settings,
     safe_load,
 )
-from relayer.settings.config import LocalRelayerSettings
+from relayer.settings.config import RelayerSettings
 
 KEY = "ab" * 32
 
@@ -472,7 +472,7 @@ def test_a_misspelt_variable_is_refused_with_the_nearest_one(written, meant):
 
 
 def test_variables_of_a_relayer_and_of_others_are_left_alone():
-    relayers = [f"MEMRELAY_{name.upper()}" for name in LocalRelayerSettings.model_fields]
+    relayers = [f"MEMRELAY_{name.upper()}" for name in RelayerSettings.model_fields]
     links = ["MEMRELAY_SERVICE_HOST", "MEMRELAY_PORT_8787_TCP_ADDR", "MEMRELAY_E2E", "MEMRELAY_SKILL"]
     load_settings({}, dict.fromkeys([*relayers, *links], "1"))
 
