@@ -418,7 +418,7 @@ class OpenNamespace:
         return self.view.table.last_of_session(session) or b""
 
     def ended_at(self, memory: OpenedMemory) -> int | None:
-        """Return the time at which a memory's validity ends, in ms; None if it does not. See `StoredMemory.ended_by`."""
+        """Return the time at which a memory's validity ends, in ms; None if it does not. See `OpenedMemory.ended_by`."""
         return memory.ended_by(self.record(memory.state.superseded_by))
 
     def changes_after(self, mark: Mark) -> list[Change]:

@@ -4,7 +4,7 @@
 handful of thousands, and a sealed record takes a fraction of the memory of a decoded one. Recently used records stay
 decrypted, within a few KiB. Records come from the log one by one, each sealed by itself, or from a stored index in
 blocks of many. `RecordTable` assigns numbers to records, which are also their keys in the search index, and keeps the
-properties that filters need: `Facet` does so for one property. `StoredMemory` is a decrypted record together with its state.
+properties that filters need: `Facet` does so for one property. `OpenedMemory` is a decrypted record together with its state.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 near it, only the likeliest one may be replaced, and only from `REPLACES` on; from `FOLLOWS` on, both are kept, and the newer one
 is shown first. Of two statements of the same form about two things, such as lines of a numbered list, neither replaces the other
 (`are_about_two_things`). A memory that makes several statements loses the one that was replaced, see
-`relayer.namespaces.records.StoredMemory`.
+`relayer.namespaces.records.OpenedMemory`.
 Without a reader of relations (`relayer.ports.RelationReader`), memories are never merged.
 """
 
