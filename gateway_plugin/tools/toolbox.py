@@ -342,9 +342,7 @@ class Toolbox:
         ]
         if memory.source.session and turn.hearing.private:
             # The key of a session reveals who else talks with the agent, so it is not disclosed in a group.
-            lines.append(
-                f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}"
-            )
+            lines.append(f"Said in: {escape(memory.source.session)} at {told_at(memory).isoformat()}")
         last = None if asked.lines is None else asked.start - 1 + asked.lines
         text = "\n".join(lines[asked.start - 1 : last])
         details = {
