@@ -320,7 +320,7 @@ class ModelWork:
     async def _work(self, identity: Identity) -> float | None:
         """Do what is due in a namespace; return the seconds until the next of it is, None for nothing left."""
         settings = self._lent.settings
-        request = ModelWorkRequest()
+        request = ModelWorkRequest(turn_summaries=settings.turn_summaries)
         for _ in range(_MOST_AT_A_TIME):
             told = await self._client.model_work(identity, request)
             if told.outcome == "unusable":

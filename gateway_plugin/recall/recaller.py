@@ -45,6 +45,7 @@ from gateway_plugin.text.wrappers import split_senders
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
 from gateway_plugin.turn.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
 from gateway_plugin.turn.status import Injection, NotifyOnce, TurnTrace, defect, notify
+from relayer.wire.fields import clip, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
 
@@ -315,7 +316,7 @@ class Recaller:
             injection, trace = self._silent("failed", defect(error))
         self._last.saw(turn.namespace if turn else "", key or "", trace)
         if self._logged:
-            notify(recall_line(injection, trace))
+            notify(recall_line(injection, trace, turn.query if turn else "", self._settings))
         return injection
 
     async def _with_prompted(self, turn: Turn) -> Turn:
@@ -613,15 +614,24 @@ def ranking(settings: RecallSettings) -> dict[str, Any]:
     return said
 
 
-def recall_line(injection: Injection, trace: TurnTrace) -> str:
+_QUERY_CHARS: Final = 80
+
+
+def recall_line(injection: Injection, trace: TurnTrace, query: str, settings: PluginSettings) -> str:
     """Return the log line of a recall (CP-29).
 
     Args:
         injection: the result of the recall.
         trace: the trace of the turn.
+        query: the cleaned user message. It is logged only if ``recall.logQueries`` is on: its first 80 characters, without
+            secrets.
+        settings: the gateway's settings.
     """
     spent = f"{injection.milliseconds}ms"
     about = f"query of {trace.query_chars} characters"
+    if settings.recall.log_queries:
+        shown = redact(one_line(query), settings.capture.redaction).text
+        about = f"query: {clip(shown, _QUERY_CHARS)}"
     gate = injection.status.removeprefix("skipped:")
     if gate != injection.status:
         said = f"recall skipped ({injection.detail or gate})"

@@ -383,6 +383,9 @@ class RecallSettings(_Settings):
         False, description="put the namespace into the system prompt, as MemWal does"
     )
     logging: bool = Field(False, description="log one line for each recall, without its texts")
+    log_queries: bool = Field(
+        False, description="with logging: also log the first 80 characters of each query"
+    )
     cold_start: ColdStartSettings = Field(
         ColdStartSettings(), description="memories that the first turn of a session gets"
     )
@@ -609,6 +612,7 @@ class HostModelSettings(_Settings):
         description="use the host's model, which costs the host's tokens; default: not in OpenClaw, but a model that a Python program passes in is used",
     )
     calls_per_hour: int = Field(60, ge=1, le=10_000, description="maximum number of calls")
+    turn_summaries: bool = Field(False, description="also write summaries of turns")
     model: str = Field(
         "",
         max_length=256,

@@ -58,7 +58,7 @@ def sinks(caplog, capfd):
 
 @pytest.mark.row("MW-30", level="e2e")
 def test_a_plugin_shows_no_key_through_success_and_every_failure(wire, environ, sinks):
-    settings = {"recall": {"logging": True}, "key": SECRET.hex()}
+    settings = {"recall": {"logging": True, "logQueries": True}, "key": SECRET.hex()}
     with MemoryPlugin(wire.url, settings=settings, environ=environ) as plugin:
         for scripted in (
             None,

@@ -67,3 +67,15 @@ def test_each_recall_that_is_to_be_logged_says_what_it_did_and_no_text(make, wir
     assert f"ms) [memory/{hit.id}.md(90%)]" in printed
     assert "query of 30 characters" in printed
     assert not [word for word in ("oat", "coffee", "capital") if word in printed]
+
+
+@pytest.mark.row("CP-29")
+def test_a_query_is_logged_only_where_that_was_asked_for_too_cut_and_without_secrets(make, capfd):
+    plugin = make(recall={"logging": True, "logQueries": True})
+    key = "ghp_" + "a1B2" * 9
+    plugin.before_turn(f"What did we do with the token {key} on the way to France? " + "Really? " * 20)
+    (line,) = [one for one in capfd.readouterr().err.splitlines() if "0 results" in one]
+    query = line.partition("query: ")[2].removesuffix(")")
+    assert query.startswith("What did we do with the token")
+    assert key not in line
+    assert len(query) <= 80
