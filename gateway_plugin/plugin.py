@@ -491,15 +491,16 @@ class AsyncMemoryPlugin:
         identity = turn.identity
         index = self._indexes.index_of(identity, self._client.endpoint.origin)
         files = LivingFiles(self._files, identity, index, self.settings.capture, most=_LINES_AT_ONCE)
+        due = notes is not None and self._is_due(identity.namespace)
         if notes is not None and self.settings.capture.mirror_daily_log:
             place = datetime.now(UTC).astimezone().tzinfo or UTC
-            due = self._is_due(identity.namespace)
             files.notes = DailyNotes(
                 self._files, identity, index, notes, self.settings.capture, place, due=due
             )
-        if notes is not None and self.settings.consolidation.write_files:
+        if notes is not None and due:
             files.promotions = Promotions(index, notes, self.settings.capture)
-            files.report = await asyncio.to_thread(last_report, self._outbox, identity.ref)
+            if self.settings.consolidation.write_files:
+                files.report = await asyncio.to_thread(last_report, self._outbox, identity.ref)
         look: Look | None = None
         try:
             look = await files.look(roots, settled=settled)

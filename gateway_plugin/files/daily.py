@@ -32,7 +32,7 @@ from relayer.wire.service import ImportItem
 _PAGE: Final = 100
 _PAGES: Final = 5
 _KINDS: Final = frozenset({"statement", "fact", "preference", "decision", "event", "task"})
-_LOST: Final = "rollback_detected"
+LOST: Final = "rollback_detected"
 # The mark of a file that no scan has read.
 _UNREAD: Final = (0, 0)
 
@@ -82,7 +82,7 @@ class DailyNotes:
             try:
                 told = await self.client.changes(self.identity, after=self.index.feed, limit=_PAGE)
             except RelayerRefused as error:
-                if error.code != _LOST:
+                if error.code != LOST:
                     raise
                 # The store was reset to an older state: continue from its current end.
                 self.index.feed = ""
@@ -140,10 +140,14 @@ class DailyNotes:
         """Remove the line that was written for a memory, if it is unchanged."""
         if memory not in self.index.mirrored:
             return
+        is_promoted = False
         for name, file in self.index.seen.items():
             digests = {line.digest for line in file.lines if line.memory == memory}
             path = Path(name)
             if not digests or not path.is_relative_to(self.workspace):
+                continue
+            if path.parent.name != "memory":
+                is_promoted = True  # `Promotions` removes this line
                 continue
             text = self._text(path.stem)
             lines = text.split("\n")
@@ -154,7 +158,8 @@ class DailyNotes:
             if kept != text:
                 mode = path.stat().st_mode & 0o777
                 replace_private(path, kept.encode(), mode=mode)
-        self.index.mirrored.pop(memory)
+        if not is_promoted:
+            self.index.mirrored.pop(memory)
 
     def _text(self, day: str) -> str:
         try:

@@ -278,6 +278,7 @@ class Index:
         pending: by digest, the memory of a line that was written into notes here and has not been read back yet.
         mirrored: the memories whose lines were written here.
         feed: cursor of the changes of memory that were written into notes; "" if none ever were.
+        promotion_feed: likewise, of those that `MEMORY.md` and the diary were compared with.
         consolidated: the time of the last consolidation that was written into the workspace, in seconds since the epoch.
     """
 
@@ -290,6 +291,7 @@ class Index:
     pending: dict[str, str] = field(default_factory=dict)
     mirrored: dict[str, None] = field(default_factory=dict)
     feed: str = ""
+    promotion_feed: str = ""
     consolidated: float = 0.0
     _read: tuple[int, int] = (-1, -1)
 
@@ -320,12 +322,13 @@ class Index:
                 dict(kept.get("pending", {})),
                 dict.fromkeys(kept.get("mirrored", ())),
             )
-            self.feed = str(kept.get("feed", ""))
+            self.feed, self.promotion_feed = str(kept.get("feed", "")), str(kept.get("promotion_feed", ""))
             self.consolidated = float(kept.get("consolidated", 0.0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
             # The relayer recognises duplicates, so a lost index only costs a scan of every file.
             self.roots, self.seen, self.leaving, self.forgotten = set(), {}, {}, {}
-            self.pending, self.mirrored, self.feed, self.consolidated = {}, {}, "", 0.0
+            self.pending, self.mirrored, self.consolidated = {}, {}, 0.0
+            self.feed = self.promotion_feed = ""
 
     def files(self, roots: Iterable[IndexRoot] = ()) -> tuple[list[IndexedFile], list[NotRead]]:
         """Return every file of its own and the given roots, each once, and the files that could not be read."""
@@ -410,6 +413,7 @@ class Index:
             "pending": self.pending,
             "mirrored": [*self.mirrored],
             "feed": self.feed,
+            "promotion_feed": self.promotion_feed,
             "consolidated": self.consolidated,
         }
         replace_private(self.place, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())

@@ -33,7 +33,7 @@ from gateway_plugin.files.indexed import (
     is_daily,
     is_log,
 )
-from gateway_plugin.files.promotions import PromotionProblem, Promotions, write_report
+from gateway_plugin.files.promotions import PromotionProblem, Promotions, take_out_gone, write_report
 from gateway_plugin.files.sending import pages
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import open_lock, try_lock
@@ -170,8 +170,8 @@ class LivingFiles:
         settings: settings of capture, which say how secrets are redacted.
         each: called for each file with the counts of its changes.
         notes: daily notes for captured memories; None to write none.
-        promotions: ``MEMORY.md`` and the diary of the workspace; None to write neither.
-        report: the report of the last consolidation, which `promotions` are written for once.
+        promotions: ``MEMORY.md`` and the diary of the workspace; None if there is no workspace.
+        report: the report of the last consolidation, which is written into both once; None to write none.
         most: maximum number of new lines of a file to store in one scan, so that other files need not wait for a long one;
             None for all.
     """
@@ -242,8 +242,10 @@ class LivingFiles:
                 self.index.save_seen()
 
     async def _write(self, look: Look) -> None:
-        """Write daily notes, and what the last consolidation promoted."""
+        """Write daily notes, and what the last consolidation promoted, and remove what is not remembered any more."""
         try:
+            if self.promotions is not None:
+                await take_out_gone(self.client, self.identity, self.promotions)
             if self.notes is not None:
                 await self.notes.write()
             if self.promotions is not None and self.report is not None:

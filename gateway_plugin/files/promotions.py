@@ -21,6 +21,7 @@ from typing import Final
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.files.bounded import NotRead, read_below
+from gateway_plugin.files.daily import LOST
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.keys.identity import Identity
@@ -141,8 +142,10 @@ class Promotions:
         # Recorded before writing, so that a scan does not forget the memories.
         left = tuple(line for line in seen.lines if line.memory not in gone.values())
         self.index.seen[self._place] = replace(seen, mark=_UNREAD, lines=left)
+        uses = self.index.uses()
         for memory in gone.values():
-            self.index.mirrored.pop(memory, None)
+            if not uses[memory]:  # a line of daily notes is removed by `DailyNotes`
+                self.index.mirrored.pop(memory, None)
         self.index.save_seen()
         self._write(MEMORY, kept.lstrip("\n"))
         return [*gone.values()]
@@ -178,6 +181,10 @@ class Promotions:
                 DIARY, "\n".join([text.rstrip("\n") + "\n" if text.strip() else f"{_TITLE}\n", *blocks])
             )
         return len(blocks)
+
+    def days(self) -> list[date]:
+        """Return the days that have an entry in ``DREAMS.md``. Raises `PromotionProblem`."""
+        return [date.fromisoformat(day) for day in _ENTRIES.findall(self._text(DIARY))]
 
     def clear_diary(self) -> int:
         """Remove all entries that were written here from ``DREAMS.md``, and return how many. Raises `PromotionProblem`."""
@@ -249,6 +256,45 @@ async def memories_with(client: RelayerClient, identity: Identity, ids: Iterable
         if memory.state == "live":
             found[one] = memory
     return found
+
+
+async def take_out_gone(client: RelayerClient, identity: Identity, files: Promotions) -> None:
+    """Remove what was written of memories that were forgotten, replaced or erased since the last call.
+
+    Entries of the diary are then written again; which memories were promoted on a day is not told in them any more.
+
+    Raises:
+        GatewayError: as the client does, or `PromotionProblem`; the next call tries again.
+    """
+    index, promoted = files.index, files.promoted()
+    days = await asyncio.to_thread(files.days)
+    if not promoted and not days:
+        return
+    if index.promotion_feed:
+        try:
+            told = await client.changes(identity, after=index.promotion_feed, limit=_PAGE)
+        except RelayerRefused as error:
+            if error.code != LOST:
+                raise
+            index.promotion_feed = (
+                ""  # the store was reset to an older state: the next call compares everything
+            )
+            return
+        gone = {one.id for one in told.changes if one.memory is None or one.memory.state != "live"}
+        cursor, is_changed = told.next, bool(gone)
+    else:
+        told = await client.changes(identity, limit=1)
+        cursor = str(told.position.seq) if told.position is not None else told.next
+        gone, is_changed = promoted.keys() - await memories_with(client, identity, promoted), True
+    if lines := gone & promoted.keys():
+        await asyncio.to_thread(files.take_out, lines)
+    if is_changed and days:
+        kept = await owners_days(client, identity, min(days), max(days))
+        entries = {day: files.entry(day, kept.get(day, ())) for day in days}
+        await asyncio.to_thread(files.write_diary, entries)
+    if cursor != index.promotion_feed:
+        index.promotion_feed = cursor
+        await asyncio.to_thread(index.save_seen)
 
 
 async def write_report(

@@ -135,3 +135,23 @@ def test_the_reason_why_a_memory_is_not_promoted_is_told(site: PluginSite, works
     told = site.command("memory", "promote-explain", "bassoon").stdout
     assert "1 of 3 different queries" in told
     assert run_gateway(site.environment, "memory", "promote-explain", "zeppelin").returncode == 1
+
+
+@pytest.mark.row("OC-20", level="e2e")
+@pytest.mark.parametrize("command", [("forget",), ("erase", "--yes")])
+def test_what_is_forgotten_or_erased_leaves_both_files(
+    site: PluginSite, workspace: Path, command: tuple[str, ...]
+) -> None:
+    site.command("memory", "promote", "--apply")
+    [one] = [one["id"] for one in site.json("list")["memories"] if one["text"] == LOCK]
+    site.command("index")
+    assert LOCK in (workspace / "MEMORY.md").read_text()
+    assert LOCK in (workspace / "DREAMS.md").read_text()
+    site.command(*command, one)
+    site.command("index")
+    assert (workspace / "MEMORY.md").read_text() == OWN
+    diary = (workspace / "DREAMS.md").read_text()
+    assert LOCK not in diary
+    assert RARE in diary
+    site.command("index", "--force")
+    assert LOCK not in site.texts()

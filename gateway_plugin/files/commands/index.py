@@ -28,6 +28,7 @@ from gateway_plugin.errors import GatewayError
 from gateway_plugin.files.bounded import named
 from gateway_plugin.files.indexed import Index, IndexedFile, IndexRoot, RootKind
 from gateway_plugin.files.living import LivingFiles, Look
+from gateway_plugin.files.promotions import Promotions
 from gateway_plugin.files.transcript import DialogueEntry, read_dialogue
 from gateway_plugin.hosting import AgentFiles, host_adapters
 from gateway_plugin.keys.identity import DEFAULT_AGENT
@@ -195,6 +196,14 @@ class OpenIndex:
         """Return the roots of the index and of the host."""
         return {*self.index.roots, *self.roots}
 
+    @property
+    def promotions(self) -> Promotions | None:
+        """Return ``MEMORY.md`` and the diary of the agent's workspace; None if there is no workspace."""
+        workspaces = [root.path for root in sorted(self.all_roots) if root.kind is RootKind.WORKSPACE]
+        if not workspaces:
+            return None
+        return Promotions(self.index, named(workspaces[0]), self.context.settings.capture)
+
 
 def open_index(url: str | None, agent: str | None) -> OpenIndex:
     """Open the index of an agent; in a host, its files are those of the host's agent of that name."""
@@ -226,6 +235,7 @@ def scan(opened: OpenIndex, output: Output, *, force: bool, verbose: bool) -> Lo
         files = LivingFiles(
             client, opened.context.identity, opened.index, opened.context.settings.capture, told
         )
+        files.promotions = opened.promotions
         return await files.look(opened.roots, force=force, wait=_PATIENCE)
 
     look = with_client(opened.context.settings, looked)

@@ -15,9 +15,7 @@ import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import Run, command, open_outbox, with_client
-from gateway_plugin.files.bounded import named
 from gateway_plugin.files.commands.index import OpenIndex, open_index
-from gateway_plugin.files.indexed import RootKind
 from gateway_plugin.files.living import locked_index
 from gateway_plugin.files.promotions import (
     DIARY,
@@ -226,14 +224,13 @@ def add_to_memory(app: typer.Typer) -> None:
 
 
 def _files(opened: OpenIndex) -> Promotions:
-    workspaces = [root.path for root in sorted(opened.all_roots) if root.kind is RootKind.WORKSPACE]
-    if not workspaces:
+    if opened.promotions is None:
         fail(
             USAGE,
             "the agent's workspace is not known",
             "memrelay-gateway index --workspace ~/.openclaw/workspace",
         )
-    return Promotions(opened.index, named(workspaces[0]), opened.context.settings.capture)
+    return opened.promotions
 
 
 def _written(opened: OpenIndex, work: Callable[[Promotions], _T]) -> _T:
