@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 from border import Border, border
 from signed_calls import Gateway
@@ -438,13 +439,19 @@ class TestLoad:
     async def test_a_stranger_in_a_loop_is_held_off_and_known_agents_are_not(self, warm: Border) -> None:
         stranger = Gateway()
         key = stranger.memory_key(warm.fleet_key)
-        answers = await asyncio.gather(
-            *(
-                warm.call("POST", "/v1/recall", QUERY, gateway=stranger, key=key, identity=Gateway().identity)
-                for _ in range(70)
+        answers: list[httpx.Response] = []
+        codes: list[str] = []
+        # On a busy machine so much comes back in the meantime that one round may be too few.
+        while codes.count("rate_limited") < 5 and len(codes) < 700:
+            answers += await asyncio.gather(
+                *(
+                    warm.call(
+                        "POST", "/v1/recall", QUERY, gateway=stranger, key=key, identity=Gateway().identity
+                    )
+                    for _ in range(70)
+                )
             )
-        )
-        codes = [answer.json()["code"] for answer in answers]
+            codes = [answer.json()["code"] for answer in answers]
         assert codes.count("rate_limited") >= 5
         refused = next(answer for answer in answers if answer.status_code == 429)
         assert int(refused.headers["retry-after"]) >= 1
