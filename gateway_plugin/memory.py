@@ -51,8 +51,9 @@ from gateway_plugin.recall.recaller import SEARCH_FLOOR, STANDING_TOKENS, turn_r
 from gateway_plugin.sessions.book import Session
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from
-from gateway_plugin.turn.query import MAX_QUERY_CHARS, clean_query, clip_middle, parse_messages
+from gateway_plugin.turn.query import MAX_QUERY_CHARS, clean_query, clip_middle, parse_messages, readable
 from relayer.wire import memories, names, schemas, service
+from relayer.wire.fields import is_visible
 
 __all__ = [
     "Added",
@@ -550,7 +551,7 @@ class AsyncMemory:
         request = _checked(
             schemas.RecallRequest,
             {"floor": "min_score"},
-            query=query,
+            query=_text("query", query),
             limit=limit,
             floor=min_score,
             where=where,
@@ -571,9 +572,12 @@ class AsyncMemory:
 
         Example:
             system_prompt = f"You are a helpful assistant. {await memory.recall(message)}"
+
+        Raises:
+            InvalidInput: the message is not a text.
         """
-        query = clip_middle(clean_query(message), MAX_QUERY_CHARS)
-        if not query.strip():
+        query = clip_middle(clean_query(readable(_text("message", message))), MAX_QUERY_CHARS)
+        if not is_visible(query):
             return ""
         settings, hearing = self._settings.recall, _HEARING
         client, whose = await self._client(), self._whose(user)
@@ -600,7 +604,9 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``: there is no such memory.
         """
-        answer = await (await self._client()).get_memory(self._whose(user), memory_id, deadline=self._timeout)
+        answer = await (await self._client()).get_memory(
+            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
+        )
         return _stored(answer.memory)
 
     async def list(
@@ -650,7 +656,7 @@ class AsyncMemory:
             raise InvalidInput("text", "give at least one of text, tags and metadata")
         request = _checked(memories.SupersedeRequest, {}, **changes)
         client, whose = await self._client(), self._whose(user)
-        answer = await client.supersede(whose, memory_id, request, deadline=self._timeout)
+        answer = await client.supersede(whose, _text("memory_id", memory_id), request, deadline=self._timeout)
         return await self.get(answer.id, user=user)
 
     async def delete(self, memory_id: str, *, user: str | None = None) -> None:
@@ -659,7 +665,9 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``, or ``stale_head`` if the memory has a newer version.
         """
-        await (await self._client()).forget(self._whose(user), memory_id, deadline=self._timeout)
+        await (await self._client()).forget(
+            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
+        )
 
     async def delete_all(self, *, where: Mapping[str, Any] | None = None, user: str | None = None) -> int:
         """Hide all memories of a user from every search, and return their number.
@@ -673,6 +681,10 @@ class AsyncMemory:
         """
         client, whose, count = await self._client(), self._whose(user), 0
         request = _checked(memories.DeleteRequest, {}, everything=where is None, where=where)
+        # A deletion is recorded, which would create the memories of an unknown user; counting creates nothing.
+        counting = request.model_copy(update={"dry_run": True})
+        if not (await client.delete(whose, counting, deadline=self._timeout)).matched:
+            return 0
         while True:
             answer = await client.delete(whose, request, deadline=self._timeout)
             count += answer.forgotten
@@ -685,7 +697,9 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``.
         """
-        await (await self._client()).restore(self._whose(user), memory_id, deadline=self._timeout)
+        await (await self._client()).restore(
+            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
+        )
 
     async def erase(self, memory_id: str, *, user: str | None = None) -> ErasureReport:
         """Delete a memory permanently, with its versions and everything derived from it.
@@ -695,7 +709,7 @@ class AsyncMemory:
             RelayerRefused: with code ``not_found``.
         """
         client, whose = await self._client(), self._whose(user)
-        known = await client.get_memory(whose, memory_id, deadline=self._timeout)
+        known = await client.get_memory(whose, _text("memory_id", memory_id), deadline=self._timeout)
         answer = await client.erase(self._person(whose), memory_id, deadline=self._timeout)
         texts = {one.text for one in (known.memory, *known.history)}
         with self._outbox(client) as outbox:
@@ -725,7 +739,9 @@ class AsyncMemory:
         Raises:
             RelayerRefused: with code ``not_found``.
         """
-        answer = await (await self._client()).get_memory(self._whose(user), memory_id, deadline=self._timeout)
+        answer = await (await self._client()).get_memory(
+            self._whose(user), _text("memory_id", memory_id), deadline=self._timeout
+        )
         return tuple(map(_stored, answer.history))
 
     async def changes(
@@ -754,7 +770,7 @@ class AsyncMemory:
             InvalidInput: the question is empty.
             RelayerRefused: with code ``no_model``: the relayer has no language model.
         """
-        request = _checked(memories.AskRequest, {}, question=question)
+        request = _checked(memories.AskRequest, {}, question=_text("question", question))
         answer = await (await self._client()).ask(self._whose(user), request, deadline=self._timeout)
         return AskAnswer(answer.status, answer.answer, tuple(map(_hit, answer.citations)))
 
@@ -951,8 +967,19 @@ _ROLES: Final = ("user", "assistant", "system", "tool")
 
 
 _JSON_FIELDS: Final = ("metadata", "where")
-# The place in a JSON object that a message begins with, see `relayer.wire.labels`.
-_PLACE: Final = re.compile(r"(\S+): ")
+# The place in a JSON object that a message begins with, see `relayer.wire.labels`. Its keys may have any characters.
+_PLACE: Final = re.compile(r"(.+): (?=(?:must|is|has) )", re.DOTALL)
+
+
+def _text(field: str, value: object) -> str:
+    """Return an argument that must be a text.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    if not isinstance(value, str):
+        raise InvalidInput(field, "must be a text")
+    return value
 
 
 def _checked(schema: type[_RequestT], renamed: Mapping[str, str], /, **values: Any) -> _RequestT:

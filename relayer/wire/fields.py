@@ -243,9 +243,19 @@ def _check_size(value: str) -> str:
     return value
 
 
+def is_visible(text: str) -> bool:
+    r"""Return whether a text has at least one visible character.
+
+    Example:
+        >>> is_visible("tea"), is_visible(" \u200b")
+        (True, False)
+    """
+    return any(unicodedata.category(character) not in _INVISIBLE for character in text)
+
+
 def _check_text(value: str) -> str:
     _check_size(value)
-    if all(unicodedata.category(character) in _INVISIBLE for character in value):
+    if not is_visible(value):
         raise ValueError(_SEEN)
     return value
 

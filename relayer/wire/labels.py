@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import ge, gt, le, lt
 from typing import Annotated, Any, Final
 
@@ -71,8 +71,8 @@ def _is_invisible(character: str) -> bool:
     return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
-def _refuse_text(value: object) -> object:
-    if isinstance(value, str | bytes):
+def _check_is_list(value: object) -> object:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ValueError("must be a list of texts")  # noqa: TRY004 - pydantic collects ValueError
     return value
 
@@ -91,7 +91,7 @@ Tags = Annotated[
     Field(max_length=MAX_TAGS),
     at_most(MAX_TAGS),
     Field(json_schema_extra={"description": "must be a list of texts"}),
-    BeforeValidator(_refuse_text),
+    BeforeValidator(_check_is_list),
     AfterValidator(_distinct),
 ]
 

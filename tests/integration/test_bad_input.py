@@ -6,21 +6,28 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from border import Border, border
+from plugin_site import PluginSite
 from signed_calls import Gateway
+from typed_commands import run_gateway
 
+from memrelay import InvalidInput, Memory
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 from relayer.telemetry import configure
+from relayer.testing.local_relayer import threaded_relayer
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire import codec as base64url
 from relayer.wire import signing
+from relayer.wire.labels import RESERVED_KEYS
 from relayer.wire.signing import Right
 
 MEMORY = {"items": [{"text": "the canary sings at dawn"}]}
@@ -499,3 +506,283 @@ class TestASickStore:
         assert "KeyError" in logged
         assert answer.headers["x-request-id"] in logged
         assert "canary" not in answer.text + logged
+
+
+NAN = float("nan")
+MANY_TAGS = [f"tag{number}" for number in range(33)]
+FIVE_KIB = {"note": "x" * 5 * 1024}
+NO_LIST, NO_TEXT = "must be a list of texts", "valid string"
+# The argument, its value, where the fault is in it, and what the message says: the field of tags ends with the item's
+# index, the place in metadata is the path to the value.
+BAD_LABELS: list[tuple[str, Any, str, str]] = [
+    ("tags", "health", "", NO_LIST),
+    ("tags", 5, "", NO_LIST),
+    ("tags", {"health": True}, "", NO_LIST),
+    ("tags", ["fine", 1], ".1", NO_TEXT),
+    ("tags", [None], ".0", NO_TEXT),
+    ("tags", [True], ".0", NO_TEXT),
+    ("tags", [["health"]], ".0", NO_TEXT),
+    ("tags", [""], ".0", "at least 1 character"),
+    ("tags", ["x" * 65], ".0", "at most 64 characters"),
+    ("tags", MANY_TAGS, "", "must have at most 32 items"),
+    ("metadata", [1], "", "must be a JSON object"),
+    ("metadata", FIVE_KIB, "", "must have at most 4096 bytes of JSON"),
+    ("metadata", {"": 1}, "", "must have keys that are not empty"),
+    ("metadata", {"big": 2**63}, "big", "must be an integer of 64 bits"),
+    *(
+        ("metadata", {key: 1}, key, "is reserved for filters; choose another key")
+        for key in sorted(RESERVED_KEYS)
+    ),
+]
+BAD_LABEL_IDS = [f"{name}={str(value)[:24]}" for name, value, _, _ in BAD_LABELS]
+
+
+class TestBadLabelsOverHttp:
+    """Each request also has something valid, which must not be stored either."""
+
+    async def _bodies(self, at: Border, labels: dict[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
+        """Return the requests that store labels, each with its target and what its fields begin with."""
+        known = (await at.call("GET", "/v1/memories")).json()["memories"][0]["id"]
+        at.store.clear()
+        pair = [{"text": "fine"}, {"text": "not fine", **labels}]
+        turns = [{"role": "user", "text": "I live in Bern."}]
+        return [
+            ("/v1/memories", {"items": pair}, "items.1."),
+            ("/v1/import", {"memories": pair}, "memories.1."),
+            ("/v1/analyze", {"turns": turns, **labels}, ""),
+            (f"/v1/memories/{known}/supersede", {"text": "a new text", **labels}, ""),
+        ]
+
+    @pytest.mark.parametrize(("name", "value", "place", "rule"), BAD_LABELS, ids=BAD_LABEL_IDS)
+    async def test_the_field_and_the_rule_are_named_and_nothing_is_stored(
+        self, warm: Border, name: str, value: Any, place: str, rule: str
+    ) -> None:
+        for target, body, prefix in await self._bodies(warm, {name: value}):
+            problem = _problem(await warm.call("POST", target, body), 422, "invalid")
+            (error,) = problem["errors"]
+            assert error["field"] == prefix + name + (place if name == "tags" else "")
+            assert (f"{place}: {rule}" if name == "metadata" and place else rule) in error["rule"]
+        assert warm.store.calls == []
+
+    async def test_a_number_that_is_not_finite_is_refused_wherever_it_is(self, warm: Border) -> None:
+        for target, body, prefix in await self._bodies(warm, {"metadata": {"a": {"b": [NAN]}}}):
+            raw = json.dumps(body).encode()
+            problem = _problem(await warm.call("POST", target, raw), 400, "invalid_json")
+            assert problem["detail"] == "NaN and Infinity are not JSON."
+            answer = await warm.call("POST", target, raw.replace(b"NaN", b"1e999"))
+            (error,) = _problem(answer, 422, "invalid")["errors"]
+            assert error["field"] == f"{prefix}metadata"
+            assert error["rule"].startswith("a.b[0]: must be finite")
+        assert warm.store.calls == []
+
+    @pytest.mark.parametrize(
+        ("target", "field"),
+        [("/v1/recall", "query"), ("/v1/ask", "question"), ("/v1/active-recall", "query")],
+    )
+    @pytest.mark.parametrize("empty", ["", "  ", "\u200b"])
+    async def test_an_empty_query_is_named(self, warm: Border, target: str, field: str, empty: str) -> None:
+        (error,) = _problem(await warm.call("POST", target, {field: empty}), 422, "invalid")["errors"]
+        assert error["field"] == field
+        assert "at least" in error["rule"]
+        assert warm.store.calls == []
+
+    async def test_a_filter_on_a_missing_key_passes_nothing_and_deletes_nothing(self, warm: Border) -> None:
+        where = {"where": {"missing.key": {"gte": 1}}}
+        found = await warm.call("POST", "/v1/recall", {**QUERY, "floor": 0, **where})
+        listed = await warm.call("POST", "/v1/memories/list", where)
+        deleted = await warm.call("POST", "/v1/memories/delete", where)
+        assert (found.json()["memories"], listed.json()["memories"]) == ([], [])
+        assert (deleted.json()["matched"], deleted.json()["forgotten"]) == (0, 0)
+        assert (await warm.call("GET", "/v1/memories")).json()["total"] == 1
+
+    async def test_reading_of_an_unknown_user_finds_nothing_and_creates_nothing(self, warm: Border) -> None:
+        def key() -> str:
+            return warm.memory_key(namespace="researcher/sender-nobody")
+
+        found = await warm.call("POST", "/v1/recall", QUERY, key=key())
+        listed = await warm.call("GET", "/v1/memories", key=key())
+        counted = await warm.call(
+            "POST", "/v1/memories/delete", {"everything": True, "dry_run": True}, key=key()
+        )
+        assert [one.status_code for one in (found, listed, counted)] == [200, 200, 200]
+        assert (found.json()["memories"], listed.json()["total"], counted.json()["matched"]) == ([], 0, 0)
+        assert {call.operation for call in warm.store.calls} <= {"get", "list"}
+
+
+@pytest.fixture(scope="module")
+def relayer() -> Iterator[Border]:
+    with threaded_relayer(lambda: border(rate_limits="off")) as running:
+        yield running
+
+
+@pytest.fixture
+def memory(relayer: Border, tmp_path: Path) -> Iterator[Memory]:
+    """The memories of a new account, one of which is there: its id is found by listing."""
+    environ = {"HOME": str(tmp_path)}
+    with Memory(agent="shop", url=relayer.url, secret=os.urandom(32).hex(), environ=environ) as made:
+        made.add("The lamp costs 40 euro.", metadata={"price": 40})
+        yield made
+
+
+def _the_lamp_alone(memory: Memory) -> bool:
+    return [(one.text, one.metadata) for one in memory.list()] == [("The lamp costs 40 euro.", {"price": 40})]
+
+
+# The ways in which labels are stored in Python, and what the field begins with.
+STORING: dict[str, tuple[str, Callable[..., object]]] = {
+    "text": ("", lambda memory, **labels: memory.add("The chair is red.", **labels)),
+    "messages": (
+        "",
+        lambda memory, **labels: memory.add([{"role": "user", "content": "I live in Bern."}], **labels),
+    ),
+    "many": ("", lambda memory, **labels: memory.add_many(["The chair is red.", "It is old."], **labels)),
+    "update": ("", lambda memory, **labels: memory.update(next(memory.list()).id, "A new text.", **labels)),
+    "import": (
+        "exported[1].",
+        lambda memory, **labels: memory.import_([{"text": "x"}, {"text": "y", **labels}]),
+    ),
+}
+BAD_IN_PYTHON = [
+    *BAD_LABELS,
+    ("metadata", {"a": {"b": [NAN]}}, "a.b[0]", "must be finite; JSON has neither NaN nor infinity"),
+    ("metadata", {"net price: EUR": {"old one": NAN}}, "net price: EUR.old one", "must be finite"),
+    (
+        "metadata",
+        {"a": {"b": {1, 2}}},
+        "a.b",
+        "must be JSON: text, number, true, false, null, list or object",
+    ),
+    ("metadata", {"a": {7: 1}}, "a", "must have keys that are not empty"),
+]
+
+
+class TestBadInputInPython:
+    @pytest.mark.parametrize("way", STORING)
+    @pytest.mark.parametrize(("name", "value", "place", "rule"), BAD_IN_PYTHON)
+    def test_bad_labels_are_named_and_nothing_is_stored(
+        self, memory: Memory, way: str, name: str, value: Any, place: str, rule: str
+    ) -> None:
+        prefix, store = STORING[way]
+        with pytest.raises(InvalidInput) as caught:
+            store(memory, **{name: value})
+        inside = f".{place}" if name == "metadata" and place else place
+        assert caught.value.field == f"{prefix}{name}{inside}"
+        assert rule in str(caught.value)
+        assert _the_lamp_alone(memory)
+
+    @pytest.mark.parametrize(
+        ("field", "call"),
+        [
+            *(
+                ("query", lambda memory, bad=bad: memory.search(bad))
+                for bad in ("", " ", "\u200b", None, 5, b"x")
+            ),
+            *(("question", lambda memory, bad=bad: memory.ask(bad)) for bad in ("", " ", None, b"x")),
+            *(("message", lambda memory, bad=bad: memory.recall(bad)) for bad in (None, 5, b"x", ["x"])),
+            *(("user", lambda memory, bad=bad: memory.search("x", user=bad)) for bad in ("", " ", 5)),
+            ("where.net price", lambda memory: memory.search("x", where={"net price": {"near": 1}})),
+            ("where.price", lambda memory: memory.search("x", where={"price": NAN})),
+            ("memory_id", lambda memory: memory.get(5)),
+            ("memory_id", lambda memory: memory.delete(None)),
+            ("memory_id", lambda memory: memory.erase(5)),
+            ("user", lambda memory: memory.erase_all(user="nobody")),
+        ],
+    )
+    def test_another_bad_argument_is_named(
+        self, memory: Memory, field: str, call: Callable[[Memory], object]
+    ) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            call(memory)
+        assert caught.value.field == field
+        assert _the_lamp_alone(memory)
+
+    @pytest.mark.parametrize("message", ["", " \n", "\u200b\ufeff", "\u0301", "\ud800"])
+    def test_a_message_without_a_visible_character_recalls_nothing(
+        self, memory: Memory, message: str
+    ) -> None:
+        assert memory.recall(message) == ""
+
+    def test_a_filter_on_a_missing_key_passes_nothing_and_deletes_nothing(self, memory: Memory) -> None:
+        where = {"missing.key": {"gte": 1}}
+        assert memory.search("what does the lamp cost", where=where, min_score=0) == ()
+        assert list(memory.list(where=where)) == []
+        assert memory.delete_all(where=where) == 0
+        assert _the_lamp_alone(memory)
+
+    def test_an_unknown_user_has_no_memories_and_is_not_created(
+        self, memory: Memory, relayer: Border
+    ) -> None:
+        relayer.store.clear()
+        assert memory.search("lamp", user="nobody") == ()
+        assert memory.recall("What does the lamp cost?", user="nobody") == ""
+        assert list(memory.list(user="nobody")) == []
+        assert memory.delete_all(user="nobody") == 0
+        with pytest.raises(InvalidInput):
+            memory.add("x", metadata={"a": NAN}, user="nobody")
+        assert relayer.store.count("create") == 0
+        assert memory.users() == ()
+
+
+@pytest.fixture
+def site(relayer: Border, tmp_path: Path) -> Iterator[PluginSite]:
+    with PluginSite(tmp_path, relayer.url, os.urandom(32).hex()) as made:
+        yield made
+
+
+class TestBadInputOnTheCommandLine:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("remember", ""), "text: String should have at least 1 character"),
+            (("remember", "x", "--tag", ""), "tags: String should have at least 1 character"),
+            (("remember", "x", "--tag", "x" * 65), "tags: String should have at most 64 characters"),
+            (
+                ("remember", "x", *(word for tag in MANY_TAGS for word in ("--tag", tag))),
+                "tags: must have at most 32 items",
+            ),
+            (
+                ("remember", "x", "--metadata", f"note={FIVE_KIB['note']}"),
+                "metadata: must have at most 4096 bytes of JSON",
+            ),
+            *(
+                (("remember", "x", "--metadata", f"price={number}"), "metadata: price: must be finite")
+                for number in ("NaN", "-Infinity", "1e999")
+            ),
+            *(
+                (("remember", "x", "--metadata", f"{key}=1"), f"metadata: {key}: is reserved for filters")
+                for key in sorted(RESERVED_KEYS)
+            ),
+            (("search", ""), "query: String should have at least 1 character"),
+            (("search", "  "), "query: must contain at least one visible character"),
+            (("ask", ""), "question: String should have at least 1 character"),
+            (("search", "lamp", "--tag", "x", "--where", "price>=NaN"), "price.gte: must be finite"),
+            (("list", "--where", '{"price": {"near": 1}}'), "where: price: has an unknown operator"),
+            (("list", "--where", "{}"), "where: must be an object with at least one condition"),
+            (("search", "lamp", "--agent", "main/"), "--agent: a name must not be empty"),
+        ],
+    )
+    def test_the_field_and_the_rule_are_named_and_nothing_is_stored(
+        self, site: PluginSite, arguments: tuple[str, ...], message: str
+    ) -> None:
+        done = run_gateway(site.environment, *arguments)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert site.texts() == []
+
+    def test_a_filter_on_a_missing_key_passes_nothing(self, site: PluginSite) -> None:
+        site.command("remember", "The lamp costs 40 euro.", "--metadata", "price=40")
+        assert site.json("search", "lamp", "--floor", "0", "--where", "missing=1")["memories"] == []
+        assert site.json("list", "--where", "missing>=1")["memories"] == []
+
+    def test_an_unknown_user_has_no_memories_and_is_not_created(
+        self, site: PluginSite, relayer: Border
+    ) -> None:
+        site.command("remember", "The lamp costs 40 euro.")
+        relayer.store.clear()
+        for arguments in (("search", "lamp"), ("list",)):
+            said = site.command(*arguments, "--agent", "main/sender-nobody").stdout
+            assert "default/sender-nobody has no memories. Another agent's: --agent NAME" in said
+        deleted = site.json("delete", "--everything", "--agent", "main/sender-nobody")
+        assert (deleted["matched"], deleted["forgotten"], deleted["dry_run"]) == (0, 0, False)
+        assert relayer.store.count("create") == 0
+        assert [one["name"] for one in site.json("namespaces")["namespaces"]] == ["default"]

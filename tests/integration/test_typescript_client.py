@@ -25,13 +25,38 @@ for await (const one of memory.list()) known.push({ text: one.text, tags: one.ta
 await memory.add("My cat is called Minka.", { tags: ["pets"], metadata: { ticket: 2 } });
 process.stdout.write(JSON.stringify(known));
 """
+# As on the page: without a secret, a URL or a trust store of its own.
+_PACKED_PROGRAM = """
+import { Memory } from "memrelay";
+const memory = new Memory({ agent: "shop", user: "ana" });
+const added = await memory.add("I'm allergic to peanuts", { tags: ["health"], metadata: { ticket: 4711 } });
+const [hit] = await memory.search("am I allergic to peanuts?", { where: { ticket: 4711 } });
+const refused = await memory.search("").catch((error) => `${error.name} ${error.code}`);
+await memory.erase(added.id);
+const left = await memory.search("am I allergic to peanuts?");
+console.log(JSON.stringify([added.status, hit.id === added.id, hit.text, hit.tags, refused, left.length]));
+"""
+# How each runtime runs a program, with no more rights than it needs.
+_RUNTIMES = {
+    "node": ["node"],
+    "deno": [
+        "deno",
+        "run",
+        "--no-prompt",
+        "--allow-net=127.0.0.1",
+        "--allow-env",
+        "--allow-read",
+        "--allow-write",
+    ],
+    "bun": ["bun", "run"],
+}
 
 
-def _run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], *, folder: Path = _PACKAGE, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMRELAY_")}
     return subprocess.run(
         command,
-        cwd=_PACKAGE,
+        cwd=folder,
         env={**environment, **more},
         capture_output=True,
         text=True,
@@ -80,3 +105,54 @@ def test_python_and_typescript_read_what_the_other_stored(relayer: RelayerProces
         (cat,) = memory.list(where={"ticket": 2})
         assert (cat.text, cat.tags, cat.metadata) == ("My cat is called Minka.", ("pets",), {"ticket": 2})
         assert memory.users() == ("Ana Õ",)
+
+
+@pytest.fixture(scope="module")
+def packed(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the packed client installed."""
+    project = tmp_path_factory.mktemp("project")
+    (project / "package.json").write_text('{"private": true, "type": "module"}')
+    (project / "program.js").write_text(_PACKED_PROGRAM)
+    made = _run(["npm", "pack", "--silent", "--pack-destination", str(project)])
+    assert made.returncode == 0, made.stderr
+    (package,) = project.glob("memrelay-*.tgz")
+    command = [
+        "npm",
+        "install",
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "--prefer-offline",
+        str(package),
+    ]
+    installed = _run(command, folder=project)
+    if installed.returncode:
+        pytest.skip(f"its packages cannot be installed here: {installed.stderr.strip()[-200:]}")
+    return project
+
+
+@pytest.mark.parametrize("runtime", _RUNTIMES)
+def test_the_packed_client_adds_searches_and_erases(
+    runtime: str, packed: Path, relayer: RelayerProcess, tmp_path: Path
+) -> None:
+    if shutil.which(runtime) is None:
+        pytest.skip(f"{runtime} is not installed; npm install {runtime} brings it")
+    (tmp_path / "home").mkdir()
+    more = {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "DENO_NO_UPDATE_CHECK": "1",
+    }
+    access = {"MEMRELAY_URL": relayer.url, "MEMRELAY_SECRET": os.urandom(32).hex()}
+    ended = _run([*_RUNTIMES[runtime], "program.js"], folder=packed, **more, **access)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert json.loads(ended.stdout) == [
+        "stored",
+        True,
+        "I'm allergic to peanuts",
+        ["health"],
+        "RelayerRefused invalid",
+        0,
+    ]
+    trusted = json.loads((tmp_path / "config/memrelay/trust.json").read_text())
+    assert list(trusted["relayers"]) == [relayer.url]

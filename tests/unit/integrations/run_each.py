@@ -1,4 +1,4 @@
-"""Test each integration in an environment that has its framework, and check the types of its module and its example.
+"""Test each integration in an environment that has its framework, and check the types of its module, its example and its page.
 
 The frameworks' requirements contradict each other, so each has an environment of its own, below `.frameworks`, over the packages of the
 development environment. Example:
@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
 # Packages that the tests need beyond the extra of the same name.
 TEST_PACKAGES = {"langchain": ["langchain-tests>=1.1"], "mem0": ["mem0ai>=2,<3"]}
+# Our own modules are checked by make check; `--config-file=` because that one ignores the frameworks.
+STRICT = ["--strict", "--no-warn-unused-ignores", "--config-file=", "--follow-imports=silent"]
 
 
 def main(chosen: list[str]) -> int:
@@ -39,14 +41,12 @@ def main(chosen: list[str]) -> int:
             "-p",
             "no:cacheprovider",
             "-k",
-            name,
+            f"{name} or test_page_types",
             *os.environ.get("PYTEST_ARGS", "").split(),
         ]
         module = ["-p" if name in names else "-m", f"memrelay.integrations.{name}"]
-        # Our own modules are checked by make check; `--config-file=` because that one ignores the frameworks.
-        types = ["--strict", "--no-warn-unused-ignores", "--config-file=", "--follow-imports=silent", *module]
         cache = f"--cache-dir={python.parents[1] / 'mypy'}"
-        done = [_run(python, "pytest", *tests), _run(python, "mypy", cache, *types)]
+        done = [_run(python, "pytest", *tests), _run(python, "mypy", cache, *STRICT, *module)]
         seconds = f"{ready - begun:.0f} s to install, {time.monotonic() - ready:.0f} s to test"
         print(f"== {name}: {'failed' if any(done) else 'passed'} ({seconds})", flush=True)
         failed += [name] if any(done) else []
