@@ -296,7 +296,8 @@ async def set_revoked(site: Site, account: str, *, undo: bool) -> CommandReport:
     stored = [one for one in _ids(account) if one in catalogue.accounts]
     # An account that is refused is refused under its derived ids as well, even those that it has not used yet.
     chosen = stored if undo else _ids(account)
-    rules = [await _set_revoked(site.ports, one, is_revoked=not undo) for one in chosen]
+    now = 0 if undo else site.ports.clock.now_ms()
+    rules = [await _set_revoked(site.ports, one, now) for one in chosen]
     shown = max(rules, key=lambda one: one.revoked_at, default=AccountRules())
     lines = [("account", account + ("  (revoked)" if shown.is_revoked else ""))]
     if not stored:
@@ -305,11 +306,11 @@ async def set_revoked(site: Site, account: str, *, undo: bool) -> CommandReport:
     return CommandReport(lines, {"account": account, "known": bool(stored), **_rules_row(shown)})
 
 
-async def _set_revoked(ports: LogPorts, account: str, *, is_revoked: bool) -> AccountRules:
+async def _set_revoked(ports: LogPorts, account: str, now: int) -> AccountRules:
+    """Revoke an account at a time in ms, unless it is revoked already; 0 lifts the revocation."""
+
     def change(rules: AccountRules) -> AccountRules:
-        # An account that is revoked again keeps its time.
-        at = (rules.revoked_at or ports.clock.now_ms()) if is_revoked else 0
-        return msgspec.structs.replace(rules, revoked_at=at)
+        return msgspec.structs.replace(rules, revoked_at=(rules.revoked_at or now) if now else 0)
 
     return await _accounts(ports).set_rules(account, change)
 
@@ -323,7 +324,7 @@ async def erase(
 ) -> CommandReport:
     """Revoke an account and erase all of its namespaces, permanently. Run it again after an interruption.
 
-    Give --collect-after as all relayers of this store have it. Exit code 1: some namespaces could not be erased.
+    Give --collect-after and --commit-check as all relayers of this store have them. Exit code 1: some namespaces could not be erased.
 
     Example: memrelay account erase ID
     """
@@ -339,7 +340,8 @@ async def erase(
     if not yes:
         asked = f"Erase {there} namespaces of account {name} permanently, and refuse the account from now on?"
         await asyncio.to_thread(partial(typer.confirm, asked, abort=True, err=True))
-    rules = [await _set_revoked(site.ports, one, is_revoked=True) for one in _ids(name)]
+    now = site.ports.clock.now_ms()
+    rules = [await _set_revoked(site.ports, one, now) for one in _ids(name)]
     await eraser.run(catalogue, site.progress)
     # A relayer may admit the account for a few seconds more, so what it has written until then is erased after them.
     revoked_at = max(one.revoked_at for one in rules)

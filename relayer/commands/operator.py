@@ -13,6 +13,8 @@ from relayer.commands.options import deferred_command
 
 # The settings that name a store.
 STORE_SETTINGS = ("data", "store", "endpoint_url", "region", "config")
+# The settings on which it depends when an object may be deleted.
+_GRACE_SETTINGS = ("collect_after", "commit_check")
 _COMMANDS = {
     "verify": "Check the integrity of a store. Exit code 1: objects are damaged or missing.",
     "inspect": "Show sizes, times and counts of a namespace or an object, without its contents.",
@@ -47,11 +49,10 @@ def account_commands(app: typer.Typer) -> typer.Typer:
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for name, summary in _COMMANDS.items():
-        more = ("collect_after", "commit_check") if name == "collect" else ()
+        more = _GRACE_SETTINGS if name == "collect" else ()
         deferred_command(app, f"relayer.commands.operator_work:{name}", summary, *STORE_SETTINGS, *more)
     accounts = account_commands(app)
     for function, summary in _ACCOUNT_COMMANDS.items():
-        more, name = ("collect_after",) if function == "erase" else (), function.removesuffix("_accounts")
-        deferred_command(
-            accounts, f"relayer.commands.account_work:{function}", summary, *STORE_SETTINGS, *more, name=name
-        )
+        where, name = f"relayer.commands.account_work:{function}", function.removesuffix("_accounts")
+        more = _GRACE_SETTINGS if function == "erase" else ()
+        deferred_command(accounts, where, summary, *STORE_SETTINGS, *more, name=name)

@@ -80,6 +80,14 @@ def test_an_account_is_made_given_keys_and_revoked(data: Path) -> None:
     assert "(revoked)" in memrelay("account", "revoke", account, data=data).stdout
     with threaded_relayer(lambda: _over(data)) as relayer:
         assert _stats(relayer, first, account) == 401
+    # Another key does not bring a revoked account back, and its keys sign again once that is lifted.
+    again = memrelay("account", "add-key", account, "--key", public, data=data)
+    assert "(revoked)" in again.stdout
+    with threaded_relayer(lambda: _over(data)) as relayer:
+        assert _stats(relayer, second, account) == 401
+    assert memrelay("account", "revoke", account, "--undo", data=data).returncode == 0
+    with threaded_relayer(lambda: _over(data)) as relayer:
+        assert _stats(relayer, first, account) == 200
     assert memrelay("verify", data=data).returncode == 0
 
 
