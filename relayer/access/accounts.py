@@ -165,7 +165,7 @@ class AccountLimits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AccountRules(msgspec.Struct, frozen=True, array_like=True):
-    """What the relayer's operator has set for an account.
+    """The settings of an account that the relayer's operator makes.
 
     Attributes:
         counter: increased by each change, so that an older copy is recognised; 0 if nothing was ever set.
@@ -707,6 +707,24 @@ def record_at(keys: RelayerKeys, key: str, data: bytes) -> AccountRecord:
     return AccountRecord(
         account_at(keys, key, data), stored.created_at, stored.registration, stored.rules or AccountRules()
     )
+
+
+async def read_account(ports: LogPorts, account: str) -> tuple[AccountRecord | None, AccountRules]:
+    """Return an account's own object, None if it is missing or cannot be read, and the newest rules of its two objects.
+
+    Unlike `Accounts`, this never writes.
+
+    Raises:
+        StoreError: the store does not respond.
+    """
+    tag, records = ports.keys.tag("account", account), dict[str, AccountRecord]()
+    for key in (Layout.account(tag), Layout.revoked(tag)):
+        found = await ports.get(key)
+        if found is not None:
+            with suppress(CorruptNamespace, UpgradeRequired):
+                records[key] = record_at(ports.keys, key, found.data)
+    newest = max((record.rules for record in records.values()), key=lambda rules: rules.counter, default=None)
+    return records.get(Layout.account(tag)), newest or AccountRules()
 
 
 def _set(rules: AccountRules) -> AccountRules | None:

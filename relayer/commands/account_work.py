@@ -24,18 +24,16 @@ from rich.table import Table
 
 from relayer.access.accounts import (
     AccountLimits,
-    AccountRecord,
     AccountRules,
     Accounts,
     Registration,
-    record_at,
+    read_account,
 )
 from relayer.access.usage import Usage, count_usage
 from relayer.commands import operator
 from relayer.commands.operator_work import Site, store_command
 from relayer.domain.namespace import PointerState
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreUnavailable
-from relayer.lib.work import in_windows
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureKind, ErasureReports, ErasureStage, SeenReport
 from relayer.log.objects import Layout, LogPorts
@@ -105,6 +103,11 @@ class _Listing:
     rules: AccountRules
     usage: Usage | None
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is known of the account, except perhaps that it is revoked."""
+        return self.usage == Usage() and self.registration is None and self.rules.limits is None
+
     def shown(self, names: dict[str, str]) -> str:
         """Return the id that the account's owner knows; ``names`` has those of derived ids."""
         return self.registration.shown if self.registration else names.get(self.account, self.account)
@@ -154,7 +157,7 @@ async def list_accounts(site: Site) -> CommandReport:
     findings = list(catalogue.findings)
     listed = []
     for account in site.progress(catalogue.accounts):
-        own, rules = await _read(ports, account)
+        own, rules = await read_account(ports, account)
         try:
             usage: Usage | None = (await count_usage(ports, account)).usage
         except CorruptNamespace:
@@ -163,6 +166,7 @@ async def list_accounts(site: Site) -> CommandReport:
         listed.append(_Listing(account, created_at, registration, rules, usage))
     listed.sort(key=lambda one: (-(one.usage.bytes if one.usage else 0), one.account))
     names = {derived: one.account for one in listed for derived in _ids(one.account)[1:]}
+    listed = [one for one in listed if not (one.account in names and one.is_empty)]
     lines = reports.found(findings)
     for one in listed:
         if one.registration is not None and one.registration.keys:
@@ -266,7 +270,7 @@ async def limits(
         accounts = _accounts(site.ports)
         rules = [await accounts.set_rules(one, change) for one in stored or [name]]
     else:
-        rules = [(await _read(site.ports, one))[1] for one in stored]
+        rules = [(await read_account(site.ports, one))[1] for one in stored]
     shown = max(rules, key=lambda one: one.counter, default=AccountRules())
     lines = [("account", name), ("limits", _limits_text(shown.limits) or "those of the relayers' settings")]
     if not stored:
@@ -466,22 +470,3 @@ def _ids(account: str) -> list[str]:
 def _accounts(ports: LogPorts) -> Accounts:
     # An operator's accounts are not newcomers, so the limits of open relayers do not apply.
     return Accounts(ports, served=frozenset())
-
-
-async def _read(ports: LogPorts, account: str) -> tuple[AccountRecord | None, AccountRules]:
-    """Return an account's own object, None if it cannot be read, and the newest rules of its two objects."""
-    tag = ports.keys.tag("account", account)
-    records = []
-
-    async def read(key: str) -> None:
-        found = await ports.get(key)
-        if found is not None:
-            try:
-                records.append((key, record_at(ports.keys, key, found.data)))
-            except UNREADABLE:
-                return  # the catalogue has a finding about it
-
-    await in_windows(read, (Layout.account(tag), Layout.revoked(tag)))
-    own = next((record for key, record in records if key == Layout.account(tag)), None)
-    rules = max((record.rules for _, record in records), key=lambda one: one.counter, default=AccountRules())
-    return own, rules

@@ -121,7 +121,8 @@ async def test_every_relayer_refuses_a_revoked_account_within_fifteen_seconds(ho
         "GET", "/v1/account", key=False, gateway=house.gateway, certificate=other.certificate()
     )
     assert forged.status_code == 401
-    rows = {row["account"]: row for row in (await house.document("list"))["accounts"] if row["namespaces"]}
+    rows = {row["account"]: row for row in (await house.document("list"))["accounts"]}
+    assert len((await house.document("list"))["accounts"]) == len(rows) == 2
     assert (rows[house.account]["revoked"], rows[other.root.account]["revoked"]) == (True, False)
     at = rows[house.account]["revoked_at"]
     assert (await house.document("revoke", house.account))["revoked_at"] == at
@@ -190,6 +191,8 @@ async def test_the_list_shows_what_an_account_stores_and_what_was_set(house: Hou
     assert first["limits"] == {"bytes": 1024 * 1024, "namespaces": 0, "memories": None}
     assert (second["account"], second["limits"], second["revoked_at"]) == (small.root.account, None, None)
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+Z", first["created_at"])
+    stats = await asyncio.to_thread(run_relayer, {"MEMRELAY_DATA": str(house.data)}, "stats")
+    assert f"{first['bytes']:,} of 1,048,576 bytes" in stats.stdout
     head, row, _ = (await house.run("list")).stdout.splitlines()
     assert re.split(r"  +", head) == [
         "account", "first seen", "namespaces", "memories", "bytes", "own limits", "revoked",
