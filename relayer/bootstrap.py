@@ -136,7 +136,12 @@ async def build(
         )
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
-        quotas = Quotas(ports, settings.quota, read_quotas(settings.quotas))
+        quotas = Quotas(
+            ports,
+            settings.quota,
+            read_quotas(settings.quotas),
+            limits_of=lambda account: accounts.rules_of(account).limits,
+        )
         stack.push_async_callback(quotas.close)
         namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()

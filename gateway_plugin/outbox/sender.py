@@ -109,8 +109,8 @@ class Pauses:
         return {namespace for namespace, pause in self._pauses.items() if pause.serial > failures}
 
 
-# Of the answers that blame the request, these pass: not signed in, timed out, out of order, too many.
-_PASSING: Final = frozenset({401, 408, 409, 429})
+# Of the answers that blame the request, these pass: not signed in, account revoked for now, timed out, out of order, too many.
+_PASSING: Final = frozenset({401, 403, 408, 409, 429})
 # Of those, these do not pass by themselves: asking again would only hide that a person has to look.
 _LASTING: Final = {
     "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",

@@ -4,8 +4,11 @@ An account is created with the first object that is stored for it, a namespace o
 sealed object, under a name that reveals nothing without the relayer's key. The object contains the account's list of
 revocations as the account signed it, so the relayer cannot forge one.
 
-A second object has a copy of the list, and the newer of the two counts. So a revocation cannot be undone by restoring or
-deleting one of them. If an account's own object is missing while other objects of the account exist, no certificate of the
+The object also contains the rules that the relayer's operator has set for the account: whether it is revoked as a whole, and
+its own limits. The rules are counted, and only a process with the relayer's key can write them.
+
+A second object has a copy of the list and of the rules, and the newer of the two counts. So a revocation cannot be undone by
+restoring or deleting one of them. If an account's own object is missing while other objects of the account exist, no certificate of the
 account is accepted.
 
 `Principal` and `Access` describe the accepted request. `Accounts` admits certificates and stores revocations, with a cache
@@ -153,12 +156,50 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
         return self.active and any(one.key == key for one in self.keys)
 
 
+class AccountLimits(msgspec.Struct, frozen=True, array_like=True):
+    """An account's own limits; 0 is no limit, and None leaves a limit to the settings of each relayer process."""
+
+    bytes: int | None = None
+    namespaces: int | None = None
+    memories: int | None = None
+
+
+class AccountRules(msgspec.Struct, frozen=True, array_like=True):
+    """The settings of an account that the relayer's operator makes.
+
+    Attributes:
+        counter: increased by each change, so that an older copy is recognised; 0 if nothing was ever set.
+        revoked_at: when the whole account was revoked, in ms since the epoch; 0 if it is not revoked.
+        limits: the account's own limits; None if it has none.
+    """
+
+    counter: int = 0
+    revoked_at: int = 0
+    limits: AccountLimits | None = None
+
+    @property
+    def is_revoked(self) -> bool:
+        """Return whether every request of the account is refused."""
+        return self.revoked_at > 0
+
+
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
     format: int
     account: str
     created_at: int
     revocations: bytes = b""
     registration: Registration | None = None
+    rules: AccountRules | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRecord:
+    """The content of an account's object, see `record_at`; ``created_at`` is in ms since the epoch."""
+
+    account: str
+    created_at: int
+    registration: Registration | None
+    rules: AccountRules
 
 
 @dataclass(slots=True)
@@ -174,6 +215,8 @@ class _KnownAccount:
         second_counter: the counter of the list in the second object; -1 if there is none.
         agent_keys: the revoked signing keys.
         serials: the serials of the revoked certificates.
+        rules: the newest rules of the operator that were seen.
+        second_rules: the counter of the rules in the second object; 0 if there are none.
     """
 
     stored: _Stored | None = None
@@ -184,7 +227,19 @@ class _KnownAccount:
     second_counter: int = -1
     agent_keys: frozenset[bytes] = frozenset()
     serials: frozenset[bytes] = frozenset()
+    rules: AccountRules = field(default_factory=AccountRules)
+    second_rules: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def second_is_older(self) -> bool:
+        """Return whether the second object lacks the newest list of revocations, or the newest rules."""
+        return self.second_counter < self.counter or self.second_rules < self.rules.counter
+
+    @property
+    def refusals(self) -> tuple[int, bool]:
+        """The counter of the revocations, and whether the whole account is revoked."""
+        return self.counter, self.rules.is_revoked
 
 
 class Accounts:
@@ -196,8 +251,8 @@ class Accounts:
         caps: see `AccountCaps`.
 
     Attributes:
-        on_revoked: called with an account when this process sees a new list of revocations of it, so that keys that it
-            holds are dropped.
+        on_revoked: called with an account when this process sees a new list of revocations of it, or that the whole account
+            was revoked, so that keys that it holds are dropped.
     """
 
     def __init__(
@@ -237,6 +292,7 @@ class Accounts:
             and self.serves(account)
             and self._age(known) < _FRESH_SECONDS
             and not _revoked(known, certificate)
+            and not known.rules.is_revoked
         )
 
     async def admit(self, certificate: Certificate, *, revokes: bool = False) -> None:
@@ -251,7 +307,7 @@ class Accounts:
                 account's object is lost, because sending the list again restores the object.
 
         Raises:
-            NotAccepted: ``account_not_served`` or ``revoked``.
+            NotAccepted: ``account_not_served``, ``revoked``, or ``account_revoked`` if the operator revoked the whole account.
             AccountLost: the account's object is missing.
             StoreError: the store does not respond, and the cached state is too old.
         """
@@ -267,6 +323,8 @@ class Accounts:
                     raise
         if _revoked(known, certificate):
             raise NotAccepted("revoked")
+        if known.rules.is_revoked:
+            raise NotAccepted("account_revoked")
 
     async def make(self, account: str, address: str = "") -> bool:
         """Create an account if it does not exist, before anything is stored for it.
@@ -317,7 +375,7 @@ class Accounts:
                 await self._refresh(account, known, force=True)
             if revocations.counter <= known.counter and encoded != known.revocations:
                 raise Refused("stale_counter", f"give a counter above {known.counter}")
-            before = known.counter
+            before = known.refusals
             try:
                 if known.stored is None:
                     await self._create(account, known, address, encoded)
@@ -362,8 +420,41 @@ class Accounts:
             await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
 
+    def rules_of(self, account: str) -> AccountRules:
+        """Return the operator's rules of an account as this process last saw them; does not read the store.
+
+        They are at most 15 seconds old while requests of the account are admitted.
+        """
+        known = self._known.get(account)
+        return AccountRules() if known is None else known.rules
+
+    async def set_rules(self, account: str, change: Callable[[AccountRules], AccountRules]) -> AccountRules:
+        """Replace the operator's rules of an account by the result of ``change``; all relayers see it within 15 seconds.
+
+        The account is created if it does not exist. The result gets the next counter.
+
+        Raises:
+            AccountLost: the account's object is missing.
+            StoreError: the store does not respond.
+        """
+        known = self._entry(account)
+        for _ in range(_SWAPS):
+            await self._refresh(account, known, force=True)
+            await self._create(account, known, "")
+            before = known.refusals
+            if known.stored is not None:
+                new = msgspec.structs.replace(change(known.rules), counter=known.rules.counter + 1)
+                updated = msgspec.structs.replace(known.stored, revocations=known.revocations, rules=new)
+                try:
+                    if await self._swap(account, known, updated) and await self._put_beside(account, known):
+                        return new
+                finally:
+                    await self._learnt(account, known, before)
+            await self._clock.sleep(0.2)
+        raise StoreUnavailable("the account's object could not be changed")
+
     async def mend(self, account: str) -> None:
-        """Create the account's object again from the newest list of revocations that still exists.
+        """Create the account's object again from the newest list of revocations, and the newest rules, that still exist.
 
         Only an operator does this, while no relayer is running.
 
@@ -379,10 +470,11 @@ class Accounts:
             raise StoreUnavailable("the account's object could not be changed")
 
     async def _put(self, account: str, known: _KnownAccount, encoded: bytes) -> bool:
-        """Write a list into the account's object; return False if that has to be retried."""
-        if known.stored is None or known.stored.revocations == encoded:
-            return known.stored is not None
-        return await self._swap(account, known, msgspec.structs.replace(known.stored, revocations=encoded))
+        """Write a list, and the newest rules, into the account's object; return False if that has to be retried."""
+        if known.stored is None:
+            return False
+        updated = msgspec.structs.replace(known.stored, revocations=encoded, rules=_set(known.rules))
+        return updated == known.stored or await self._swap(account, known, updated)
 
     async def _swap(self, account: str, known: _KnownAccount, updated: _Stored) -> bool:
         key = self._key(account)
@@ -394,20 +486,23 @@ class Accounts:
         return isinstance(outcome, Swapped)
 
     async def _put_beside(self, account: str, known: _KnownAccount) -> bool:
-        """Write the newest list into the second object unless it is there; return False if that has to be retried."""
+        """Write the newest list and rules into the second object unless they are there; return False to have it retried."""
         key = self._key_beside(account)
         place = self._ports.layout.store_key(key)
         found = await self._read_beside(account, known)
-        if known.second_counter >= known.counter:
+        if not known.second_is_older:
             return True
-        data = self._seal(key, _Stored(_FORMAT, account, self._clock.now_ms(), known.revocations))
+        copied = _Stored(_FORMAT, account, self._clock.now_ms(), known.revocations, rules=_set(known.rules))
+        data = self._seal(key, copied)
         store = self._ports.store
         if isinstance(found, Found):
             return isinstance(await store.swap(place, data, found.etag), Swapped)
         return isinstance(await store.create(place, data), Created)
 
-    async def _learnt(self, account: str, known: _KnownAccount, before: int) -> None:
-        if known.counter > before and self.on_revoked is not None:
+    async def _learnt(self, account: str, known: _KnownAccount, before: tuple[int, bool]) -> None:
+        counter, was_revoked = before
+        is_new = known.counter > counter or (known.rules.is_revoked and not was_revoked)
+        if is_new and self.on_revoked is not None:
             await self.on_revoked(account)
 
     def _entry(self, account: str) -> _KnownAccount:
@@ -417,7 +512,7 @@ class Accounts:
         return self._clock.monotonic() - known.read_at
 
     async def _refresh(self, account: str, known: _KnownAccount, *, force: bool = False) -> None:
-        before = known.counter
+        before = known.refusals
         try:
             await self._look(account, known, force=force)
         finally:
@@ -436,8 +531,8 @@ class Accounts:
                 return
             if isinstance(found, Found):
                 self._take(known, self._open(self._key(account), account, found.data), found.etag)
-                if known.second_counter < known.counter and known.read_at == float("-inf"):
-                    # The second object is missing or old. If writing it fails now, the next revocation writes it.
+                if known.second_is_older and known.read_at == float("-inf"):
+                    # The second object is missing or old. If writing it fails now, the next change writes it.
                     with suppress(StoreError):
                         await self._put_beside(account, known)
             elif not isinstance(found, Unchanged | Absent):
@@ -461,7 +556,9 @@ class Accounts:
         key = self._key_beside(account)
         found = await self._ports.store.get(self._ports.layout.store_key(key))
         if isinstance(found, Found):
-            known.second_counter = self._learn(known, self._open(key, account, found.data).revocations)
+            stored = self._open(key, account, found.data)
+            known.second_counter = self._learn(known, stored.revocations)
+            known.second_rules = _learn_rules(known, stored)
         return found
 
     async def _is_used(self, account: str) -> bool:
@@ -473,6 +570,7 @@ class Accounts:
 
     def _take(self, known: _KnownAccount, stored: _Stored, etag: str) -> None:
         self._learn(known, stored.revocations)
+        _learn_rules(known, stored)
         known.stored, known.etag = stored, etag
 
     def _learn(self, known: _KnownAccount, encoded: bytes) -> int:
@@ -502,7 +600,9 @@ class Accounts:
             made = False
             try:
                 key = self._key(account)
-                fresh = self._seal(key, _Stored(_FORMAT, account, self._clock.now_ms(), revocations))
+                # The second object may have rules although this one is lost.
+                stored = _Stored(_FORMAT, account, self._clock.now_ms(), revocations, rules=_set(known.rules))
+                fresh = self._seal(key, stored)
                 found = await create_or_read(self._ports, key, fresh)
                 self._take(known, self._open(key, account, found.data), found.etag)
                 known.read_at = now
@@ -599,6 +699,45 @@ def revoked_at(keys: RelayerKeys, key: str, data: bytes) -> int:
 def registration_at(keys: RelayerKeys, key: str, data: bytes) -> Registration | None:
     """Return the registration in an account's object, None if there is none; raises as `account_at`."""
     return _open(keys, key, data).registration
+
+
+def record_at(keys: RelayerKeys, key: str, data: bytes) -> AccountRecord:
+    """Return the content of an account's object; raises as `account_at`."""
+    stored = _open(keys, key, data)
+    return AccountRecord(
+        account_at(keys, key, data), stored.created_at, stored.registration, stored.rules or AccountRules()
+    )
+
+
+async def read_account(ports: LogPorts, account: str) -> tuple[AccountRecord | None, AccountRules]:
+    """Return an account's own object, None if it is missing or cannot be read, and the newest rules of its two objects.
+
+    Unlike `Accounts`, this never writes.
+
+    Raises:
+        StoreError: the store does not respond.
+    """
+    tag, records = ports.keys.tag("account", account), dict[str, AccountRecord]()
+    for key in (Layout.account(tag), Layout.revoked(tag)):
+        found = await ports.get(key)
+        if found is not None:
+            with suppress(CorruptNamespace, UpgradeRequired):
+                records[key] = record_at(ports.keys, key, found.data)
+    newest = max((record.rules for record in records.values()), key=lambda rules: rules.counter, default=None)
+    return records.get(Layout.account(tag)), newest or AccountRules()
+
+
+def _set(rules: AccountRules) -> AccountRules | None:
+    """Return rules as they are stored: nothing for an account of which none were ever set."""
+    return rules if rules.counter else None
+
+
+def _learn_rules(known: _KnownAccount, stored: _Stored) -> int:
+    """Adopt the rules of an object unless newer ones are cached; return their counter, 0 if it has none."""
+    rules = stored.rules or AccountRules()
+    if rules.counter > known.rules.counter:
+        known.rules = rules
+    return rules.counter
 
 
 def _open(keys: RelayerKeys, key: str, data: bytes) -> _Stored:

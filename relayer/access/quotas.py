@@ -19,6 +19,7 @@ from math import inf
 
 from cachetools import LRUCache
 
+from relayer.access.accounts import AccountLimits
 from relayer.access.usage import SeenUsage, Usage, count_usage, read_usage, write_usage
 from relayer.domain.operations import (
     Close,
@@ -107,12 +108,20 @@ class Quotas:
         ports: the store.
         usual: the quota of every account.
         own: the quotas of single accounts, instead of ``usual``.
+        limits_of: returns the limits that the operator has set for an account in the store, see `quota_of`.
     """
 
-    def __init__(self, ports: LogPorts, usual: Quota, own: Mapping[str, Quota] | None = None) -> None:
+    def __init__(
+        self,
+        ports: LogPorts,
+        usual: Quota,
+        own: Mapping[str, Quota] | None = None,
+        limits_of: Callable[[str], AccountLimits | None] = lambda _: None,
+    ) -> None:
         self._ports = ports
         self._usual = usual
         self._own = dict(own or {})
+        self._limits_of = limits_of
         self._tallies: LRUCache[str, _Tally] = LRUCache(_MAX_TALLIES)
         # Accounts by those tallies that have writes to add to the shared object. They are kept even if the tally is evicted.
         self._to_add: dict[_Tally, str] = {}
@@ -126,8 +135,28 @@ class Quotas:
         return Periodic("quotas", self._round, _ADD_SECONDS, wake=self._wake)
 
     def quota_of(self, account: str) -> Quota:
-        """Return the quota of an account."""
-        return self._own.get(account, self._usual)
+        """Return the quota of an account.
+
+        A limit that is set in the store counts instead of the usual one. If ``own`` has a quota of the account too, the smaller
+        limit counts.
+        """
+        own = self._own.get(account)
+        limits, quota = self._limits_of(account), own or self._usual
+        if limits is None:
+            return quota
+
+        def limit(stored: int | None, of_process: int) -> int:
+            if stored is None:
+                return of_process
+            if own is None or not of_process:
+                return stored
+            return min(stored, of_process) if stored else of_process
+
+        return Quota(
+            bytes=limit(limits.bytes, quota.bytes),
+            namespaces=limit(limits.namespaces, quota.namespaces),
+            memories=limit(limits.memories, quota.memories),
+        )
 
     def add_ids(self, id_of: Callable[[str], str]) -> None:
         """Apply the quotas of single accounts also to the ids that ``id_of`` derives from the accounts' own."""
@@ -377,6 +406,7 @@ def _beyond(quota: Quota, used: Usage, more: Usage) -> Refused | None:
             return Refused(
                 "quota_exceeded",
                 f"this account may keep {most:,} {what}, keeps {known:,} and asks for {add:,} more: erase what is not needed any "
-                f"more, or have the relayer's operator raise --quota-{what} or the account's own quota (--quotas)",
+                f"more, or have the relayer's operator raise --quota-{what} or the account's own quota (memrelay account limits, "
+                "--quotas)",
             )
     return None

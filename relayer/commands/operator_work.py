@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from relayer.access.accounts import Accounts
+from relayer.access.accounts import Accounts, read_account
 from relayer.access.quotas import Quotas
 from relayer.access.store_key import read_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
@@ -363,7 +363,13 @@ async def stats(
     """
     traffic = parse_traffic(text_of(metrics)) if metrics is not None else None
     measured = await measure(site.ports, site.known)
-    quotas = Quotas(site.ports, site.settings.quota, read_quotas(site.settings.quotas))
+    rules = {account: (await read_account(site.ports, account))[1] for account in measured.by_account}
+    quotas = Quotas(
+        site.ports,
+        site.settings.quota,
+        read_quotas(site.settings.quotas),
+        limits_of=lambda account: rules[account].limits if account in rules else None,
+    )
     return reports.stats(measured, traffic, quotas.quota_of)
 
 

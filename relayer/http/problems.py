@@ -51,6 +51,9 @@ CODES: dict[str, _Row] = {
     ),
     "unknown_fleet_key": _Row(401, "The memory-key was sealed for an expired key: fetch GET /v1/keys again."),
     "replayed": _Row(401, "This signature was used before: sign every request again."),
+    "account_revoked": _Row(
+        403, "The relayer's operator has revoked this account. Ask the operator to lift it."
+    ),
     "not_found": _Row(404, "Not found."),
     "method_not_allowed": _Row(405, "This route does not support the method, see the Allow header."),
     "body_timeout": _Row(408, "The body did not arrive in time."),
@@ -198,6 +201,9 @@ def problem_of(error: Exception) -> HttpProblem:
     if isinstance(error, errors.Refused):
         return HttpProblem(error.code, str(error), status=_REFUSED_STATUS.get(error.code, 409))
     if isinstance(error, NotAccepted):
+        # Only a request with a valid signature gets as far as this check, so that the response may name it.
+        if error.rule == "account_revoked":
+            return HttpProblem("account_revoked", rule=error.rule)
         return unauthorized(error.rule)
     for kind, code in _BY_CLASS:
         if isinstance(error, kind):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
 
-from relayer.access.accounts import account_at, revoked_at
+from relayer.access.accounts import account_at, record_at, revoked_at
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
 from relayer.lib.work import in_windows
@@ -194,7 +194,7 @@ class Catalogue:
         accounts: their ids, in order.
         namespaces: by account and name, in order.
         findings: accounts and pointers that cannot be read.
-        mendable: ids of accounts whose object is lost, or older than its list of revocations; repair can rebuild it.
+        mendable: ids of accounts whose object is lost, or older than its copy; repair can rebuild it.
     """
 
     accounts: tuple[str, ...]
@@ -238,7 +238,8 @@ class _Reader:
         self.accounts: dict[str, str] = {}
         self.listed: list[Listed] = []
         self.findings: list[Defect] = []
-        self._counters: dict[str, int] = {}
+        # The counters of the revocations and of the operator's rules in each account object, by its key.
+        self._counters: dict[str, tuple[int, int]] = {}
 
     async def account(self, key: str) -> None:
         found = await self._ports.get(key)
@@ -246,27 +247,34 @@ class _Reader:
             return
         try:
             self.accounts[key.split("/")[1]] = account_at(self._ports.keys, key, found.data)
-            self._counters[key] = revoked_at(self._ports.keys, key, found.data)
+            rules = record_at(self._ports.keys, key, found.data).rules
+            self._counters[key] = revoked_at(self._ports.keys, key, found.data), rules.counter
         except UNREADABLE as error:
             fix = f"{RESTORE}, or give the account with --account to inspect its objects"
             self.findings.append(Defect.from_error(error, key, fix))
 
     def is_lost(self, tag: str, keys: set[str]) -> bool:
-        """Return whether an account's object is missing, or older than its list of revocations; if so, add a finding."""
+        """Return whether an account's object is missing, or older than its copy; if so, add a finding."""
         key, revoked = Layout.account(tag), Layout.revoked(tag)
         if key not in keys:
             flaw, sentence = (
                 Flaw.ABSENT,
                 "the object of an account is missing: relayers reject all of its agents",
             )
-        elif key in self._counters and self._counters[key] < self._counters.get(revoked, -1):
+        elif self._is_older(key, revoked):
             flaw = Flaw.DAMAGED
-            sentence = "the object of an account is older than its list of revocations"
+            sentence = (
+                "the object of an account is older than its list of revocations, or than its operator's rules"
+            )
         else:
             return False
         fix = _MEND if revoked in self._counters else f"{_MEND}; the owner then has to send the list again"
         self.findings.append(Defect(flaw, key, sentence, fix))
         return True
+
+    def _is_older(self, key: str, revoked: str) -> bool:
+        own, copied = self._counters.get(key), self._counters.get(revoked)
+        return own is not None and copied is not None and (own[0] < copied[0] or own[1] < copied[1])
 
     async def pointer(self, key: str) -> None:
         account = self.accounts.get(key.split("/")[1])

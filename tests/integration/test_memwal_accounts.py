@@ -73,6 +73,11 @@ def test_an_account_is_made_given_keys_and_revoked(data: Path) -> None:
     listed = json.loads(memrelay("account", "list", "--json", data=data).stdout)
     [one] = listed["accounts"]
     assert (one["account"], [key["label"] for key in one["keys"]]) == (account, ["laptop", "phone"])
+    # Limits are set by the id that clients know, too.
+    assert memrelay("account", "limits", account, "--memories", "5", data=data).returncode == 0
+    [limited] = json.loads(memrelay("account", "list", "--json", data=data).stdout)["accounts"]
+    assert (limited["account"], limited["limits"]["memories"]) == (account, 5)
+    assert limited["stored_as"] != account
     assert memrelay("account", "revoke", account, "--key", public, data=data).returncode == 0
     with threaded_relayer(lambda: _over(data)) as relayer:
         assert _stats(relayer, first, account) == 200
@@ -80,6 +85,14 @@ def test_an_account_is_made_given_keys_and_revoked(data: Path) -> None:
     assert "(revoked)" in memrelay("account", "revoke", account, data=data).stdout
     with threaded_relayer(lambda: _over(data)) as relayer:
         assert _stats(relayer, first, account) == 401
+    # Another key does not bring a revoked account back, and its keys sign again once that is lifted.
+    again = memrelay("account", "add-key", account, "--key", public, data=data)
+    assert "(revoked)" in again.stdout
+    with threaded_relayer(lambda: _over(data)) as relayer:
+        assert _stats(relayer, second, account) == 401
+    assert memrelay("account", "revoke", account, "--undo", data=data).returncode == 0
+    with threaded_relayer(lambda: _over(data)) as relayer:
+        assert _stats(relayer, first, account) == 200
     assert memrelay("verify", data=data).returncode == 0
 
 

@@ -96,6 +96,20 @@ MUTATIONS = (
         ("tests/unit/access/test_accounts.py",),
     ),
     Mutation(
+        "a-revoked-account-is-accepted",
+        "relayer/access/accounts.py",
+        "if known.rules.is_revoked:",
+        "if False:",
+        ("tests/unit/access/test_account_rules.py",),
+    ),
+    Mutation(
+        "a-rolled-back-account-is-believed",
+        "relayer/access/accounts.py",
+        "if rules.counter > known.rules.counter:",
+        "if True:",
+        ("tests/unit/access/test_account_rules.py",),
+    ),
+    Mutation(
         "a-quota-limits-nothing",
         "relayer/access/quotas.py",
         "if most and add and known + add > most:",

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gateway_plugin import cli as gateway_cli
 from relayer import cli
-from relayer.commands import operator, operator_work
+from relayer.commands import account_work, operator, operator_work
 from relayer.settings.config import GROUPS, RelayerSettings
 
 RUN = CliRunner()
@@ -109,6 +109,10 @@ def test_every_command_of_both_programs_is_explained_by_a_letter(app: typer.Type
 def test_the_list_of_the_operators_commands_says_what_their_functions_say() -> None:
     summaries = {name: getattr(operator_work, name).__doc__.partition("\n")[0] for name in operator._COMMANDS}
     assert summaries == operator._COMMANDS
+    summaries = {
+        name: getattr(account_work, name).__doc__.partition("\n")[0] for name in operator._ACCOUNT_COMMANDS
+    }
+    assert summaries == operator._ACCOUNT_COMMANDS
 
 
 def test_the_list_of_commands_needs_no_package_of_the_extra() -> None:

@@ -391,6 +391,8 @@ class CompatAcceptance:
             raise CompatError(
                 503, UNAVAILABLE, rule="auth", headers={"x-auth-error": "AUTH_UPSTREAM_UNAVAILABLE"}
             ) from error
+        if self._accounts.rules_of(inner).is_revoked:
+            raise _refused("account revoked", steady=True)
         if registered is not None:
             if not registered.admits(key):
                 raise _refused("key not registered", steady=True)

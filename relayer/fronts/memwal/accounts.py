@@ -12,16 +12,17 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 from nacl.signing import SigningKey
 
-from relayer.access.accounts import Accounts, DelegateKey, Registration, registration_at
+from relayer.access.accounts import Accounts, DelegateKey, Registration
+from relayer.commands.account_work import checked_account, registration_lines, registration_row, set_revoked
 from relayer.commands.operator_work import Site, store_command
-from relayer.errors import ConfigurationError, CorruptNamespace
-from relayer.fronts.memwal.names import address_of, inner_account, is_shown_account
+from relayer.errors import ConfigurationError
+from relayer.fronts.memwal.names import address_of, inner_account
 from relayer.fronts.memwal.public import PACKAGE_ID
 from relayer.health import own_url
 from relayer.log.objects import LogPorts
@@ -55,13 +56,6 @@ def _public(text: str, option: str = "--key") -> bytes:
     return bytes.fromhex(found[1])
 
 
-def _checked(account: str) -> str:
-    lower = account.strip().lower()
-    if not is_shown_account(lower):
-        raise ConfigurationError(f"{account}: an account's id is 0x and 64 hex digits")
-    return lower
-
-
 def _label(label: str) -> str:
     if len(label) > _LONGEST_LABEL or not label.isprintable():
         raise ConfigurationError(f"--label: at most {_LONGEST_LABEL} printable characters")
@@ -89,10 +83,10 @@ async def create(
     registered = await _accounts(site.ports).register(
         inner_account(shown), lambda _: Registration(shown, (one,))
     )
-    lines = _lines(registered)
+    lines = registration_lines(registered)
     if signing is not None:
         lines.append(("next", f'eval "$(memrelay account env --account {shown})"'))
-    return CommandReport(lines, _row(registered))
+    return CommandReport(lines, registration_row(registered))
 
 
 @store_command("registering")
@@ -101,7 +95,7 @@ async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOpti
 
     Example: memrelay account add-key ID --key KEY --label phone
     """
-    shown, public = _checked(account), _public(key)
+    shown, public = checked_account(account), _public(key)
     one = DelegateKey(public, _label(label), site.ports.clock.now_ms())
 
     def change(known: Registration | None) -> Registration:
@@ -114,8 +108,13 @@ async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOpti
             raise ConfigurationError(f"{account} has {_MOST_KEYS} keys already: revoke one first")
         return msgspec.structs.replace(known, keys=(*others, one), active=True)
 
-    registered = await _accounts(site.ports).register(inner_account(shown), change)
-    return CommandReport(_lines(registered), _row(registered))
+    accounts, inner = _accounts(site.ports), inner_account(shown)
+    registered = await accounts.register(inner, change)
+    is_revoked = accounts.rules_of(inner).is_revoked
+    return CommandReport(
+        registration_lines(registered, is_revoked=is_revoked),
+        registration_row(registered, is_revoked=is_revoked),
+    )
 
 
 @store_command("revoking")
@@ -123,67 +122,39 @@ async def revoke(
     site: Site,
     account: _Account,
     *,
-    key: Annotated[str | None, typer.Option(help="Public key. Default: all of them, for good.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Public key of a MemWal client. Default: the whole account.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Lift the revocation of a whole account.")] = False,
 ) -> CommandReport:
-    """Revoke a key, or block a whole account; running relayers enforce it within 15 seconds.
+    """Revoke a whole account, or one key of a MemWal client; running relayers refuse it within 15 seconds.
+
+    Example: memrelay account revoke ID
+
+    Example: memrelay account revoke ID --undo
 
     Example: memrelay account revoke ID --key KEY
     """
-    shown = _checked(account)
-    public = None if key is None else _public(key)
+    shown = checked_account(account)
+    if key is None:
+        return await set_revoked(site, shown, undo=undo)
+    if undo:
+        raise ConfigurationError("--undo: lifts the revocation of a whole account; add a key with add-key")
+    public = _public(key)
 
     def change(known: Registration | None) -> Registration:
         known = known or Registration(shown)
-        if public is None:
-            return msgspec.structs.replace(known, keys=(), active=False)
         if known.keys and all(each.key != public for each in known.keys):
             raise ConfigurationError(f"--key: not a key of {account}; memrelay account list shows them")
         return msgspec.structs.replace(known, keys=tuple(each for each in known.keys if each.key != public))
 
     registered = await _accounts(site.ports).register(inner_account(shown), change)
-    return CommandReport(_lines(registered), _row(registered))
-
-
-@store_command("listing")
-async def list_accounts(site: Site) -> CommandReport:
-    """List registered accounts with their keys and labels.
-
-    Example: memrelay account list
-    """
-    found = []
-    for key in sorted(await site.ports.keys_below("acct/")):
-        read = await site.ports.get(key) if key.endswith("/account") else None
-        if read is None:
-            continue
-        try:
-            registered = registration_at(site.ports.keys, key, read.data)
-        except CorruptNamespace:
-            continue  # `memrelay verify` reports it
-        if registered is not None:
-            found.append(registered)
-    found.sort(key=lambda one: one.shown)
-    lines = [line for one in found for line in _lines(one)]
-    return CommandReport(
-        lines or [("result", "no account is registered")], {"accounts": [_row(one) for one in found]}
-    )
+    return CommandReport(registration_lines(registered), registration_row(registered))
 
 
 def _accounts(ports: LogPorts) -> Accounts:
     # Registered accounts are always served, so the limits of open relayers do not apply here.
     return Accounts(ports, served=frozenset())
-
-
-def _lines(one: Registration) -> list[tuple[str, str]]:
-    keys = (f"{key.key.hex()}  {render_time(key.added_at)}  {key.label}".rstrip() for key in one.keys)
-    return [("account", one.shown + ("" if one.active else "  (revoked)")), *(("key", key) for key in keys)]
-
-
-def _row(one: Registration) -> dict[str, Any]:
-    keys = [
-        {"public_key": key.key.hex(), "label": key.label, "added_at": render_time(key.added_at)}
-        for key in one.keys
-    ]
-    return {"account": one.shown, "active": one.active, "keys": keys}
 
 
 def _signing_key(file: Path | None) -> SigningKey:
@@ -208,7 +179,7 @@ def env(
     Example: memrelay account env --key-file ~/memwal.key
     """
     key = _signing_key(key_file)
-    owner = _checked(account) if account is not None else address_of(bytes(key.verify_key))
+    owner = checked_account(account) if account is not None else address_of(bytes(key.verify_key))
     given = {
         "MEMWAL_PRIVATE_KEY": bytes(key).hex(),
         "MEMWAL_ACCOUNT_ID": owner,
@@ -239,7 +210,7 @@ def credentials(
         "delegatePublicKeyHex": bytes(key.verify_key).hex(),
         "delegateAddress": address,
         "walletAddress": address,
-        "accountId": _checked(account) if account is not None else address,
+        "accountId": checked_account(account) if account is not None else address,
         "packageId": PACKAGE_ID,
         "relayerUrl": (url or own_url(os.environ)).rstrip("/"),
         "label": _label(label),

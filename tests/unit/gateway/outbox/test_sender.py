@@ -20,6 +20,7 @@ SISTER = "My sister Lena visits me in the first week of May."
 SECRET = "11" * 32
 LASTING = [
     (401, "unauthorized"),
+    (403, "account_revoked"),
     (409, "namespace_closed"),
     (500, "corrupt_namespace"),
     (503, "upgrade_required"),
