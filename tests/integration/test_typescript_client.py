@@ -31,7 +31,7 @@ import { Memory } from "memrelay";
 const memory = new Memory({ agent: "shop", user: "ana" });
 const added = await memory.add("I'm allergic to peanuts", { tags: ["health"], metadata: { ticket: 4711 } });
 const [hit] = await memory.search("am I allergic to peanuts?", { where: { ticket: 4711 } });
-const refused = await memory.search("").catch((error) => `${error.name} ${error.code}`);
+const refused = await memory.search("").catch((error) => `${error.name} ${error.field}`);
 await memory.erase(added.id);
 const left = await memory.search("am I allergic to peanuts?");
 console.log(JSON.stringify([added.status, hit.id === added.id, hit.text, hit.tags, refused, left.length]));
@@ -151,7 +151,7 @@ def test_the_packed_client_adds_searches_and_erases(
         True,
         "I'm allergic to peanuts",
         ["health"],
-        "RelayerRefused invalid",
+        "InvalidInput query",
         0,
     ]
     trusted = json.loads((tmp_path / "config/memrelay/trust.json").read_text())

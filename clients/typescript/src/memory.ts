@@ -164,6 +164,7 @@ export class Memory {
 
   /** Search for memories that are relevant to a query, best first. An empty result is valid: nothing relevant is known. */
   async search(query: string, options: OfUser & { limit?: number; minScore?: number; where?: Where } = {}): Promise<SearchHit[]> {
+    if (typeof query !== "string" || !query.trim()) throw new InvalidInput("query", "must be a text that is not empty");
     const { limit = 5, minScore = MIN_SCORE, where } = options;
     const body = { query, limit, floor: minScore, ...(where ? { where } : {}) };
     const answer = await this.#call<api.RecallResponse>("search", "POST", "/v1/recall", options, { body, attempts: 2 });
@@ -194,6 +195,7 @@ export class Memory {
   async update(id: string, changes: { text?: string; tags?: string[]; metadata?: Metadata }, options: OfUser = {}): Promise<StoredMemory> {
     const given = Object.fromEntries(Object.entries(changes).filter(([, value]) => value !== undefined));
     if (!Object.keys(given).length) throw new InvalidInput("text", "give at least one of text, tags and metadata");
+    checkNumbers(changes.metadata, "metadata");
     const body = { ...given, idempotency_key: randomKey() };
     const answer = await this.#call<api.SupersedeResponse>("update", "POST", `${path(id)}/supersede`, options, { body });
     return this.get(answer.id, options);
@@ -366,7 +368,14 @@ export class Memory {
 
 type CallOptions = Pick<Call, "body" | "keyed" | "attempts"> & { asOwner?: boolean };
 
+/** Refuse NaN and infinities, which JSON would silently turn into null. */
+function checkNumbers(value: unknown, field: string): void {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new InvalidInput(field, "a number must be finite");
+  if (typeof value === "object" && value !== null) for (const [key, one] of Object.entries(value)) checkNumbers(one, `${field}.${key}`);
+}
+
 function labels({ tags, metadata }: AddOptions): object {
+  checkNumbers(metadata, "metadata");
   return { ...(tags ? { tags } : {}), ...(metadata ? { metadata } : {}) };
 }
 

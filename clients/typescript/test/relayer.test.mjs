@@ -60,6 +60,8 @@ test("messages are extracted from, and a bad argument names its field", { skip }
   const added = await memory.add([{ role: "user", content: "I moved to Lisbon in March." }, { role: "assistant", content: "Noted." }]);
   assert.equal(added.status, "stored");
   await assert.rejects(memory.add([{ role: "robot", content: "x" }]), { name: "InvalidInput", field: "content[0].role" });
+  await assert.rejects(memory.add("x", { metadata: { price: [1, Number.NaN] } }), { name: "InvalidInput", field: "metadata.price.1" });
+  await assert.rejects(memory.search(" "), { name: "InvalidInput", field: "query" });
   await assert.rejects(memory.search("x", { where: { ticket: { near: 1 } } }), (error) => error.status === 422 && error.message.includes("where"));
   assert.throws(() => opened({ user: " " }), { name: "InvalidInput", field: "user" });
   assert.throws(() => opened({ url: "http://example.com" }), { name: "SettingsError" });
