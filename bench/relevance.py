@@ -6,8 +6,8 @@
 
 The people of ``bench/sets/precise/train`` and of the halves ``seen`` and ``second`` of ``bench/sets/day`` are namespaces of their
 own, alone and among memories of others. Each asks its own prompts, prompts that no memory answers, questions of other people, and
-some of its questions again without the memory that answers them. The turn of a prompt's vector is learnt from two thirds of the
-people for the other third, so that the other weights are learnt from vectors as they will be. Needs scikit-learn, of the extra
+some of its questions again without the memory that answers them. The turn of a prompt's vector and the products of components are
+learnt from two thirds of the people for the other third, so that the other weights are learnt from vectors as they will be. Needs scikit-learn, of the extra
 ``bench``. The same sets and model give the same file.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -57,10 +57,13 @@ _FILLS = (40, 170)
 _POOL = 40
 _FOLDS = 3
 # Of the untouched and unrelated prompts in a person's language, how many each person asks.
-_ASKED_OF_EACH = 8
+_ASKED_OF_EACH = 12
 _COMPONENTS = 64
+# The components of a prompt and of a memory whose products are learnt, and those of a prompt for its admission.
+_BEARING = 20
+_CONTENT = 40
 # The logit from which a prompt is admitted, chosen with the people of the development set.
-_BAR = -1.5
+_BAR = -1.25
 # The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
 _KNOWN = 0.2
 # Weights of cases for the probability of a memory, and for the admission of a prompt.
@@ -187,6 +190,14 @@ class _Recorder:
         """Return the vector as it is."""
         return query
 
+    def bearing(self, query: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+        """Return a direction that counts for nothing."""
+        return query, 0.0
+
+    def content(self, query: NDArray[np.float32]) -> float:  # noqa: ARG002 - as of a reader
+        """Return the logit of a prompt that is as likely admitted as not."""
+        return 0.0
+
     def estimate(self, read: CandidateScores, prompt: PromptFacts) -> Relevances:
         """Keep both, and choose everything."""
         self.last = (read, prompt)
@@ -295,7 +306,7 @@ def learn_turn(
     dimension = used[0].query.shape[0]
     matrix = np.zeros((dimension, dimension), np.float32)
     first, second = np.zeros_like(matrix), np.zeros_like(matrix)
-    batch, scale, step = 48, 14.0, 0
+    batch, scale, step = 48, np.float32(14.0), 0
     for epoch in range(epochs):
         order = rng.permutation(len(used))
         for start in range(0, len(order) - batch + 1, batch):
@@ -305,12 +316,12 @@ def learn_turn(
             own = np.repeat(np.arange(batch), [len(one.rows) for one in some])
             label = np.concatenate([one.right for one in some])
             mine = own[None] == np.arange(batch)[:, None]
-            logits = scale * ((queries + queries @ matrix) @ rows.T) - np.where(mine, 0.0, 1.0)
+            logits = scale * ((queries + queries @ matrix) @ rows.T) - (~mine).astype(np.float32)
             logits[mine & (label == -1)[None]] = -1e4
             right = mine & (label == 1)[None]
             likely = np.exp(logits - logits.max(1, keepdims=True))
             likely /= likely.sum(1, keepdims=True)
-            wanted = np.where(right, likely, 0.0) + 1e-12 * right
+            wanted = right * (likely + np.float32(1e-12))
             wanted /= wanted.sum(1, keepdims=True)
             gradient = (
                 queries.T @ ((likely - wanted) @ rows) * (scale / batch) + decay * scale * matrix * batch
@@ -334,11 +345,84 @@ def halves(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np
     return down, up
 
 
-def turned(case: Case, down: NDArray[np.float32], up: NDArray[np.float32]) -> CandidateScores:
-    """Return what a search knows with a turn."""
+class Matrices(NamedTuple):
+    """The learnt matrices of prompts' vectors, as a `relayer.search.relevance.RelevanceReader` has them."""
+
+    down: NDArray[np.float32]
+    up: NDArray[np.float32]
+    bearing_down: NDArray[np.float32]
+    bearing_up: NDArray[np.float32]
+
+    @classmethod
+    def from_cases(cls, cases: Sequence[Case]) -> Matrices:
+        """Learn them."""
+        down, up = halves(learn_turn(cases))
+        return cls(down, up, *learn_bearing(cases, [_turned(case, down, up) for case in cases]))
+
+    def read(self, case: Case) -> CandidateScores:
+        """Return what a search with these matrices knows."""
+        direction = (case.query @ self.bearing_down) @ self.bearing_up
+        bearing = (case.rows @ direction).astype(np.float64)
+        return _turned(case, self.down, self.up)._replace(bearing=bearing)
+
+    def stored(self) -> dict[str, NDArray[Any]]:
+        """Return them as they are stored, by name."""
+        return {name.replace("_", "-"): one.astype(np.float16) for name, one in self._asdict().items()}
+
+
+def _turned(case: Case, down: NDArray[np.float32], up: NDArray[np.float32]) -> CandidateScores:
     query = case.query + (case.query @ down) @ up
     query /= np.linalg.norm(query)
     return case.read._replace(turned=(case.rows @ query).astype(np.float64))
+
+
+def learn_bearing(
+    cases: Sequence[Case], reads: Sequence[CandidateScores]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Learn how much a memory with one content bears on a prompt with another, as for a meal and an allergy.
+
+    A logistic regression on the features of candidates and on all products of the first components of both vectors, which are
+    not centred: their first component is nearly constant, so that the others count by themselves too.
+    """
+    queries = np.stack([case.query for case in cases]).astype(np.float64)
+    rows = np.concatenate([case.rows for case in cases]).astype(np.float64)
+    own = np.repeat(np.arange(len(cases)), [len(case.right) for case in cases])
+    of_prompt, of_memory = components(queries, _BEARING), components(rows, _BEARING)
+    weights = _memory_weights(cases)
+    used = weights > 0
+    known = np.concatenate([features(read, case.prompt) for case, read in zip(cases, reads, strict=True)])
+    known = (known - known.mean(0)) / (known.std(0) + 1e-6)
+    products = ((queries @ of_prompt)[own[used]][:, :, None] * (rows[used] @ of_memory)[:, None]).reshape(
+        int(used.sum()), -1
+    )
+    # A smaller scale is a stronger regularisation: 0.01 for the products where the features have 0.3.
+    scale = np.sqrt(0.01 / 0.3) / (products.std(0) + 1e-6)
+    learnt = LogisticRegression(C=0.3, max_iter=200, solver="newton-cholesky")
+    labels = np.concatenate([case.right for case in cases])[used]
+    learnt.fit(np.concatenate([known[used], products * scale], axis=1), labels, sample_weight=weights[used])
+    matrix = (learnt.coef_[0][known.shape[1] :] * scale).reshape(_BEARING, _BEARING)
+    return _half(of_prompt @ matrix), _half(of_memory.T)
+
+
+def components(vectors: Numbers, count: int) -> Numbers:
+    """Return the first principal components of vectors as columns, without centring them."""
+    main: Numbers = np.linalg.eigh(vectors.T @ vectors)[1][:, ::-1][:, :count]
+    return main
+
+
+def _half(matrix: Numbers) -> NDArray[np.float32]:
+    """Return a matrix as it is stored."""
+    return matrix.astype(np.float16).astype(np.float32)
+
+
+def _memory_weights(cases: Sequence[Case]) -> Numbers:
+    """Return the weight of each candidate of the cases for the probability of a memory."""
+    return np.concatenate(
+        [
+            np.full(len(case.right), _OF_MEMORY[case.kind]) * ((case.right >= 0) & _counted(case))
+            for case in cases
+        ]
+    )
 
 
 def learn_logistic(rows: Numbers, labels: NDArray[np.int_], weights: Numbers, strength: float) -> Logistic:
@@ -380,37 +464,28 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     fold = np.array([-1 if _is_held_out(case) else names.index(case.person) % _FOLDS for case in cases])
     reads: list[CandidateScores] = [case.read for case in cases]
     for one in range(_FOLDS):
-        down, up = halves(
-            learn_turn([case for case, its in zip(cases, fold, strict=True) if its not in (one, -1)])
-        )
+        others = [case for case, its in zip(cases, fold, strict=True) if its not in (one, -1)]
+        matrices = Matrices.from_cases(others)
         for at in np.flatnonzero(fold == one).tolist():
-            reads[at] = turned(cases[at], down, up)
-    down, up = halves(learn_turn(learnt_from))
+            reads[at] = matrices.read(cases[at])
+        print(f"learnt from {len(others)} searches for {int((fold == one).sum())} others", flush=True)
+    matrices = Matrices.from_cases(learnt_from)
     for at in np.flatnonzero(held_out).tolist():
-        reads[at] = turned(cases[at], down, up)
+        reads[at] = matrices.read(cases[at])
     _print_ranks(cases, reads)
+    reads_of_all = [reads[at] for at in np.flatnonzero(~held_out)]
     every = np.concatenate(
-        [
-            features(read, case.prompt)
-            for case, read in zip(cases, reads, strict=True)
-            if not _is_held_out(case)
-        ]
+        [features(read, case.prompt) for case, read in zip(learnt_from, reads_of_all, strict=True)]
     )
     labels = np.concatenate([case.right for case in learnt_from])
-    weights = np.concatenate(
-        [
-            np.full(len(case.right), _OF_MEMORY[case.kind]) * ((case.right >= 0) & _counted(case))
-            for case in learnt_from
-        ]
-    )
+    weights = _memory_weights(learnt_from)
     memory = learn_logistic(every[weights > 0], labels[weights > 0], weights[weights > 0], 0.3)
-    prompt = learn_prompt(learnt_from, [reads[at] for at in np.flatnonzero(~held_out)], memory)
-    print_choices(cases, reads, memory, prompt)
-    return {
-        "down": down.astype(np.float16),
-        "up": up.astype(np.float16),
+    prompt, direction = learn_prompt(learnt_from, reads_of_all, memory)
+    print_choices(cases, reads, memory, prompt, direction)
+    return matrices.stored() | {
         "memory": memory.weights.astype(np.float32),
         "prompt": prompt.weights.astype(np.float32),
+        "direction": direction.astype(np.float32),
     }
 
 
@@ -427,25 +502,35 @@ def estimates(
     return likelies, np.stack(rows)
 
 
-def learn_prompt(cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic) -> Logistic:
-    """Learn which prompts are admitted."""
+def learn_prompt(
+    cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic
+) -> tuple[Logistic, Numbers]:
+    """Learn which prompts are admitted: the weights of their features, and a direction for their vectors."""
     _, rows = estimates(cases, reads, memory)
     kinds = np.array([case.kind for case in cases])
     wanted = np.isin(kinds, ("question", "plan"))
     weights = np.array([_OF_PROMPT[case.kind] * (1.0 if _is_new(case) else _KNOWN) for case in cases])
-    prompt = learn_logistic(rows[weights > 0], wanted[weights > 0].astype(int), weights[weights > 0], 1.0)
-    prompt.weights[-1] -= _BAR
-    return prompt
+    used = weights > 0
+    queries = np.stack([case.query for case in cases]).astype(np.float64)
+    main = components(queries[used], _CONTENT)
+    both = np.concatenate([rows, queries @ main], axis=1)
+    learnt = learn_logistic(both[used], wanted[used].astype(int), weights[used], 0.03).weights
+    direction = main @ learnt[rows.shape[1] : -1]
+    return Logistic(np.append(learnt[: rows.shape[1]], learnt[-1] - _BAR)), direction
 
 
 def print_choices(
-    cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic, prompt: Logistic
+    cases: Sequence[Case],
+    reads: Sequence[CandidateScores],
+    memory: Logistic,
+    prompt: Logistic,
+    direction: Numbers,
 ) -> None:
     """Print what the people of the development set get, at bars around the one that is used."""
     some = [at for at, case in enumerate(cases) if _is_held_out(case) and not case.fill]
     held_out = [cases[at] for at in some]
     likelies, rows = estimates(held_out, [reads[at] for at in some], memory)
-    logits = prompt.logits(rows)
+    logits = prompt.logits(rows) + np.stack([case.query for case in held_out]) @ direction
     for bar in (-1.0, -0.5, 0.0, 0.5, 1.0):
         readings = [Relevances(*one) for one in zip(likelies, logits.tolist(), strict=True)]
         print(f"bar {_BAR + bar:+.2f}:", report(held_out, readings, bar))
@@ -455,15 +540,15 @@ def learn_prompt_only(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     """Learn which prompts are admitted, with the turn and the weights of memories that are in use."""
     reader = relevance_reader(MODEL)
     assert reader is not None
-    reads = [turned(case, reader.down, reader.up) for case in cases]
+    matrices = Matrices(reader.down, reader.up, reader.bearing_down, reader.bearing_up)
+    reads = [matrices.read(case) for case in cases]
     at = [number for number, case in enumerate(cases) if not _is_held_out(case)]
-    prompt = learn_prompt([cases[one] for one in at], [reads[one] for one in at], reader.memory)
-    print_choices(cases, reads, reader.memory, prompt)
-    return {
-        "down": reader.down.astype(np.float16),
-        "up": reader.up.astype(np.float16),
+    prompt, direction = learn_prompt([cases[one] for one in at], [reads[one] for one in at], reader.memory)
+    print_choices(cases, reads, reader.memory, prompt, direction)
+    return matrices.stored() | {
         "memory": reader.memory.weights.astype(np.float32),
         "prompt": prompt.weights.astype(np.float32),
+        "direction": direction.astype(np.float32),
     }
 
 

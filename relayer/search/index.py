@@ -66,6 +66,22 @@ from relayer.search.worth import Worths, worth_reader
 Numbers = NDArray[np.float64]
 
 
+class PromptQuery(NamedTuple):
+    """The queries that a prompt asks of each memory.
+
+    Attributes:
+        reader: estimates the relevance of each memory.
+        turned: the vector query of the prompt turned by it.
+        bearing: the vector query for the direction in which memories bear on the prompt.
+        scale: what the inner products with this direction are multiplied by.
+    """
+
+    reader: RelevanceReader
+    turned: DenseQuery | VectorQuery
+    bearing: DenseQuery | VectorQuery
+    scale: float
+
+
 class SearchQuery(NamedTuple):
     """A query, in the form that each part of the search takes.
 
@@ -76,8 +92,7 @@ class SearchQuery(NamedTuple):
         passages: the query by terms of long texts' passages, where there are any.
         weight: the weight of its terms, see `relayer.search.ranking.term_weight`.
         worth: returns the importance of memories, given by rising keys; None if nothing was learnt for the model.
-        reader: estimates the relevance of each memory to a prompt; None for an explicit search.
-        turned: the vector query of the prompt turned by it.
+        prompt: what is asked of each memory for a prompt; None for an explicit search.
     """
 
     dense: DenseQuery | VectorQuery | None
@@ -86,8 +101,7 @@ class SearchQuery(NamedTuple):
     passages: WordsOfPassages | None = None
     weight: TermWeight = TERM_WEIGHT
     worth: Callable[[Sequence[int]], Numbers] | None = None
-    reader: RelevanceReader | None = None
-    turned: DenseQuery | VectorQuery | None = None
+    prompt: PromptQuery | None = None
 
     def best(self, count: int, allowed: KeyMask | None) -> set[int]:
         """Return the keys of the best candidates of each part."""
@@ -594,7 +608,9 @@ class MemoryIndex:
         asked = self._asked(query_vector, topic, words)._replace(weight=weight)
         reader = relevance_reader(self.calibration.model) if prompt and reading is not None else None
         if reader is not None and query_vector is not None:
-            asked = asked._replace(reader=reader, turned=self._dense.ask(reader.turn(query_vector)))
+            direction, scale = reader.bearing(query_vector)
+            turned = self._dense.ask(reader.turn(query_vector))
+            asked = asked._replace(prompt=PromptQuery(reader, turned, self._dense.ask(direction), scale))
         candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
         strange = words is not None and self._lacks(words.names)
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
@@ -603,8 +619,9 @@ class MemoryIndex:
         null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
         by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
-        if reading is not None and asked.turned is not None:
-            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered)
+        if reading is not None and reader is not None and query_vector is not None:
+            content = reader.content(query_vector)
+            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, content)
             passed, judgement = self._chosen(by_meaning, asked, of_prompt, floor, k)
         else:
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
@@ -738,7 +755,7 @@ class MemoryIndex:
     ) -> tuple[list[Hit], SearchJudgement]:
         """Return the memories that a prompt gets, best first; ties by evidence."""
         null = prompt.null
-        if not candidates.keys or asked.reader is None or asked.turned is None:
+        if not candidates.keys or asked.prompt is None:
             return [], SearchJudgement(None, null, prompt.doubt)
         ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
         order = np.argsort(-ranked, kind="stable")[:MOST_READ]
@@ -746,14 +763,15 @@ class MemoryIndex:
         read = CandidateScores(
             ranked=ranked[order],
             cosine=best.cosine,
-            turned=asked.turned.scores(best.keys),
+            turned=asked.prompt.turned.scores(best.keys),
+            bearing=asked.prompt.scale * asked.prompt.bearing.scores(best.keys),
             judged=best.judged,
             covered=best.covered,
             told=best.told,
             worth=best.worth,
             every=candidates.cosine,
         )
-        reading = asked.reader.estimate(read, prompt)
+        reading = asked.prompt.reader.estimate(read, prompt)
         if self._surely_relevant(float(candidates.judged.max()), prompt):
             reading = reading._replace(admitted=max(reading.admitted, 0.0))
         each = chosen(reading)

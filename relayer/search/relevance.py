@@ -27,7 +27,7 @@ Numbers = NDArray[np.float64]
 
 MOST_READ: Final = 30
 """The number of best candidates that are read."""
-_SHA256: Final = "c6db1d1b9d4121c9b10b5392dbc5a16ace151aec399e9214298c95107ffead91"
+_SHA256: Final = "29775cd2ed2e062337f5e8c8f40f1a08aaeddfad72695846123141a8b3b0e0f4"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
@@ -35,6 +35,7 @@ CERTAIN: Final = 0.3
 LEAST_SHARE: Final = 0.1
 MOST_UNCERTAIN: Final = 3
 _MOST_LOGITS: Final = 10.0
+_MOST_BEARING: Final = 8.0
 # Subtracted for a list of questions or of question words, which is similar to many prompts and answers none. No set for training
 # has such memories.
 _ASKING_LOGITS: Final = 6.0
@@ -53,6 +54,7 @@ class PromptFacts(NamedTuple):
         null: the best scores of unrelated prompts among as many memories.
         doubt: the penalty because it names a person or thing that no memory mentions.
         size: the number of memories that were searched.
+        content: the logit that it concerns memory by its vector alone, see `RelevanceReader.content`.
     """
 
     asks: float
@@ -61,12 +63,15 @@ class PromptFacts(NamedTuple):
     null: Baseline
     doubt: float
     size: int
+    content: float = 0.0
 
     @classmethod
-    def from_reading(cls, reading: PromptReading, null: Baseline, doubt: float, size: int) -> PromptFacts:
-        """Return what is known of a prompt by its classification and its namespace."""
+    def from_reading(
+        cls, reading: PromptReading, null: Baseline, doubt: float, size: int, content: float
+    ) -> PromptFacts:
+        """Return what is known of a prompt by its classification, its namespace and its vector."""
         asks, concerns = np.clip((reading.asks, reading.concerns), -_MOST_LOGITS, _MOST_LOGITS) / _MOST_LOGITS
-        return cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size)
+        return cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size, content)
 
     @property
     def logits(self) -> tuple[float, float]:
@@ -86,6 +91,7 @@ class CandidateScores(NamedTuple):
         ranked: the scores that they are ordered by.
         cosine: of each and the prompt.
         turned: of each and the prompt's vector turned towards what answers it, see `RelevanceReader.turn`.
+        bearing: logits that memories with such contents bear on prompts with such contents, see `RelevanceReader.bearing`.
         judged: the scores that the decision is made by.
         covered: shares of the prompt's terms.
         told: how much each states.
@@ -96,6 +102,7 @@ class CandidateScores(NamedTuple):
     ranked: Numbers
     cosine: Numbers
     turned: Numbers
+    bearing: Numbers
     judged: Numbers
     covered: Numbers
     told: Numbers
@@ -130,6 +137,7 @@ def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
     turned_standard = (read.turned - read.turned.mean()) / turned_spread
     gap = read.ranked - read.ranked.max()
     over, turned_over = _over_next(read.cosine), _over_next(read.turned)
+    bearing = np.clip(read.bearing, -_MOST_BEARING, _MOST_BEARING)
     question, touched = _logistic(_MOST_LOGITS * np.array((prompt.asks, prompt.concerns))).tolist()
     of_prompt = (
         prompt.asks,
@@ -161,10 +169,12 @@ def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
             np.maximum(turned_standard - 1, 0),
             np.maximum(turned_standard - 2, 0),
             np.maximum(steps - 1, 0),
+            bearing,
+            np.maximum(bearing, 0),
         ],
         axis=1,
     )
-    with_form = own[:, [0, 1, 2, 3, 4, 5, 6, 9, 10, 12]]
+    with_form = own[:, [0, 1, 2, 3, 4, 5, 6, 9, 10, 12, 19]]
     of_all = np.broadcast_to(np.array(of_prompt, np.float64), (count, len(of_prompt)))
     return np.concatenate([own, of_all, question * with_form, touched * with_form], axis=1)
 
@@ -226,14 +236,20 @@ class RelevanceReader:
     Attributes:
         down: of the turn of a prompt's vector, from the dimension to a few components.
         up: likewise, from these components back.
+        bearing_down: of the products of the components of a prompt and of a memory, from a prompt's vector to components.
+        bearing_up: likewise, from these components to a direction of the dimension.
         memory: of the probability of a memory.
         prompt: of the admission of a prompt.
+        direction: of a prompt's vector, of the dimension, added to the logit of the admission.
     """
 
     down: NDArray[np.float32]
     up: NDArray[np.float32]
+    bearing_down: NDArray[np.float32]
+    bearing_up: NDArray[np.float32]
     memory: Logistic
     prompt: Logistic
+    direction: NDArray[np.float32]
 
     def turn(self, query: Vector) -> Vector:
         """Return a prompt's vector turned towards the memories that answer it, with length 1."""
@@ -241,12 +257,23 @@ class RelevanceReader:
         length = np.linalg.norm(turned)
         return query if length < SHORTEST else (turned / length).astype(np.float32)
 
+    def bearing(self, query: Vector) -> tuple[Vector, float]:
+        """Return the direction in which memories bear on a prompt, and what a row's inner product with it has to be multiplied by."""
+        direction = (query @ self.bearing_down) @ self.bearing_up
+        length = float(np.linalg.norm(direction))
+        return (query, 0.0) if length < SHORTEST else ((direction / length).astype(np.float32), length)
+
+    def content(self, query: Vector) -> float:
+        """Return the logit that a prompt concerns memory by its vector alone."""
+        return float(query @ self.direction)
+
     def estimate(self, read: CandidateScores, prompt: PromptFacts) -> Relevances:
         """Return the relevance of candidates."""
         asks_only = read.told < 0
         likely = _logistic(self.memory.logits(features(read, prompt)) - _ASKING_LOGITS * asks_only)
         steps = float(np.clip(prompt.steps(read.judged), -3, 6).max())
-        return Relevances(likely, float(self.prompt.logits(gate_features(likely, steps, prompt))))
+        admitted = float(self.prompt.logits(gate_features(likely, steps, prompt))) + prompt.content
+        return Relevances(likely, admitted)
 
 
 def chosen(reading: Relevances) -> Numbers:
@@ -273,8 +300,11 @@ def _readers() -> dict[str, RelevanceReader]:
             model: RelevanceReader(
                 stored[f"{model}_down"].astype(np.float32),
                 stored[f"{model}_up"].astype(np.float32),
+                stored[f"{model}_bearing-down"].astype(np.float32),
+                stored[f"{model}_bearing-up"].astype(np.float32),
                 Logistic(stored[f"{model}_memory"].astype(np.float64)),
                 Logistic(stored[f"{model}_prompt"].astype(np.float64)),
+                stored[f"{model}_direction"].astype(np.float32),
             )
             for model in models
         }

@@ -20,6 +20,8 @@ from relayer.search.relevance import (
     CHOSEN,
     LEAST_SHARE,
     MOST_UNCERTAIN,
+    Logistic,
+    RelevanceReader,
     Relevances,
     chosen,
     relevance_reader,
@@ -139,3 +141,27 @@ def test_an_explicit_search_is_not_silenced_by_what_silences_a_prompt():
     (searched,) = asyncio.run(_search(unrelated, prompt=False, floor=0.0))
     assert as_prompt == ()
     assert len(searched) == 10
+
+
+def _reader(bearing: np.ndarray) -> RelevanceReader:
+    zeros = np.zeros((4, 2), np.float32)
+    flat = Logistic(np.zeros(3))
+    direction = np.array([0.0, 3.0, 0.0, 0.0], np.float32)
+    return RelevanceReader(zeros, zeros.T, bearing, np.eye(2, 4, dtype=np.float32), flat, flat, direction)
+
+
+def test_what_bears_on_a_prompt_is_the_sum_of_products_of_components():
+    bearing = np.array([[2.0, 0.0], [0.0, -4.0], [0.0, 0.0], [0.0, 0.0]], np.float32)
+    query = np.array([0.6, 0.8, 0.0, 0.0], np.float32)
+    row = np.array([0.5, 0.5, 0.5, 0.5], np.float32)
+    direction, scale = _reader(bearing).bearing(query)
+    assert np.linalg.norm(direction) == pytest.approx(1)
+    assert scale * float(row @ direction) == pytest.approx(2 * 0.6 * 0.5 - 4 * 0.8 * 0.5)
+    assert _reader(bearing).content(query) == pytest.approx(2.4)
+
+
+def test_a_prompt_that_no_component_concerns_has_a_direction_that_counts_for_nothing():
+    query = np.array([0.6, 0.8, 0.0, 0.0], np.float32)
+    direction, scale = _reader(np.zeros((4, 2), np.float32)).bearing(query)
+    assert np.linalg.norm(direction) == pytest.approx(1)
+    assert scale == 0
