@@ -67,17 +67,17 @@ class Dump:
             The texts, and `VECTOR` if a vector opens.
         """
         records = list(self._records(account))
-        keyrings = {incarnation: ring for incarnation, ring, _ in records}
+        keyrings = list(self._keyrings(account))
         opened: set[str] = set()
         for secret in set(held):
             tried: list[SealingKey] = [SealingKey(bytes(16), secret)]
-            for incarnation, ring in keyrings.items():
+            for incarnation, ring in keyrings:
                 forged = make_keyring(
                     secret, incarnation, epoch=ring.epoch, salt=ring.salt, key_id=ring.key_id
                 )
                 keys = NamespaceKeys.open(secret, forged, account=account, incarnation=incarnation)
                 tried += [keys.payload, keys.vector, keys.index]
-            for incarnation, _, item in records:
+            for incarnation, item in records:
                 opened |= {text for key in tried for text in _opened(key, account, incarnation, item)}
         return opened
 
@@ -94,19 +94,24 @@ class Dump:
                 opened.add(key)
         return opened
 
-    def _records(self, account: str) -> Iterator[tuple[bytes, Keyring, Stored]]:
-        """Yield every stored record with its incarnation and keyring; the relayer's keys open the outer layer."""
+    def _records(self, account: str) -> Iterator[tuple[bytes, Stored]]:
+        """Yield every stored record with its incarnation; the relayer's keys open the outer layer."""
         metadata = self.relayer.metadata
         for key in sorted(self.objects):
             if not key.startswith("ns/") or _kind(key) is not ObjectType.ENTRY:
                 continue
             folder = key.removeprefix("ns/").partition("/")[0]
-            [ring] = [place for place in self.objects if place.startswith(f"ns/{folder}/keyring/")]
-            keyring = decode(self._outer(account, ring, metadata), Keyring)
             entry = decode_entry(self._outer(account, key, metadata))
             for operation in map(decode_operation, entry.operations):
                 if isinstance(operation, Put):
-                    yield bytes.fromhex(folder), keyring, operation.stored
+                    yield bytes.fromhex(folder), operation.stored
+
+    def _keyrings(self, account: str) -> Iterator[tuple[bytes, Keyring]]:
+        """Yield every keyring with its incarnation; an erased namespace has none, though its entries may be left."""
+        for key in sorted(self.objects):
+            if key.startswith("ns/") and _kind(key) is ObjectType.KEYRING:
+                opened = self._outer(account, key, self.relayer.metadata)
+                yield bytes.fromhex(key.split("/")[1]), decode(opened, Keyring)
 
     def _outer(self, account: str, key: str, sealing: SealingKey) -> bytes:
         incarnation = bytes.fromhex(key.split("/")[1])
