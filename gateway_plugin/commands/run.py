@@ -520,7 +520,7 @@ def _fix(error: GatewayError) -> str:
         return "its answer was discarded; check what runs at this address with: memrelay-gateway doctor"
     if isinstance(error, RelayerRefused):
         return {
-            "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked). Secret: {secret_path(os.environ)}",
+            "unauthorized": "check that the relayer serves this account, that both clocks are right, and that this agent's keys are not revoked (memrelay-gateway keys revoked)",
             "account_revoked": "ask the operator of the relayer to lift it: memrelay account revoke ID --undo",
             "wrong_namespace_key": "the namespace was created with a different secret than the one of this gateway",
             "not_found": "list the ids with: memrelay-gateway list",
