@@ -31,7 +31,7 @@ async def main() -> None:
             agent = FunctionAgent(llm=llm, tools=[*block.tools()], streaming=False)
             chat_memory = Memory.from_defaults(session_id=chat, memory_blocks=[block])
             result: Any = await agent.run(user_msg=message, memory=chat_memory)
-            print(f"{message} -> {result.response.content}")  # noqa: T201 - the output of the example
+            print(f"{message} -> {result}")  # noqa: T201 - the output of the example
 
 
 if __name__ == "__main__":
