@@ -753,7 +753,7 @@ class MemoryIndex:
     def _chosen(
         self, candidates: Candidates, asked: SearchQuery, prompt: PromptFacts, floor: float, k: int
     ) -> tuple[list[Hit], SearchJudgement]:
-        """Return the memories that a prompt gets, best first; ties by evidence."""
+        """Return the memories that a prompt gets, best first; those within a hundredth by evidence."""
         null = prompt.null
         if not candidates.keys or asked.prompt is None:
             return [], SearchJudgement(None, null, prompt.doubt)
@@ -776,7 +776,7 @@ class MemoryIndex:
             reading = reading._replace(admitted=max(reading.admitted, 0.0))
         each = chosen(reading)
         hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
-        hits.sort(key=lambda hit: -hit.relevance)
+        hits.sort(key=lambda hit: -round(hit.relevance, 2))
         passed = [hit for hit in hits if hit.relevance >= floor][:k]
         return passed, SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
 

@@ -27,19 +27,19 @@ Numbers = NDArray[np.float64]
 
 MOST_READ: Final = 30
 """The number of best candidates that are read."""
-_SHA256: Final = "29775cd2ed2e062337f5e8c8f40f1a08aaeddfad72695846123141a8b3b0e0f4"
+_SHA256: Final = "cae931d294477a905254173e82e5f68b271fc70e0eb4ba49cec31056d8f2a235"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
 # The share of the best memory's probability that others need, and the most of them where the best one is not certain.
-LEAST_SHARE: Final = 0.1
+LEAST_SHARE: Final = 0.12
 MOST_UNCERTAIN: Final = 3
 _MOST_LOGITS: Final = 10.0
 _MOST_BEARING: Final = 8.0
 # Subtracted for a list of questions or of question words, which is similar to many prompts and answers none. No set for training
 # has such memories.
 _ASKING_LOGITS: Final = 6.0
-# A namespace of few memories tells little of how cosines spread in it.
+# A namespace of few memories tells little of how cosines spread in it, and of which terms are rare.
 _USUAL_SPREAD: Final = 0.07
 _ENOUGH: Final = 20
 
@@ -131,6 +131,7 @@ def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
     count = len(read.ranked)
     steps = np.clip(prompt.steps(read.judged), -3, 6)
     known = min(1.0, prompt.size / _ENOUGH)
+    covered = known * read.covered
     spread = np.hypot(known * read.every.std(), (1 - known) * _USUAL_SPREAD) + 0.01
     standard = (read.cosine - read.every.mean()) / spread
     turned_spread = known * read.turned.std() + (1 - known) * _USUAL_SPREAD + 0.02
@@ -156,8 +157,8 @@ def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
             read.turned,
             turned_standard,
             turned_over,
-            read.covered,
-            read.covered**1.5,
+            covered,
+            covered**1.5,
             read.told,
             read.worth,
             gap,

@@ -132,9 +132,11 @@ collect
 account create --key-file DIR/memwal.key -> ACCOUNT account
 account add-key $ACCOUNT --key 5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e
 account list
+account limits $ACCOUNT --memories 1000
 account env --key-file DIR/memwal.key
 account credentials --key-file DIR/memwal.key --file DIR/credentials.json
 account revoke $ACCOUNT
+account erase $ACCOUNT --yes
 backup --to DIR/backup
 restore --from DIR/backup
 """
