@@ -87,8 +87,11 @@ def test_the_commands_of_the_front_are_gone_and_no_others(tree: Path) -> None:
     listed = _run(tree, "-m", "relayer", "--help")
     assert listed.returncode == 0, listed.stderr
     assert "verify" in listed.stdout
-    assert "account" not in listed.stdout
-    assert _run(tree, "-m", "relayer", "account", "list").returncode == 2
+    assert _run(tree, "-m", "relayer", "account", "create").returncode == 2
+    kept = _run(tree, "-m", "relayer", "account", "--help")
+    assert kept.returncode == 0, kept.stderr
+    assert "erase" in kept.stdout
+    assert "add-key" not in kept.stdout
 
 
 def test_tests_of_the_rest_pass(tree: Path) -> None:
