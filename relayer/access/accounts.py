@@ -21,6 +21,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 from cachetools import LRUCache
@@ -44,6 +45,8 @@ from relayer.ports import Absent, Created, Found, GetOutcome, Swapped, Unchanged
 from relayer.wire.errors import NotAccepted, UnsealError
 from relayer.wire.sealing import SALT_SIZE, ObjectType, context, seal, unseal
 from relayer.wire.signing import Certificate, Revocations, Right
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +147,14 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         shown: the account id that those clients use.
         keys: the keys that sign for it.
-        active: whether its requests are accepted.
     """
 
     shown: str
     keys: tuple[DelegateKey, ...] = ()
-    active: bool = True
 
     def admits(self, key: bytes) -> bool:
         """Return whether a key signs for the account now."""
-        return self.active and any(one.key == key for one in self.keys)
+        return any(one.key == key for one in self.keys)
 
 
 class AccountLimits(msgspec.Struct, frozen=True, array_like=True):
@@ -409,16 +410,13 @@ class Accounts:
             AccountLost: the account's object is missing.
             StoreError: the store does not respond.
         """
-        known = self._entry(account)
-        for _ in range(_SWAPS):
-            await self._refresh(account, known, force=True)
-            await self._create(account, known, "")
-            if known.stored is not None:
-                new = change(known.stored.registration)
-                if await self._swap(account, known, msgspec.structs.replace(known.stored, registration=new)):
-                    return new
-            await self._clock.sleep(0.2)
-        raise StoreUnavailable("the account's object could not be changed")
+
+        async def attempt(known: _KnownAccount, stored: _Stored) -> Registration | None:
+            new = change(stored.registration)
+            updated = msgspec.structs.replace(stored, registration=new)
+            return new if await self._swap(account, known, updated) else None
+
+        return await self._changed(account, attempt)
 
     def rules_of(self, account: str) -> AccountRules:
         """Return the operator's rules of an account as this process last saw them; does not read the store.
@@ -437,19 +435,31 @@ class Accounts:
             AccountLost: the account's object is missing.
             StoreError: the store does not respond.
         """
+
+        async def attempt(known: _KnownAccount, stored: _Stored) -> AccountRules | None:
+            before = known.refusals
+            new = msgspec.structs.replace(change(known.rules), counter=known.rules.counter + 1)
+            updated = msgspec.structs.replace(stored, revocations=known.revocations, rules=new)
+            try:
+                done = await self._swap(account, known, updated) and await self._put_beside(account, known)
+            finally:
+                await self._learnt(account, known, before)
+            return new if done else None
+
+        return await self._changed(account, attempt)
+
+    async def _changed(
+        self, account: str, attempt: Callable[[_KnownAccount, _Stored], Awaitable[T | None]]
+    ) -> T:
+        """Read an account, create it if it does not exist, and change it; repeat that until ``attempt`` returns something."""
         known = self._entry(account)
         for _ in range(_SWAPS):
             await self._refresh(account, known, force=True)
             await self._create(account, known, "")
-            before = known.refusals
             if known.stored is not None:
-                new = msgspec.structs.replace(change(known.rules), counter=known.rules.counter + 1)
-                updated = msgspec.structs.replace(known.stored, revocations=known.revocations, rules=new)
-                try:
-                    if await self._swap(account, known, updated) and await self._put_beside(account, known):
-                        return new
-                finally:
-                    await self._learnt(account, known, before)
+                changed = await attempt(known, known.stored)
+                if changed is not None:
+                    return changed
             await self._clock.sleep(0.2)
         raise StoreUnavailable("the account's object could not be changed")
 

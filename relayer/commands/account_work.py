@@ -126,8 +126,7 @@ def registration_lines(registration: Registration, *, is_revoked: bool = False) 
     keys = (
         f"{key.key.hex()}  {render_time(key.added_at)}  {key.label}".rstrip() for key in registration.keys
     )
-    refused = is_revoked or not registration.active
-    named = ("account", registration.shown + ("  (revoked)" if refused else ""))
+    named = ("account", registration.shown + ("  (revoked)" if is_revoked else ""))
     return [named, *(("key", key) for key in keys)]
 
 
@@ -139,7 +138,7 @@ def registration_row(registration: Registration, *, is_revoked: bool = False) ->
     ]
     return {
         "account": registration.shown,
-        "active": registration.active and not is_revoked,
+        "active": not is_revoked,
         "keys": keys,
     }
 

@@ -106,7 +106,7 @@ async def add_key(site: Site, account: _Account, *, key: _Key, label: _LabelOpti
         others = tuple(each for each in known.keys if each.key != public)
         if len(others) >= _MOST_KEYS:
             raise ConfigurationError(f"{account} has {_MOST_KEYS} keys already: revoke one first")
-        return msgspec.structs.replace(known, keys=(*others, one), active=True)
+        return msgspec.structs.replace(known, keys=(*others, one))
 
     accounts, inner = _accounts(site.ports), inner_account(shown)
     registered = await accounts.register(inner, change)

@@ -45,7 +45,7 @@ _WRONG = (
     Wrong("accept", "self._nonces.note(signed.key,", "self._nonces.note(bytes(32),", "nonce_counts_once"),
     Wrong("accept", "nonce = hashlib.sha256(raw_signature).digest()[:16]", "nonce = uuid.uuid4().bytes", "legacy_clients"),
     Wrong("accept", "STEADY_SECONDS = 0.1", "STEADY_SECONDS = 0.0", "after_the_same_time"),
-    Wrong("accept", "if not registered.admits(key):", "if not registered.active:", "revoked_one_is_out"),
+    Wrong("accept", "if not registered.admits(key):", "if not registered.keys:", "revoked_one_is_out"),
     Wrong("accept", "elif shown != names.address_of(key) or not", "elif not", "own_account_alone"),
     Wrong("accept", "or not self._accounts.serves(shown):", "or False:", "accounts_are_listed"),
     Wrong("accept", "seconds = max(1, -int(-wait // 1))", "seconds = 60", "points_run_out"),
