@@ -22,7 +22,7 @@ from typing import Final
 from demo.conversation import Conversation, load_conversation
 from demo.relayer_process import RelayerProcess
 from demo.report import Report, as_document
-from demo.runner import Outcome, run
+from demo.runner import DemoOutcome, run
 from demo.sabotage import Sabotage
 from gateway_plugin.errors import GatewayError
 
@@ -65,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if outcome.held else _FAILED
 
 
-def _perform(conversation: Conversation, folder: Path, report: Report, sabotage: Sabotage | None) -> Outcome:
+def _perform(
+    conversation: Conversation, folder: Path, report: Report, sabotage: Sabotage | None
+) -> DemoOutcome:
     relayer = RelayerProcess(folder)
     try:
         return asyncio.run(run(conversation, folder, relayer, report, sabotage=sabotage))

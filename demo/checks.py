@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from demo.conversation import Probe, ProbeKind
+from demo.conversation import ProbeKind, ScriptProbe
 from relayer.wire.fields import one_line
 
 __all__ = [
     "LEAST_SAME",
     "LEAST_SILENCE",
-    "Check",
+    "DemoCheck",
     "Observation",
     "durable",
     "hit_rate",
@@ -41,7 +41,7 @@ _ANSWERED: Final = frozenset({"ok", "empty"})
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DemoCheck:
     """One assertion. ``name`` groups lines of the same kind; ``detail`` says what was seen."""
 
     name: str
@@ -65,7 +65,7 @@ class Observation:
     """
 
     agent: str
-    probe: Probe
+    probe: ScriptProbe
     status: str
     text: str = field(repr=False)
     memories: tuple[tuple[str, str], ...] = field(repr=False)
@@ -91,10 +91,10 @@ def hit_rate(seen: Sequence[Observation], *, curated: bool) -> tuple[int, int]:
     return sum(is_hit(item, curated=curated) for item in asked), len(asked)
 
 
-def related(seen: Sequence[Observation]) -> list[Check]:
+def related(seen: Sequence[Observation]) -> list[DemoCheck]:
     """Each related probe injects its expectation."""
     return [
-        Check(
+        DemoCheck(
             "related",
             f"{item.agent} remembers: {item.probe.prompt}",
             is_hit(item, curated=True),
@@ -104,12 +104,12 @@ def related(seen: Sequence[Observation]) -> list[Check]:
     ]
 
 
-def silent(seen: Sequence[Observation], *, curated: bool) -> list[Check]:
+def silent(seen: Sequence[Observation], *, curated: bool) -> list[DemoCheck]:
     """Unrelated prompts inject nothing, and that because nothing was relevant, not because something failed."""
     asked = _of(seen, ProbeKind.UNRELATED)
     if curated:
         return [
-            Check(
+            DemoCheck(
                 "silent",
                 f"{item.agent} stays silent: {item.probe.prompt}",
                 _is_silent(item),
@@ -119,7 +119,7 @@ def silent(seen: Sequence[Observation], *, curated: bool) -> list[Check]:
         ]
     quiet = sum(map(_is_silent, asked))
     return [
-        Check(
+        DemoCheck(
             "silent",
             f"at least {LEAST_SILENCE:.0%} of the unrelated prompts inject nothing",
             quiet >= LEAST_SILENCE * len(asked),
@@ -130,7 +130,7 @@ def silent(seen: Sequence[Observation], *, curated: bool) -> list[Check]:
 
 def isolated(
     seen: Sequence[Observation], owned: Mapping[str, Collection[str]], *, curated: bool
-) -> list[Check]:
+) -> list[DemoCheck]:
     """No prompt of an agent injects a memory of another.
 
     Args:
@@ -143,7 +143,7 @@ def isolated(
         forbidden = one_line(item.probe.forbidden or "").casefold()
         told = curated and forbidden in one_line(html.unescape(item.text)).casefold()
         checks.append(
-            Check(
+            DemoCheck(
                 "isolated",
                 f"{item.agent} knows nothing of the other: {item.probe.prompt}",
                 item.status in _ANSWERED and not told and not _foreign(item, owned),
@@ -152,7 +152,7 @@ def isolated(
         )
     foreign = sum(_foreign(item, owned) for item in seen)
     checks.append(
-        Check(
+        DemoCheck(
             "isolated",
             "every injected memory belongs to the agent that asked",
             not foreign,
@@ -162,17 +162,17 @@ def isolated(
     return checks
 
 
-def strangers(answers: Mapping[str, str]) -> list[Check]:
+def strangers(answers: Mapping[str, str]) -> list[DemoCheck]:
     """Requests for another agent's namespace are refused; ``answers`` maps what was tried to what came back."""
     return [
-        Check("refused", f"refused: {tried}", answer == "unauthorized", f"answered {answer}")
+        DemoCheck("refused", f"refused: {tried}", answer == "unauthorized", f"answered {answer}")
         for tried, answer in answers.items()
     ]
 
 
-def outage(status: str, text: str, seconds: float, bound: float) -> Check:
+def outage(status: str, text: str, seconds: float, bound: float) -> DemoCheck:
     """A turn while the relayer is dead goes on without memory, at once."""
-    return Check(
+    return DemoCheck(
         "outage",
         "a turn while the relayer is dead goes on without memory",
         status == "unavailable" and not text and seconds < bound,
@@ -180,7 +180,9 @@ def outage(status: str, text: str, seconds: float, bound: float) -> Check:
     )
 
 
-def same_again(before: Sequence[Observation], after: Sequence[Observation], *, curated: bool) -> list[Check]:
+def same_again(
+    before: Sequence[Observation], after: Sequence[Observation], *, curated: bool
+) -> list[DemoCheck]:
     """After the restart every probe injects the same bytes."""
     least = 1.0 if curated else LEAST_SAME
     share = "every prompt" if curated else f"at least {least:.0%} of the prompts"
@@ -196,7 +198,7 @@ def same_again(before: Sequence[Observation], after: Sequence[Observation], *, c
         ]
         detail = f"{len(mine) - len(other)} of {len(mine)} the same"
         checks.append(
-            Check(
+            DemoCheck(
                 "same",
                 f"{agent} is given the same bytes as before SIGKILL for {share}",
                 len(mine) - len(other) >= least * len(mine),
@@ -206,13 +208,15 @@ def same_again(before: Sequence[Observation], after: Sequence[Observation], *, c
     return checks
 
 
-def durable(acknowledged: Mapping[str, Collection[str]], listed: Mapping[str, Sequence[str]]) -> list[Check]:
+def durable(
+    acknowledged: Mapping[str, Collection[str]], listed: Mapping[str, Sequence[str]]
+) -> list[DemoCheck]:
     """Every acknowledged memory is listed after the restart."""
     checks = []
     for namespace, ids in acknowledged.items():
         missing = set(ids) - set(listed.get(namespace, ()))
         checks.append(
-            Check(
+            DemoCheck(
                 "durable",
                 f"{namespace}: every acknowledged memory is there after SIGKILL",
                 not missing and bool(ids),
@@ -222,7 +226,7 @@ def durable(acknowledged: Mapping[str, Collection[str]], listed: Mapping[str, Se
     return checks
 
 
-def once(listed: Mapping[str, Sequence[tuple[str, str]]]) -> list[Check]:
+def once(listed: Mapping[str, Sequence[tuple[str, str]]]) -> list[DemoCheck]:
     """No memory is listed twice, neither by id nor by text; values are pairs of id and text."""
     checks = []
     for namespace, memories in listed.items():
@@ -230,12 +234,14 @@ def once(listed: Mapping[str, Sequence[tuple[str, str]]]) -> list[Check]:
         texts = Counter(text for _, text in memories)
         twice = sum(count - 1 for count in ids.values()) + sum(count - 1 for count in texts.values())
         checks.append(
-            Check("once", f"{namespace}: no memory is there twice", not twice, f"{len(memories)} memories")
+            DemoCheck(
+                "once", f"{namespace}: no memory is there twice", not twice, f"{len(memories)} memories"
+            )
         )
     return checks
 
 
-def sealed(found: Mapping[str, Collection[str]], files: int, size: int) -> list[Check]:
+def sealed(found: Mapping[str, Collection[str]], files: int, size: int) -> list[DemoCheck]:
     """Nothing that was said, and no name, is readable in what the relayer keeps or logs.
 
     Args:
@@ -253,7 +259,7 @@ def sealed(found: Mapping[str, Collection[str]], files: int, size: int) -> list[
         "name": "no name of an agent, person, session or account stands there",
     }
     return [
-        Check(
+        DemoCheck(
             "sealed",
             claim,
             not where[kind],

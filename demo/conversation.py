@@ -41,10 +41,10 @@ __all__ = [
     "AgentScript",
     "Conversation",
     "ConversationFileError",
-    "Probe",
     "ProbeKind",
+    "ScriptProbe",
+    "ScriptSession",
     "ScriptTurn",
-    "Session",
     "load_conversation",
 ]
 
@@ -92,7 +92,7 @@ class ScriptTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ScriptSession:
     """Turns of one sitting, in order, at least one."""
 
     id: str
@@ -100,7 +100,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ScriptProbe:
     """A later prompt and what must come of it.
 
     Attributes:
@@ -121,15 +121,15 @@ class AgentScript:
     """What one agent lives through, and the probes asked of it afterwards."""
 
     name: str
-    sessions: tuple[Session, ...]
-    probes: tuple[Probe, ...]
+    sessions: tuple[ScriptSession, ...]
+    probes: tuple[ScriptProbe, ...]
 
     @property
     def turns(self) -> tuple[ScriptTurn, ...]:
         """All turns of all sessions, in order."""
         return tuple(turn for session in self.sessions for turn in session.turns)
 
-    def probes_of(self, kind: ProbeKind) -> tuple[Probe, ...]:
+    def probes_of(self, kind: ProbeKind) -> tuple[ScriptProbe, ...]:
         """The probes of one kind, in order."""
         return tuple(probe for probe in self.probes if probe.kind is kind)
 
@@ -257,7 +257,7 @@ def _from_scripts(file: _ScriptFile) -> list[AgentScript]:
         AgentScript(
             agent.name,
             tuple(
-                Session(
+                ScriptSession(
                     session.id,
                     tuple(
                         ScriptTurn(turn.id, turn.role, turn.speaker, _aware(turn.occurred_at), turn.text)
@@ -266,7 +266,9 @@ def _from_scripts(file: _ScriptFile) -> list[AgentScript]:
                 )
                 for session in agent.sessions
             ),
-            tuple(Probe(probe.kind, probe.prompt, probe.expect, probe.forbid) for probe in agent.probes),
+            tuple(
+                ScriptProbe(probe.kind, probe.prompt, probe.expect, probe.forbid) for probe in agent.probes
+            ),
         )
         for agent in file.agents
     ]
@@ -301,9 +303,9 @@ def _from_dialogues(file: _DialogueFile) -> list[AgentScript]:
     related = [_related_probes(dialogue) for dialogue in pair]
     scripts = []
     for index, dialogue in enumerate(pair):
-        unrelated = tuple(Probe(ProbeKind.UNRELATED, prompt) for prompt in UNRELATED_PROMPTS)
+        unrelated = tuple(ScriptProbe(ProbeKind.UNRELATED, prompt) for prompt in UNRELATED_PROMPTS)
         cross = tuple(
-            Probe(ProbeKind.CROSS, probe.prompt, forbidden=probe.expected)
+            ScriptProbe(ProbeKind.CROSS, probe.prompt, forbidden=probe.expected)
             for probe in _spread(related[1 - index], CROSS_PROBES)
         )
         scripts.append(
@@ -316,28 +318,28 @@ def _from_dialogues(file: _DialogueFile) -> list[AgentScript]:
     return scripts
 
 
-def _sessions(dialogue: _DialogueIn) -> tuple[Session, ...]:
+def _sessions(dialogue: _DialogueIn) -> tuple[ScriptSession, ...]:
     by_number: dict[int, list[ScriptTurn]] = {}
     for turn in dialogue.turns:
         if turn.text.strip():
             said = ScriptTurn(turn.id, "user", turn.speaker, _aware(turn.date), turn.text)
             by_number.setdefault(turn.session, []).append(said)
     return tuple(
-        Session(f"{dialogue.id}-{number}", tuple(turns)) for number, turns in sorted(by_number.items())
+        ScriptSession(f"{dialogue.id}-{number}", tuple(turns)) for number, turns in sorted(by_number.items())
     )
 
 
-def _related_probes(dialogue: _DialogueIn) -> tuple[Probe, ...]:
+def _related_probes(dialogue: _DialogueIn) -> tuple[ScriptProbe, ...]:
     """One probe per question whose evidence is a single turn; adversarial questions have no true answer."""
     texts = {turn.id: turn.text for turn in dialogue.turns if turn.text.strip()}
     return tuple(
-        Probe(ProbeKind.RELATED, question.q, expected=texts[question.evidence[0]])
+        ScriptProbe(ProbeKind.RELATED, question.q, expected=texts[question.evidence[0]])
         for question in dialogue.questions
         if question.cat != "adversarial" and len(question.evidence) == 1 and question.evidence[0] in texts
     )
 
 
-def _spread(probes: Sequence[Probe], count: int) -> Sequence[Probe]:
+def _spread(probes: Sequence[ScriptProbe], count: int) -> Sequence[ScriptProbe]:
     """At most ``count`` of ``probes``, evenly spread."""
     step = max(1, -(-len(probes) // count))
     return probes[::step]

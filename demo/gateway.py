@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from demo.checks import Observation
-from demo.conversation import AgentScript, Probe, ProbeKind, ScriptTurn
+from demo.conversation import AgentScript, ProbeKind, ScriptProbe, ScriptTurn
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
@@ -239,7 +239,7 @@ def _answered(injection: Injection) -> bool:
     return injection.status in {"ok", "empty"}
 
 
-def _observation(agent: str, probe: Probe, injection: Injection) -> Observation:
+def _observation(agent: str, probe: ScriptProbe, injection: Injection) -> Observation:
     return Observation(
         agent,
         probe,

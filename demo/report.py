@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from demo.checks import LEAST_SAME, LEAST_SILENCE, Check, Observation, percentile
+from demo.checks import LEAST_SAME, LEAST_SILENCE, DemoCheck, Observation, percentile
 from demo.gateway import Played
-from demo.runner import Excerpt, Outcome
+from demo.runner import DemoOutcome, ObjectExcerpt
 from relayer.wire.fields import clip, one_line
 
 __all__ = ["Report", "as_document"]
@@ -89,7 +89,7 @@ class Report:
         if len(observations) > _MOST_ROWS:
             self.step(f"and {len(observations) - _MOST_ROWS} more prompts")
 
-    def excerpt(self, excerpt: Excerpt) -> None:
+    def excerpt(self, excerpt: ObjectExcerpt) -> None:
         """Print a stored object beside what it hides."""
         self._finish_progress()
         rows = Table.grid(padding=(0, 2), expand=True)
@@ -103,7 +103,7 @@ class Report:
         self._console.print(Text(excerpt.file, style="dim"), soft_wrap=True)
         self._console.print(rows)
 
-    def verdict(self, outcome: Outcome, *, curated: bool) -> None:
+    def verdict(self, outcome: DemoOutcome, *, curated: bool) -> None:
         """Print every assertion, figures, and the sum."""
         self.heading("Assertions")
         for check in outcome.checks:
@@ -138,7 +138,7 @@ class Report:
         """End what still moves."""
         self._finish_progress()
 
-    def _line(self, check: Check) -> Text:
+    def _line(self, check: DemoCheck) -> Text:
         mark = self._marks[0] if check.held else self._marks[1]
         line = Text(f"{mark} {check.name:<9} ", style="green" if check.held else "bold red")
         line.append(one_line(check.claim), style="default" if check.held else "red")
@@ -161,7 +161,7 @@ _COLUMNS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 )
 
 
-def as_document(outcome: Outcome, *, source: str) -> str:
+def as_document(outcome: DemoOutcome, *, source: str) -> str:
     """Return the results as JSON: assertions, probes, figures."""
     document = {
         "conversation": source,

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from demo import checks
-from demo.checks import Check, Observation
+from demo.checks import DemoCheck, Observation
 from demo.conversation import AgentScript, Conversation, ProbeKind
 from demo.gateway import DemoGateway, Played
 from demo.relayer_process import RelayerFailed, RelayerProcess
 from demo.sabotage import Sabotage, lose_last_entries, write_plainly
-from demo.traces import Traces
+from demo.traces import TraceSearch
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.keys.identity import Identity
 from relayer.wire.fields import one_line
 from relayer.wire.schemas import Memory
 
-__all__ = ["Audience", "Excerpt", "Outcome", "run"]
+__all__ = ["DemoOutcome", "DemoViewer", "ObjectExcerpt", "run"]
 
 _WRITERS: Final = 4
 _NOTES_BEFORE_KILL: Final = 24
@@ -31,7 +31,7 @@ _EXCERPT_BYTES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Excerpt:
+class ObjectExcerpt:
     """A stored object beside what it hides.
 
     Attributes:
@@ -48,10 +48,10 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """Everything that was seen. Times are in ms."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[DemoCheck, ...]
     observations: tuple[Observation, ...]
     recalls_ms: tuple[int, ...]
     turns: int
@@ -65,7 +65,7 @@ class Outcome:
         return all(check.held for check in self.checks)
 
 
-class Audience(Protocol):
+class DemoViewer(Protocol):
     """Who watches; every method returns at once."""
 
     def step(self, text: str) -> None:
@@ -84,7 +84,7 @@ class Audience(Protocol):
         """Probes were asked."""
         ...
 
-    def excerpt(self, excerpt: Excerpt) -> None:
+    def excerpt(self, excerpt: ObjectExcerpt) -> None:
         """An object of the store was read."""
         ...
 
@@ -93,10 +93,10 @@ async def run(
     conversation: Conversation,
     folder: Path,
     relayer: RelayerProcess,
-    audience: Audience,
+    audience: DemoViewer,
     *,
     sabotage: Sabotage | None = None,
-) -> Outcome:
+) -> DemoOutcome:
     """Run the demonstration once.
 
     Args:
@@ -128,7 +128,7 @@ class _Demonstration:
         self,
         conversation: Conversation,
         folder: Path,
-        audience: Audience,
+        audience: DemoViewer,
         relayer: RelayerProcess,
         sabotage: Sabotage | None,
     ) -> None:
@@ -140,7 +140,7 @@ class _Demonstration:
         self._gateway = DemoGateway(folder, relayer.url)
         self._played: list[Played] = []
 
-    async def run(self) -> Outcome:
+    async def run(self) -> DemoOutcome:
         curated = self._conversation.curated
         await self._play()
         stored = await self._list()
@@ -166,7 +166,7 @@ class _Demonstration:
         await asyncio.to_thread(self._relayer.stop)
         found += self._search_for_traces()
         turns = [played.recall_ms for played in self._played if played.recall_ms is not None]
-        return Outcome(
+        return DemoOutcome(
             checks=tuple(found),
             observations=tuple(before),
             recalls_ms=tuple(turns + [item.milliseconds for item in (*before, *after)]),
@@ -177,7 +177,7 @@ class _Demonstration:
         )
 
     async def _play(self) -> None:
-        excerpt: Excerpt | None = None
+        excerpt: ObjectExcerpt | None = None
         known = self._objects()
         async with self._gateway.plugin() as plugin:
             for script in self._scripts:
@@ -191,7 +191,7 @@ class _Demonstration:
         if excerpt is not None:
             self._audience.excerpt(excerpt)
 
-    def _newest(self, known: set[Path], script: AgentScript) -> Excerpt | None:
+    def _newest(self, known: set[Path], script: AgentScript) -> ObjectExcerpt | None:
         """Return the largest object that the first captured turn made: the log entry that holds it."""
         made = sorted(self._objects() - known, key=lambda path: path.stat().st_size)
         entries = [path for path in made if path.parent.name == "wal"] or made
@@ -200,7 +200,7 @@ class _Demonstration:
         data = entries[-1].read_bytes()
         said = [played.turn.text for played in self._played if played.turn in script.turns]
         place = entries[-1].relative_to(self._relayer.data).as_posix()
-        return Excerpt(place, len(data), data[:_EXCERPT_BYTES], one_line(" ".join(said)))
+        return ObjectExcerpt(place, len(data), data[:_EXCERPT_BYTES], one_line(" ".join(said)))
 
     async def _ask(self) -> list[Observation]:
         floor = 0.0 if self._sabotage is Sabotage.SILENT else None
@@ -257,7 +257,7 @@ class _Demonstration:
         identity = self._gateway.identity(self._scripts[0].name)
         return replace(identity, namespace=f"{identity.namespace}/notes")
 
-    async def _turn_without_relayer(self) -> Check:
+    async def _turn_without_relayer(self) -> DemoCheck:
         async with self._gateway.plugin() as plugin:
             begun = time.monotonic()
             injection = await plugin.before_turn(
@@ -265,7 +265,7 @@ class _Demonstration:
             )
             return checks.outage(injection.status, injection.text, time.monotonic() - begun, _TURN_BOUND)
 
-    async def _still_there(self, owned: Mapping[str, set[str]], notes: Sequence[str]) -> list[Check]:
+    async def _still_there(self, owned: Mapping[str, set[str]], notes: Sequence[str]) -> list[DemoCheck]:
         now = await self._list()
         notebook = self._notebook()
         async with self._gateway.client() as client:
@@ -275,13 +275,13 @@ class _Demonstration:
         pairs = {name: [(memory.id, memory.text) for memory in memories] for name, memories in now.items()}
         return [*checks.durable(acknowledged, ids), *checks.once(pairs)]
 
-    def _search_for_traces(self) -> list[Check]:
+    def _search_for_traces(self) -> list[DemoCheck]:
         if self._sabotage is Sabotage.SEALED:
             write_plainly(self._relayer.data, [turn.text for turn in self._scripts[0].turns])
         turns = [turn for script in self._scripts for turn in script.turns]
         sessions = [session.id for script in self._scripts for session in script.sessions]
         people = {turn.speaker for turn in turns}
-        traces = Traces(
+        traces = TraceSearch(
             (turn.text for turn in turns),
             (*self._conversation.agents, *sessions, *people, self._gateway.account.removeprefix("0x")),
         )

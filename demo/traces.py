@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-__all__ = ["Traces", "views"]
+__all__ = ["TraceSearch", "views"]
 
 _WINDOW: Final = 16
 _STRIDE: Final = 8
@@ -44,7 +44,7 @@ def views(data: bytes) -> Iterator[bytes]:
             yield base64.b64decode(rest + b"=" * (-len(rest) % 4))
 
 
-class Traces:
+class TraceSearch:
     """What must not be readable.
 
     Args:

@@ -21,7 +21,7 @@ import pytest
 from signed_calls import Gateway, encode
 
 from demo.relayer_process import RelayerProcess
-from demo.traces import Traces, views
+from demo.traces import TraceSearch, views
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.turn.gates import HostTurn
 from relayer.access.store_key import StoredKey
@@ -205,7 +205,7 @@ def loot(tmp_path_factory: pytest.TempPathFactory) -> Loot:
     return Loot(folder / "data", tuple(logs), root)
 
 
-def traces(loot: Loot) -> Traces:
+def traces(loot: Loot) -> TraceSearch:
     texts = [*map(memory_text, AGENTS), *map(turn_text, AGENTS), *map(answer_text, AGENTS), QUERY, REFUSED]
     names = [
         *AGENTS,
@@ -224,7 +224,7 @@ def traces(loot: Loot) -> Traces:
     secret_bytes.append(bytes.fromhex(loot.root.account[2:]))
     numbers = [f"{value!r}"[:9] for agent in AGENTS for value in vector_of(agent)[:8].tolist()]
     blobs = [blob for agent in AGENTS for blob in vector_blobs(vector_of(agent))]
-    return Traces(texts, [*names, *numbers], [*blobs, *secret_bytes])
+    return TraceSearch(texts, [*names, *numbers], [*blobs, *secret_bytes])
 
 
 @pytest.mark.row("MW-32", level="e2e")
@@ -249,7 +249,7 @@ def test_no_canary_is_readable_in_any_log_even_at_its_most_talkative(loot):
 
 def test_the_key_of_the_relayer_is_in_no_log_and_in_no_object(loot):
     key = bytes.fromhex((loot.data / "relayer.key").read_text().strip())
-    searched = Traces([], [], [key])
+    searched = TraceSearch([], [], [key])
     for path in [*loot.logs, *(path for path in loot.files() if path.name != "relayer.key")]:
         assert not searched.found_in(path.read_bytes()), path.name
 

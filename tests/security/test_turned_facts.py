@@ -7,6 +7,7 @@ import pytest
 from bench.turned import FAITHFUL, HALVES, kept_facts
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("half", HALVES)
 async def test_turned_facts_are_dropped_and_faithful_ones_kept(half: str) -> None:
     results = await kept_facts(half)

@@ -25,6 +25,7 @@ def test_attacks_are_told_from_ordinary_speech(half):
     assert scores["recall"] >= 0.45
 
 
+@pytest.mark.tier("all")
 async def test_hardly_anything_is_replaced_that_was_not_taken_back():
     decided = [one for one in await supersession() if one.wanted != "conflict"]
     for scores in measured(decided, "replaces").values():

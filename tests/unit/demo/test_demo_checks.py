@@ -6,12 +6,12 @@ import pytest
 
 from demo import checks
 from demo.checks import Observation
-from demo.conversation import Probe, ProbeKind
-from demo.traces import Traces
+from demo.conversation import ProbeKind, ScriptProbe
+from demo.traces import TraceSearch
 
-RELATED = Probe(ProbeKind.RELATED, "What is the cat called?", expected="Biscuit & Co")
-UNRELATED = Probe(ProbeKind.UNRELATED, "What is ethanol?")
-CROSS = Probe(ProbeKind.CROSS, "What is the dog called?", forbidden="Rusty")
+RELATED = ScriptProbe(ProbeKind.RELATED, "What is the cat called?", expected="Biscuit & Co")
+UNRELATED = ScriptProbe(ProbeKind.UNRELATED, "What is ethanol?")
+CROSS = ScriptProbe(ProbeKind.CROSS, "What is the dog called?", forbidden="Rusty")
 OWNED = {"solo": {"m1"}, "other": {"m2"}}
 
 
@@ -32,7 +32,7 @@ def test_a_related_probe_holds_when_its_expectation_stands_in_the_block_escaped_
 
 
 def test_of_a_dialogue_one_sentence_of_the_expected_message_is_a_hit():
-    probe = Probe(ProbeKind.RELATED, "Cat?", expected="Hello! The cat is Biscuit. Bye.")
+    probe = ScriptProbe(ProbeKind.RELATED, "Cat?", expected="Hello! The cat is Biscuit. Bye.")
     assert checks.hit_rate([seen(probe, "The cat is Biscuit."), seen(probe, "No cat.")], curated=False) == (
         1,
         2,
@@ -111,7 +111,9 @@ def test_percentiles_are_of_the_nearest_rank(share, expected):
 
 
 def test_one_sentence_of_a_text_is_a_trace_and_a_few_letters_are_not():
-    traces = Traces(["Good morning. The seagrass report is due on 17 April. Thanks!"], ["anna", "marianne"])
+    traces = TraceSearch(
+        ["Good morning. The seagrass report is due on 17 April. Thanks!"], ["anna", "marianne"]
+    )
     assert traces.found_in(b"xx the SEAGRASS report is due on xx") == {"text"}
     assert traces.found_in(b"the report is late") == frozenset()
     assert traces.found_in(b"anna") == frozenset()
