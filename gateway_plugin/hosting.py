@@ -56,6 +56,7 @@ from gateway_plugin.keys.private_files import (
     replace_private,
 )
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
+from gateway_plugin.recall.consolidation import LEAST_QUESTIONS, LEAST_RECALLS
 from gateway_plugin.recall.formatting import framed
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
 from gateway_plugin.settings.model import PluginSettings
@@ -161,6 +162,8 @@ __all__ = [
     "DEFAULT_AGENT",
     "DEFAULT_NAME",
     "INTENT_TOOL",
+    "LEAST_QUESTIONS",
+    "LEAST_RECALLS",
     "READING",
     "SEARCH_FLOOR",
     "SECRET_VARIABLES",
