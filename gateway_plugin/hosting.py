@@ -25,6 +25,7 @@ import typer
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import Clock, SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
+from gateway_plugin.capture.filters import MessageOrigin, judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
@@ -66,6 +67,7 @@ from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError
 from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
 from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
+from gateway_plugin.turn.query import parse_messages
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
 from relayer.wire.extensions import load_extensions
 
@@ -185,6 +187,7 @@ __all__ = [
     "KeyHolder",
     "LocalRelayer",
     "MemWalAccess",
+    "MessageOrigin",
     "NoSuchLog",
     "NotRead",
     "Outbox",
@@ -211,12 +214,14 @@ __all__ = [
     "is_daily",
     "is_private",
     "is_wanted",
+    "judge",
     "locked",
     "mint",
     "named",
     "notify",
     "opened_below",
     "parse_json",
+    "parse_messages",
     "parse_session_key",
     "platform_id",
     "ranking",
