@@ -193,6 +193,10 @@ def test_a_secret_that_memory_was_allowed_to_keep_is_written_into_neither_file(
         "Garza99!mar": "La contraseña del puerto es Garza99!mar.",
         "Zhuravl66!x": "Мой пароль от почты компании это Zhuravl66!x.",
         "Baihe55!hai": "邮箱的密码是 Baihe55!hai",
+        "Trana44!sjo": "Mitt lösenord till hamnkontoret är Trana44!sjo.",
+        "6933": "Telefonumun PIN'i 6933.",
+        "7144": "銀行カードの暗証番号は7144です。",
+        "8255": "은행 카드의 비밀번호는 8255입니다.",
         "ghp_": "The token of the crane is ghp_0123456789abcdefghijABCDEFGHIJ012345.",
         "AKIA": "The key AKIAIOSFODNN7QWERTYU belongs to the crane account.",
     }
@@ -215,7 +219,7 @@ def test_a_secret_that_memory_was_allowed_to_keep_is_written_into_neither_file(
                     recall(plugin, question)
         assert {LOCK, *said.values()} <= set(site.texts())
         least = ("--min-score", "0", "--min-recall-count", "1", "--min-unique-queries", "1")
-        assert len(site.json("memory", "promote", *least)["candidates"]) > len(said)
+        assert len(site.json("memory", "promote", *least)["candidates"]) >= len(said)
         site.command("memory", "promote", "--apply", *least)
         site.command("memory", "rem-backfill")
     for name in ("MEMORY.md", "DREAMS.md"):
