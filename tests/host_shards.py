@@ -21,8 +21,8 @@ UNKNOWN_SECONDS: Final = 60
 SECONDS: Final = {
     "test_migrations.py": 27,
     "test_openclaw_bridge.py": 63,
-    "test_openclaw_chat_commands.py": 27,
-    "test_openclaw_earlier_sessions.py": 33,
+    "test_openclaw_chat_commands.py": 33,
+    "test_openclaw_earlier_sessions.py": 90,
     "test_openclaw_faults.py": 63,
     "test_openclaw_host_model.py": 33,
     "test_openclaw_install.py": 51,

@@ -549,6 +549,18 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def plugin_settings(config: HostConfig, environ: Mapping[str, str]) -> PluginSettings:
+    """Return the plugin's settings as the gateway has them, without the secret. Raises `SettingsError`."""
+    settings = _without_secret(config.settings, environ)
+    if settings is None:
+        raise SettingsError(
+            SettingsIssue(
+                "plugins.entries.memrelay.config", "is wrong", "run memrelay-gateway doctor --host openclaw"
+            )
+        )
+    return with_host_settings(settings, environ)
+
+
 def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:
     """Return whether the plugin's settings enable recall and capture, for status output; None if the settings are invalid."""
     settings = _without_secret(_handed_over(environ), environ)

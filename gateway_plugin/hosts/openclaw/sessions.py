@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosting import (
+    CaptureReport,
     HostTurn,
     NotRead,
     TurnAudience,
@@ -36,6 +37,8 @@ from gateway_plugin.plugin import AsyncMemoryPlugin
 
 _BUSY_SECONDS: Final = 1.0
 _TURNS_AT_ONCE: Final = 20
+_EVENTS_AT_ONCE: Final = 2_000
+_EVENTS_IN_ALL: Final = 100_000
 _MAX_TURNS: Final = 5_000
 _MAX_WAITING: Final = 50
 _WINDOWS: Final = """
@@ -45,11 +48,11 @@ _WINDOWS: Final = """
 _EVENTS: Final = """
     SELECT seq, event_json FROM transcript_events
     WHERE session_id = :session AND seq > :after AND created_at < :until AND event_json LIKE '{"type":"message"%'
-    ORDER BY seq LIMIT 2000
+    ORDER BY seq LIMIT :most
 """
 _FORGOTTEN: Final = "SELECT session_id FROM memory_session_tombstones"
-# Outcomes after which a turn is tried again later.
-_AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
+AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
+"""Outcomes of a capture after which the turn is tried again later."""
 
 Json = Mapping[str, Any]
 
@@ -112,6 +115,10 @@ class EarlierSessions:
         """
         if not self._until:
             await asyncio.to_thread(self._load)
+        if not self._until:
+            # From now on the plugin captures turns when they end.
+            self._until = int(time.time() * 1000)
+            await asyncio.to_thread(self._save)
         if self._over or plugin.status().waiting > _MAX_WAITING:
             return False
         try:
@@ -121,13 +128,8 @@ class EarlierSessions:
         except sqlite3.Error:
             return False  # the host is writing, or its version keeps sessions in another form
         for turn in turns:
-            host = HostTurn(
-                host=HOST,
-                workspace=str(workspace),
-                turn_id=f"earlier:{turn.session}:{turn.last}",
-            )
-            report = await plugin.after_turn(turn.messages, session_key=turn.key, host=host)
-            if report.status in _AGAIN:
+            report = await self.capture(plugin, turn, workspace)
+            if report.status in AGAIN:
                 break
             self._done[turn.session] = turn.last
             self._taken += 1
@@ -140,9 +142,24 @@ class EarlierSessions:
         await asyncio.to_thread(self._save)
         return not self._over
 
-    def _turns(self) -> Iterator[EarlierTurn]:
+    def left(self) -> list[EarlierTurn]:
+        """Return every turn that is still to be captured, and change nothing. Raises `NotRead` and `sqlite3.Error`."""
+        self._load()
+        self._until = self._until or int(time.time() * 1000)
+        return [*self._turns(_MAX_TURNS, _EVENTS_IN_ALL)]
+
+    def all(self) -> list[EarlierTurn]:
+        """Return every stored turn. Raises `NotRead` and `sqlite3.Error`."""
+        self._until = int(time.time() * 1000)
+        return [*self._turns(_EVENTS_IN_ALL, _EVENTS_IN_ALL)]
+
+    async def capture(self, plugin: AsyncMemoryPlugin, turn: EarlierTurn, workspace: Path) -> CaptureReport:
+        """Capture a turn as if the plugin had been there."""
+        host = HostTurn(host=HOST, workspace=str(workspace), turn_id=f"earlier:{turn.session}:{turn.last}")
+        return await plugin.after_turn(turn.messages, session_key=turn.key, host=host)
+
+    def _turns(self, left: int = _TURNS_AT_ONCE, most: int = _EVENTS_AT_ONCE) -> Iterator[EarlierTurn]:
         """Yield the next turns, those of the newest session first. Raises `NotRead` and `sqlite3.Error`."""
-        left = _TURNS_AT_ONCE
         with closing(open_sessions(self.state, self.agent)) as log:
             forgotten: set[str] = set()
             with suppress(sqlite3.Error):  # hosts before 2026.9 have no such table
@@ -151,37 +168,34 @@ class EarlierSessions:
                 if session in forgotten or not _is_direct(key):
                     continue
                 after = self._done.get(session, -1)
-                rows = log.execute(_EVENTS, {"session": session, "after": after, "until": self._until})
+                wanted = {"session": session, "after": after, "until": self._until, "most": most}
+                rows = log.execute(_EVENTS, wanted)
                 for turn in _turns_of(session, key, rows.fetchall()):
                     yield turn
                     left -= 1
                     if not left:
                         return
 
-    @property
-    def _place(self) -> Path:
+    def place(self, name: str = "earlier-sessions") -> Path:
+        """Return the file that keeps what is known about the agent's sessions under a name."""
         whose = hashlib.sha256(f"{self.account}\n{self.agent}".encode()).hexdigest()[:16]
-        return self.state / "memrelay" / f"earlier-sessions-{whose}.json"
+        return self.state / "memrelay" / f"{name}-{whose}.json"
 
     def _load(self) -> None:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            kept = parse_json(self._place.read_text("utf-8"))
+            kept = parse_json(self.place().read_text("utf-8"))
             self._done = {str(session): int(seq) for session, seq in kept["done"].items()}
             self._taken, self._over, self._until = (
                 int(kept["taken"]),
                 kept["over"] is True,
                 int(kept["until"]),
             )
-        if not self._until:
-            # From now on the plugin captures turns when they end.
-            self._until = int(time.time() * 1000)
-            self._save()
 
     def _save(self) -> None:
         kept = {"until": self._until, "taken": self._taken, "over": self._over, "done": self._done}
         with suppress(OSError, IdentityError):
-            self._place.parent.mkdir(parents=True, exist_ok=True)
-            replace_private(self._place, json.dumps(kept).encode())
+            self.place().parent.mkdir(parents=True, exist_ok=True)
+            replace_private(self.place(), json.dumps(kept).encode())
 
 
 def _is_direct(key: str) -> bool:
@@ -217,5 +231,10 @@ def _message(text: str) -> dict[str, Any] | None:
     message = entry.get("message") if isinstance(entry, Mapping) else None
     if not isinstance(message, Mapping) or message.get("role") not in {"user", "assistant"}:
         return None
-    told = {name: message.get(name) for name in ("role", "content", "timestamp")}
-    return {**told, "id": entry.get("id")}
+    at = message.get("timestamp") or entry.get("timestamp")
+    return {
+        "role": message["role"],
+        "content": message.get("content"),
+        "timestamp": at,
+        "id": entry.get("id"),
+    }
