@@ -38,7 +38,7 @@ from gateway_plugin.recall.formatting import (
     select,
     standing_block,
 )
-from gateway_plugin.recall.sharing import Shares, recall_shared
+from gateway_plugin.recall.sharing import MergedResponse, Shares, recall_shared
 from gateway_plugin.sessions.book import MAX_SESSIONS, LastTurn, Session, SessionBook, Watchdog
 from gateway_plugin.settings.model import PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import split_senders
@@ -237,6 +237,7 @@ class Recaller:
     Attributes:
         cache: responses of recent recalls; a write to a namespace drops its entries.
         recalls: number of turns for which a recall was sent to the relayer.
+        unavailable: the shared namespaces that were missing in the last recall, and why; "" if there was none.
         standing: the standing blocks of the sessions.
     """
 
@@ -263,6 +264,7 @@ class Recaller:
         client.watch_writes(self.cache.drop)
         self._active = ActiveRecaller(client, settings, clock, traces=traces, lent=lent)
         self.recalls = 0
+        self.unavailable = ""
         self.standing = StandingBlocks(client, settings.recall, clock)
         self._client = client
         self._sender = sender
@@ -478,8 +480,10 @@ class Recaller:
             return injection, replace(
                 trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
             )
+        trace = replace(trace, detail=self.unavailable)
         if active is not None and not active.allowed:
-            trace = replace(trace, active=f"skipped:{active.gate}", detail=active.reason)
+            detail = "; ".join(filter(None, (active.reason, self.unavailable)))
+            trace = replace(trace, active=f"skipped:{active.gate}", detail=detail)
         elif active is not None:
             reminder = await self._active.remind(
                 turn, query, answer, min(end - self._clock.monotonic(), limits.timeout_ms / 1000)
@@ -533,6 +537,7 @@ class Recaller:
     async def _find(
         self, request: RecallRequest, identity: Identity, end: float
     ) -> tuple[RecallResponse, bool]:
+        self.unavailable = ""
         left = end - self._clock.monotonic()
         await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
         shared = self._shares.also_read(identity) if self._shares is not None else ()
@@ -546,6 +551,8 @@ class Recaller:
         own = self._ask(request, identity, end)
         seconds = end - self._clock.monotonic()
         answer = await recall_shared(self._client, own, shared, request, seconds=seconds)
+        if isinstance(answer, MergedResponse):
+            self.unavailable = "; ".join(answer.unavailable)
         if not answer.degraded and not shared:
             self.cache.put(identity.namespace, request, answer, since=since)
         return answer, False
