@@ -139,6 +139,7 @@ account limits $ACCOUNT --memories 1000
 account env --key-file DIR/memwal.key
 account credentials --key-file DIR/memwal.key --file DIR/credentials.json
 account revoke $ACCOUNT
+account export $ACCOUNT --out DIR/account.jsonl
 account erase $ACCOUNT --yes
 backup --to DIR/backup
 restore --from DIR/backup
