@@ -619,7 +619,7 @@ class AsyncMemoryPlugin:
             last_refusal=f"{whose}: {last.reason}" if last is not None else "",
             durable=self._outbox.durable,
             relayer_trouble=trouble_for(self.settings, self._environ),
-            warning=unreadable or self._watchdog.warning or self._recaller.unavailable,
+            warning=unreadable or self._watchdog.warning,
             notes=without_effect(self.settings, self._book.account),
             host_model=None if self._lent is None else self._lent.status(),
         )

@@ -237,7 +237,6 @@ class Recaller:
     Attributes:
         cache: responses of recent recalls; a write to a namespace drops its entries.
         recalls: number of turns for which a recall was sent to the relayer.
-        unavailable: the shared namespaces that were missing in the last recall, and why; "" if there was none.
         standing: the standing blocks of the sessions.
     """
 
@@ -264,7 +263,6 @@ class Recaller:
         client.watch_writes(self.cache.drop)
         self._active = ActiveRecaller(client, settings, clock, traces=traces, lent=lent)
         self.recalls = 0
-        self.unavailable = ""
         self.standing = StandingBlocks(client, settings.recall, clock)
         self._client = client
         self._sender = sender
@@ -480,9 +478,10 @@ class Recaller:
             return injection, replace(
                 trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
             )
-        trace = replace(trace, detail=self.unavailable)
+        missing = "; ".join(answer.unavailable) if isinstance(answer, MergedResponse) else ""
+        trace = replace(trace, detail=missing)
         if active is not None and not active.allowed:
-            detail = "; ".join(filter(None, (active.reason, self.unavailable)))
+            detail = "; ".join(filter(None, (active.reason, missing)))
             trace = replace(trace, active=f"skipped:{active.gate}", detail=detail)
         elif active is not None:
             reminder = await self._active.remind(
@@ -537,7 +536,6 @@ class Recaller:
     async def _find(
         self, request: RecallRequest, identity: Identity, end: float
     ) -> tuple[RecallResponse, bool]:
-        self.unavailable = ""
         left = end - self._clock.monotonic()
         await self._sender.settled(identity.namespace, left * _SHARE_FOR_OWN_WRITES)
         shared = self._shares.also_read(identity) if self._shares is not None else ()
@@ -551,8 +549,6 @@ class Recaller:
         own = self._ask(request, identity, end)
         seconds = end - self._clock.monotonic()
         answer = await recall_shared(self._client, own, shared, request, seconds=seconds)
-        if isinstance(answer, MergedResponse):
-            self.unavailable = "; ".join(answer.unavailable)
         if not answer.degraded and not shared:
             self.cache.put(identity.namespace, request, answer, since=since)
         return answer, False

@@ -18,9 +18,11 @@ from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.clock import SystemClock
+from gateway_plugin.calls.loop_thread import on_loop
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
+from gateway_plugin.hosts.openclaw.commands import run_command
 from gateway_plugin.keys.identity import Identity, invited
 from gateway_plugin.keys.invitations import Invitation
 from gateway_plugin.turn.gates import HostTurn
@@ -126,7 +128,13 @@ def test_an_agent_of_another_account_recalls_a_shared_namespace_until_it_is_unsh
         reason = f"{shown(mara)} is left out: its owner has ended the share"
         assert reason in ended.detail
         assert reason in plugin.why("agent:coder:main").detail
-        assert reason in plugin.status().warning
+        chat = on_loop(run_command)
+        assert f"note: {reason}" in chat(plugin, "status", {"sessionKey": "agent:coder:main"})
+        assert f"last turn: ok: {reason}" in chat(plugin, "why", {"sessionKey": "agent:coder:main"})
+        # Other sessions are not told about it.
+        assert reason not in chat(plugin, "status", {"sessionKey": "agent:stranger:main"})
+        assert reason not in plugin.why("agent:stranger:main").detail
+        assert reason not in str(plugin.status())
     assert reason in kim.run("why", "--agent", "coder")
     assert BOILER not in kim.recalled()
     assert BOILER in mara.recalled(agent="researcher")
@@ -319,6 +327,19 @@ def test_a_new_invitation_ends_the_one_before(mara: Gateway, kim: Gateway) -> No
     with pytest.raises(RelayerRefused, match="401 unauthorized"):
         called(kim, before, lambda client, one: client.list_memories(one))
     assert len(json.loads(mara.run("share", "--json"))["invited"]) == 1
+
+
+def test_a_namespace_that_is_shown_like_one_of_another_account_does_not_replace_it(
+    mara: Gateway, kim: Gateway, tmp_path: Path
+) -> None:
+    third = gateway(tmp_path / "third", kim.environment["MEMRELAY_URL"], "c3" * 32)
+    kim.run("accept", invitation(third, kim), "--agent", "coder")
+    # Ids that begin with the same digits cannot be found here, so the entry gets the other account's name.
+    file = kim.place / "config/memrelay/shares.json"
+    file.write_text(file.read_text().replace(shown(third), shown(mara)))
+    told = kim.run("accept", invitation(mara, kim), "--agent", "coder", code=2)
+    assert f"another account's namespace is shown as {shown(mara)} already" in told
+    assert third.root.account in kim.run("share")
 
 
 def test_two_accounts_with_the_same_agent_names_stay_apart(mara: Gateway, kim: Gateway) -> None:
