@@ -533,8 +533,8 @@ class ApiCall:
 
     @property
     def namespace(self) -> str:
-        """Return the namespace that the call is about; empty if it is about the account or the relayer."""
-        return self.identity.namespace if self.identity is not None and self.keyed else ""
+        """Return the namespace that the call is about, see `Identity.shown`; empty if it is about the account or the relayer."""
+        return self.identity.shown if self.identity is not None and self.keyed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -619,7 +619,11 @@ class RelayerCaller:
             answer = await self._bounded_call(call, shape, seconds)
             self._ended(None)
         except GatewayError as error:
-            self._ended(error)
+            # Another account may end its share at any time. That is not an outage of this gateway's memory.
+            if not (
+                call.identity is not None and call.identity.is_guest and isinstance(error, RelayerRefused)
+            ):
+                self._ended(error)
             raise
         else:
             return answer

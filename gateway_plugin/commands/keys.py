@@ -24,6 +24,7 @@ from gateway_plugin.commands.run import (
     find_context,
     guarded,
     root_holder,
+    text_or_file,
     used,
     with_client,
 )
@@ -456,12 +457,7 @@ def _public_key(holder: RootHolder, agent: str) -> bytes:
 
 
 def _certificate(holder: RootHolder, given: str) -> Certificate:
-    text = given.strip()
-    try:
-        if Path(text).is_file():
-            text = Path(text).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError, ValueError):
-        pass  # the text is no path of a readable file, so it should be the certificate itself
+    text = text_or_file(given)
     try:
         # Accept the whole line that `keys export` prints, too.
         found = Certificate.verify(base64url.decode(text.removeprefix("MEMRELAY_AGENT_CERTIFICATE=")))

@@ -162,13 +162,14 @@ OWN_VOICE: Final = "said by the user"
 """The label of what the user said outside of groups."""
 
 
-def voice(memory: Memory, hearing: Hearing, *, noted: bool) -> str:
+def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = "the user") -> str:
     """Return a label that says who said a memory and where; "" if neither a person nor an assistant said it.
 
     Args:
         memory: the memory.
         hearing: decides whose words are the user's own.
         noted: whether a language model wrote the memory.
+        user: the name of the person whose own words the memory may be.
     """
     own, source = hearing.is_own(memory), memory.source
     where = (
@@ -178,7 +179,7 @@ def voice(memory: Memory, hearing: Hearing, *, noted: bool) -> str:
         if not source.place
         else f" in the group {source.place}"
     )
-    person = "the user" if own else source.speaker or "a member"
+    person = user if own else source.speaker or "a member"
     if noted:
         return "noted by a model" if own else f"noted by a model of what was said{where}"
     if memory.trust == "user":

@@ -325,7 +325,10 @@ def _shown_with(memory: Memory) -> str:
 
 def label_of(memory: Memory, hearing: Hearing) -> str:
     """Return in our words who said a memory, and where. Names in it are as people chose them and not escaped."""
-    return voice(memory, hearing, noted=memory.extractor.startswith(_MODEL))
+    user = (
+        "the user of another account" if isinstance(memory, SharedHit) and memory.is_foreign else "the user"
+    )
+    return voice(memory, hearing, noted=memory.extractor.startswith(_MODEL), user=user)
 
 
 def may_be_told(text: str) -> bool:

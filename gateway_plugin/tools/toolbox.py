@@ -256,8 +256,11 @@ class Toolbox:
         except InvalidName:
             return None
         known = self._shares.shares_of(identity) if writes else self._shares.also_read(identity)
-        found = next((one for one in known if one.namespace == wanted), None)
-        if found is not None and writes and not self._shares.may_write(identity, wanted):
+        given = namespace.strip()
+        found = next(
+            (one for one in known if (one.shown == given if one.is_guest else one.namespace == wanted)), None
+        )
+        if found is not None and writes and not self._shares.may_write(identity, found):
             raise ToolError("namespace: shared read-only; omit it to store in your own")
         return found
 
@@ -687,7 +690,8 @@ def _voice(memory: Memory, turn: Turn) -> dict[str, str]:
 
 def _others(memory: Memory, hearing: Hearing) -> str:
     """Return a label that says whose words a memory is; "" if they are the user's own."""
-    return "" if hearing.is_own(memory) else f", {escape(label_of(memory, hearing))}"
+    foreign = isinstance(memory, SharedHit) and memory.is_foreign
+    return "" if hearing.is_own(memory) and not foreign else f", {escape(label_of(memory, hearing))}"
 
 
 def _origin(hit: RecallHit) -> str:

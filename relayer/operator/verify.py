@@ -73,7 +73,7 @@ class BodyCheck:
                 operation = decode_operation(raw)
             except UpgradeRequired:
                 continue
-            self.there.update(item.record for item in _stored(operation) if item.sealed)
+            self.there.update(item.record for item in stored_in(operation) if item.sealed)
             if self._keys is None:
                 continue
             if whole(self._keys, operation):
@@ -84,7 +84,7 @@ class BodyCheck:
 
 def whole(keys: NamespaceKeys, operation: Operation | MalformedBody) -> bool:
     """Return whether all bodies of an operation that still exist can be unsealed with these keys."""
-    stored = [item for item in _stored(operation) if item.key_epoch == keys.epoch]
+    stored = [item for item in stored_in(operation) if item.key_epoch == keys.epoch]
     vectors = operation.vectors if isinstance(operation, JobFinished) else ()
     having_vectors: list[Stored | VectorSet] = [*stored, *vectors]
     try:
@@ -102,7 +102,8 @@ def whole(keys: NamespaceKeys, operation: Operation | MalformedBody) -> bool:
     return True
 
 
-def _stored(operation: Operation | MalformedBody) -> Sequence[Stored]:
+def stored_in(operation: Operation | MalformedBody) -> Sequence[Stored]:
+    """Return the sealed records that an operation stores."""
     match operation:
         case Put(stored=stored) | Supersede(stored=stored):
             return (stored,)
