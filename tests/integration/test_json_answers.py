@@ -75,6 +75,7 @@ memory promote
 memory promote-explain "blue bin"
 memory rem-harness
 memory rem-backfill --from 2026-11-01 --to 2026-11-02
+memory session-backfill --from 2026-11-01
 transcript DIR/session.jsonl
 import DIR/notes
 import DIR/notes --dry-run
