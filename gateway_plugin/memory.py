@@ -681,10 +681,6 @@ class AsyncMemory:
         """
         client, whose, count = await self._client(), self._whose(user), 0
         request = _checked(memories.DeleteRequest, {}, everything=where is None, where=where)
-        # A deletion is recorded, which would create the memories of an unknown user; counting creates nothing.
-        counting = request.model_copy(update={"dry_run": True})
-        if not (await client.delete(whose, counting, deadline=self._timeout)).matched:
-            return 0
         while True:
             answer = await client.delete(whose, request, deadline=self._timeout)
             count += answer.forgotten
