@@ -301,6 +301,9 @@ BAD: list[tuple[str, Callable[[Memory], object]]] = [
     ("content[0]", lambda memory: memory.add(3)),  # type: ignore[arg-type]
     ("content[0].role", lambda memory: memory.add([{"role": "boss", "content": "x"}])),
     ("content[0].content", lambda memory: memory.add([{"role": "user", "content": 3}])),
+    ("content", lambda memory: memory.add([{"role": "system", "content": "x"}])),
+    ("content[0].role", lambda memory: memory.capture([{"role": "boss", "content": "x"}])),
+    ("content", lambda memory: memory.capture([])),
     ("texts", lambda memory: memory.add_many("text")),
     ("texts[2]", lambda memory: memory.add_many(["one", "two", ""])),
     ("tags", lambda memory: memory.add("x", tags="health")),
