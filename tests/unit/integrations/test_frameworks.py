@@ -115,11 +115,14 @@ async def test_relayer_away(framework: Any, away: AsyncMemory) -> None:
 async def test_captured_while_the_relayer_is_away(
     framework: Any, stoppable: StoppableRelayer, tmp_path: Path
 ) -> None:
-    async with AsyncMemory(url=stoppable.url, secret="5a" * 32, environ={"HOME": str(tmp_path)}) as memory:
+    environ = {"HOME": str(tmp_path)}
+    async with AsyncMemory(url=stoppable.url, secret="5a" * 32, environ=dict(environ)) as memory:
         await framework.turn(memory, "ana", "Hello.", Script("Hello."))
         await stoppable.stop()
         await framework.turn(memory, "ana", BIKE, Script("Nice.", deadline=0.3))
-        await stoppable.start()
+    await stoppable.start()
+    async with AsyncMemory(url=stoppable.url, secret="5a" * 32, environ=dict(environ)) as memory:
+        await framework.turn(memory, "ana", "Hello again.", Script("Hello."))
         async with asyncio.timeout(20):
             while BIKE not in await texts(memory, owner(framework, "ana")):  # noqa: ASYNC110 - the relayer does not tell
                 await asyncio.sleep(0.1)

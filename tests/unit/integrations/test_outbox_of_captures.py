@@ -29,7 +29,7 @@ async def stored(memory: AsyncMemory) -> list[str]:
 
 
 async def until_stored(memory: AsyncMemory, *texts: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while await stored(memory) != sorted(texts):  # noqa: ASYNC110 - the relayer does not tell
             await asyncio.sleep(0.05)
 
@@ -68,11 +68,14 @@ async def test_a_turn_that_was_captured_while_the_relayer_was_away_is_delivered_
         with caplog.at_level(logging.WARNING):
             await turns.capture(said("I work at a mill near Thun."), user="ana")
         assert "waits in the outbox" in caplog.text
-        with pytest.raises(MemrelayError):
-            await memory.add(said("I have two cats."), user="ana")
         assert_nothing_readable(tmp_path)
+        async with opened(stoppable, tmp_path) as other:
+            with pytest.raises(MemrelayError):
+                await other.add(said("I have two cats."), user="ana")
         await stoppable.start()
-        await until_stored(memory, BIKE, HOUSE, "I work at a mill near Thun.")
+        # The first object delivers; its circuit breaker may wait for a minute, which another object does not know.
+        async with opened(stoppable, tmp_path) as other:
+            await until_stored(other, BIKE, HOUSE, "I work at a mill near Thun.")
 
 
 async def test_the_next_process_delivers_what_an_earlier_one_left(
