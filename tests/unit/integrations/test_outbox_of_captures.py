@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from pathlib import Path
@@ -116,3 +117,17 @@ async def test_without_an_outbox_on_disk_a_turn_is_only_sent(
         await stoppable.stop()
         with pytest.raises(MemrelayError):
             await memory.capture(said(HOUSE), user="ana")
+
+
+async def test_what_waits_does_not_keep_memories_from_being_collected(
+    stoppable: StoppableRelayer, tmp_path: Path
+) -> None:
+    await stoppable.stop()
+    memory = opened(stoppable, tmp_path)
+    assert not await memory.capture(said(BIKE), user="ana")
+    assert "memrelay-sender" in {task.get_name() for task in asyncio.all_tasks()}
+    del memory
+    gc.collect()
+    async with asyncio.timeout(10):
+        while "memrelay-sender" in {task.get_name() for task in asyncio.all_tasks()}:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
