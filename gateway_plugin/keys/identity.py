@@ -457,6 +457,29 @@ class Identity:
         return self.credential.header(now)
 
 
+def identify_owner(holder: KeyHolder, renamed: Mapping[str, str], owner: NamespaceRef) -> Identity:
+    """Return the identity that delivers the outbox items of an owner.
+
+    Args:
+        holder: the keys at hand.
+        renamed: as in `identify`. If an agent's keys were rotated after a turn was captured, the turn goes to the new name.
+        owner: the namespace, and whose it is.
+
+    Raises:
+        IdentityError: the agent's keys are not held.
+    """
+    agent = renamed.get(owner.agent, owner.agent)
+    _, slash, below = owner.namespace.partition("/")
+    return Identity(
+        agent=agent,
+        account=holder.account,
+        namespace=f"{agent}{slash}{below}",
+        generation=owner.generation,
+        keys=holder.agent(agent),
+        credential=holder.credential(agent),
+    )
+
+
 def identify(
     holder: KeyHolder,
     ref: SessionRef,

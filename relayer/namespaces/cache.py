@@ -177,6 +177,11 @@ class OpenNamespaces:
         """
         return _UseIfExists(self, access, deadline, create=False, patience=patience)
 
+    async def make_account(self, access: Access) -> None:
+        """Create the account of a request if it does not exist, before anything is stored for it."""
+        if self._making is not None:
+            await self._making(access)
+
     def begin_use(self, opened: OpenNamespace) -> None:
         """Protect a namespace from eviction until the matching `end_use`."""
         opened.users += 1
@@ -356,8 +361,7 @@ class OpenNamespaces:
         models = [known.model for known in (self.newest, self.former) if known is not None]
         on_manifest = partial(begin_reads, ahead, self._ports.layout, models)
         if create:
-            if self._making is not None:
-                await self._making(access)
+            await self.make_account(access)
             new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
             found = await creation.open_or_create(
                 self._ports,
