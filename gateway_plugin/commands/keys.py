@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -35,9 +36,10 @@ from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHold
 from relayer.wire import codec as base64url
 from relayer.wire.command_line import FAILED, USAGE, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
+from relayer.wire.memories import RotateKeysResponse
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
-from relayer.wire.service import ExportRequest, ImportItem
+from relayer.wire.service import ExportRequest, ImportItem, NamespaceView
 from relayer.wire.sheet import GATEWAY_SHEET, LINES, read_line, read_sheet_file, secret_of
 from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 
@@ -282,14 +284,17 @@ async def revoke(
 
 async def namespaces_of(client: RelayerClient, holder: RootHolder, agent: str) -> list[str]:
     """Return the names of an agent's live namespaces, without that of the canary, which contains no memories of the agent."""
-    found: list[str] = []
+    return [view.name for view in await live_namespaces(client, holder, agent)]
+
+
+async def live_namespaces(client: RelayerClient, holder: RootHolder, agent: str) -> list[NamespaceView]:
+    """Return an agent's live namespaces, without that of the canary; see `namespaces_of`."""
+    found: list[NamespaceView] = []
     cursor = None
     while True:
         page = await client.namespaces(holder.person(agent), cursor=cursor)
         found += [
-            view.name
-            for view in page.namespaces
-            if view.state == "live" and not view.name.endswith(f"/{CANARY}")
+            view for view in page.namespaces if view.state == "live" and not view.name.endswith(f"/{CANARY}")
         ]
         cursor = page.next_cursor
         if not cursor:
@@ -314,6 +319,18 @@ async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Mo
         items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
     counts = await send_items(client, target, items, as_backup=True)
     return Moved(source.namespace, target.namespace, len(items), counts["stored"] + counts["duplicate"])
+
+
+# A generation cannot be guessed, so that a relayer cannot have asked for its secret before the rotation. 53 bits of a JSON number
+# are enough for thousands of rotations.
+_STEP = 2**40
+
+
+async def reseal(client: RelayerClient, holder: RootHolder, agent: str) -> AsyncIterator[RotateKeysResponse]:
+    """Have each namespace of an agent sealed again under a new secret; a rotation that was interrupted is continued."""
+    for view in await live_namespaces(client, holder, agent):
+        generation = view.next_generation or view.generation + 1 + secrets.randbelow(_STEP)
+        yield await client.rotate_keys(holder.person(agent, view.name), generation)
 
 
 _SOON = "Replicas that had it in memory follow within 15 seconds."
@@ -398,13 +415,39 @@ def keys_rotate(
     run: Run,
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="OLD", help="Whose keys are not safe any more.")],
-    to: Annotated[str, typer.Option("--to", metavar="NEW", help="A name that was not used yet.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="NEW", help="A name that was not used yet, if the agent's secret leaked."
+        ),
+    ] = None,
+    resealed: Annotated[
+        bool,
+        typer.Option(
+            "--reseal",
+            help="Keep the name and the agent's secret; seal its memories again under new namespace secrets.",
+        ),
+    ] = False,
     yes: YesOption = False,
 ) -> None:
-    """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure.
+    """Put an agent's memories under new keys: of a new agent, or new ones of the same. May be repeated after a failure.
+
+    With --to, the agent's keys are taken back and its live memories copied. With --reseal, everything that is stored is sealed
+    again and the old keys open nothing.
 
     Example: memrelay-gateway keys rotate --agent coder --to coder-2 --yes
+
+    Example: memrelay-gateway keys rotate --agent coder --reseal --yes
     """
+    if (to is None) != resealed:
+        fail(
+            USAGE,
+            "--to, --reseal: give one of them",
+            f"memrelay-gateway keys rotate --agent {agent} --reseal",
+        )
+    if to is None:
+        _reseal(run, guarded(lambda: named(agent, shown=True)), yes=yes)
+        return
     old, new = guarded(lambda: (named(agent, shown=True), named(to, shown=True)))
     if old == new:
         fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {typed(old)}-2")
@@ -433,6 +476,37 @@ def keys_rotate(
     )
     for moved in copied:
         run.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
+
+
+def _reseal(run: Run, agent: str, *, yes: bool) -> None:
+    context, holder = _owner(run)
+    if not yes:
+        names = with_client(context.settings, lambda client: namespaces_of(client, holder, agent))
+        run.tell(
+            {"dry_run": True, "agent": agent, "namespaces": names},
+            f"would happen at {context.settings.url}:\n  everything in {', '.join(names) or 'no namespace'} is sealed again under "
+            "new namespace secrets\n  what the old ones open is destroyed\n"
+            "writes and recalls of these namespaces wait meanwhile\ndo it: --yes",
+        )
+        return
+
+    async def work(client: RelayerClient) -> list[RotateKeysResponse]:
+        done = []
+        async for answer in reseal(client, holder, agent):
+            done.append(answer)
+            counted = "" if answer.records is None else f": {answer.records} memories, turns and old versions"
+            run.say(f"sealed again: {answer.namespace}{counted}")
+        return done
+
+    done = with_client(context.settings, work)
+    run.json({"agent": agent, "namespaces": [answer.model_dump(mode="json") for answer in done]})
+    for answer in done:
+        if answer.erasure is not None:
+            run.say(
+                f"what the old keys open is {answer.erasure.state}; check: memrelay-gateway erasure {answer.erasure.id} "
+                f"--agent {typed(answer.namespace)}"
+            )
+    run.say(f"{len(done)} namespaces of agent {agent} have new keys; gateways follow by themselves")
 
 
 async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[str]:
