@@ -33,6 +33,8 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.keys.gateway_secret import recover_secret
 from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
+from gateway_plugin.recall.sharing import Share, Shares
+from gateway_plugin.setup import shares_path
 from relayer.wire import codec as base64url
 from relayer.wire.command_line import FAILED, USAGE, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
@@ -367,13 +369,16 @@ def keys_revoke(
     context, holder = _owner(run)
     agent_keys: tuple[bytes, ...] = ()
     serials: tuple[bytes, ...] = ()
+    shares: list[Share] = []
     if agent is not None:
         name = guarded(lambda: named(agent, shown=True))
         agent_keys = (_public_key(holder, name),)
+        shares = _writers(holder, name)
         what = f"the keys of agent {name} ({agent_keys[0].hex()})"
         note = (
             f"Everyone who has them is refused, and so is agent {name} of this gateway with them. To keep its memories under "
             f"other keys:\n  memrelay-gateway keys rotate --agent {typed(name)} --to {typed(name)}-2"
+            f"{_warning(shares)}"
         )
     else:
         found = _certificate(holder, certificate or "")
@@ -384,6 +389,7 @@ def keys_revoke(
         would = {
             "agent_keys": [key.hex() for key in agent_keys],
             "certificates": [one.hex() for one in serials],
+            "shared_for_writing": _rows(shares),
         }
         said = f"would be taken back for good: {what}\n{note}\ndo it: --yes"
         run.tell({"dry_run": True, "agent": name, **would}, said)
@@ -391,7 +397,8 @@ def keys_revoke(
     revoked = with_client(
         context.settings, lambda client: revoke(client, holder, name, agent_keys=agent_keys, serials=serials)
     )
-    run.tell(_document(revoked), f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
+    document = {**_document(revoked), "shared_for_writing": _rows(shares)}
+    run.tell(document, f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
 
 
 @command(agent=None)
@@ -455,18 +462,26 @@ def keys_rotate(
         fail(USAGE, "--to: it is the default agent's name", f"--to {typed(old)}-2")
     context, holder = _owner(run)
     names = with_client(context.settings, lambda client: _movable(client, holder, old, new))
+    shares = _writers(holder, old)
     if not yes:
         run.tell(
-            {"dry_run": True, "agent": old, "to": new, "namespaces": names},
+            {
+                "dry_run": True,
+                "agent": old,
+                "to": new,
+                "namespaces": names,
+                "shared_for_writing": _rows(shares),
+            },
             f"would happen at {context.settings.url}:\n  the keys of agent {old} are taken back, for good\n"
-            f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}\ndo it: --yes",
+            f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}{_warning(shares)}\ndo it: --yes",
         )
         return
     key = _public_key(holder, old)
     with_client(context.settings, lambda client: revoke(client, holder, old, agent_keys=(key,)))
     run.say(f"taken back: the keys of agent {old}")
     copied = with_client(context.settings, lambda client: _moved(client, holder, old, new))
-    run.json({"agent": old, "to": new, "copied": [asdict(moved) for moved in copied]})
+    document = {"agent": old, "to": new, "copied": [asdict(moved) for moved in copied]}
+    run.json({**document, "shared_for_writing": _rows(shares)})
     for moved in copied:
         run.say(f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories")
     run.say(
@@ -476,6 +491,8 @@ def keys_rotate(
     )
     for moved in copied:
         run.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
+    if shares:
+        run.say(_warning(shares).lstrip())
 
 
 def _reseal(run: Run, agent: str, *, yes: bool) -> None:
@@ -518,6 +535,25 @@ async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str
 
 async def _moved(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[Moved]:
     return [moved async for moved in copy_memories(client, holder, old, new)]
+
+
+def _writers(holder: RootHolder, agent: str) -> list[Share]:
+    """Return the shares by which other agents may write to an agent's namespaces."""
+    found = guarded(Shares(shares_path(os.environ), holder).all)
+    return [one for one in found if one.writes and one.namespace.partition("/")[0] == agent]
+
+
+def _warning(shares: Sequence[Share]) -> str:
+    if not shares:
+        return ""
+    lines = [
+        f"\n  memrelay-gateway unshare {typed(one.namespace)} --with {typed(one.agent)}" for one in shares
+    ]
+    return f"\nOther agents may write to its namespaces, and the old secret opens what they store there. End that with:{''.join(lines)}"
+
+
+def _rows(shares: Sequence[Share]) -> list[dict[str, str]]:
+    return [{"namespace": typed(one.namespace), "agent": typed(one.agent)} for one in shares]
 
 
 def _owner(run: Run) -> tuple[CliContext, RootHolder]:
