@@ -498,7 +498,9 @@ _LONGEST_PAUSE: Final = 5.0
 _MAX_SKEW_SECONDS: Final = 24 * 3600
 
 # Errors with status 500 or more that concern a single request or namespace. Holding other calls back would not help the relayer.
-_ABOUT_ONE: Final = frozenset({"internal_error", "corrupt_namespace", "upgrade_required", "queue_full"})
+_ABOUT_ONE: Final = frozenset(
+    {"internal_error", "corrupt_namespace", "upgrade_required", "queue_full", "keys_are_rotated"}
+)
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _FleetWork = Callable[[int], Awaitable[FleetList]]
