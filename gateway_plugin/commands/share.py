@@ -154,9 +154,9 @@ def add_to(app: typer.Typer) -> None:
 def _invite(run: Run, namespace: str, key: str, *, writes: bool, seconds: int) -> None:
     holder, shares = root_holder(run.context, "sharing"), _shares(run)
     agent_key = _agent_key(key)
-    relayer = with_client(run.context.settings, lambda client: client.fleet()).identity
     # Its secret is that of any of the account's identities for the namespace.
-    own = holder.reader(OWNER, namespace, writes=False)
+    reader = holder.reader(OWNER, namespace, writes=False)
+    relayer, own = with_client(run.context.settings, lambda client: _present(client, reader))
     identity = holder.root.account_identity
     now = int(SystemClock().now())
     invitation = Invitation.issue(
@@ -187,6 +187,13 @@ def _invite(run: Run, namespace: str, key: str, *, writes: bool, seconds: int) -
     if not run.as_json:
         hint = f"{_told_of_grant(grant)}. On its gateway: memrelay-gateway accept TEXT --agent NAME"
         typer.echo(hint, err=True)
+
+
+async def _present(client: RelayerClient, identity: Identity) -> tuple[bytes, Identity]:
+    """Return the relayer's identity, and the namespace's with the secret that it is kept under now."""
+    relayer = (await client.fleet()).identity
+    await client.list_memories(identity, limit=1)
+    return relayer, client.present(identity)
 
 
 async def _check(client: RelayerClient, identity: Identity, invitation: Invitation) -> None:

@@ -164,8 +164,10 @@ class Invitation:
         Raises:
             IdentityError: another namespace or generation is asked for.
         """
-        if (namespace, generation) != (self.namespace, self.generation):
+        if namespace != self.namespace:
             raise IdentityError("the invitation is for another namespace")
+        if generation != self.generation:
+            raise IdentityError(f"the keys of the namespace were rotated after the invitation: {_RENEW}")
         return self.secret
 
     def header(self, now: int) -> str:

@@ -536,7 +536,7 @@ class _AccountEraser:
         for attempt in range(_ATTEMPTS):
             try:
                 seen = await read()
-                if seen is None or seen.report.what is not ErasureKind.NAMESPACE:
+                if seen is None or seen.report.what is ErasureKind.MEMORY:
                     return
                 before = seen.report.destroyed
                 seen = await self._eraser.run(seen)
@@ -565,7 +565,7 @@ class _AccountEraser:
             seen = await self._reports.read(key)
         except UNREADABLE:
             return None
-        if seen is None or seen.report.what is not ErasureKind.NAMESPACE:
+        if seen is None or seen.report.what is ErasureKind.MEMORY:
             return None
         return None if seen.report.stage is ErasureStage.CONFIRMED else seen
 

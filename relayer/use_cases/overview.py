@@ -471,6 +471,7 @@ async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.Namespa
             "name": pointer.name,
             "custody": pointer.custody.value,
             "generation": pointer.generation,
+            "next_generation": pointer.next_generation or None,
             "state": pointer.state.value,
             "created_at": pointer.created_at,
             "memories": memories,

@@ -329,6 +329,17 @@ def test_a_new_invitation_ends_the_one_before(mara: Gateway, kim: Gateway) -> No
     assert len(json.loads(mara.run("share", "--json"))["invited"]) == 1
 
 
+def test_rotated_keys_end_an_invitation_and_a_new_one_has_the_new_keys(mara: Gateway, kim: Gateway) -> None:
+    kim.run("accept", invitation(mara, kim), "--agent", "coder")
+    mara.run("keys", "rotate", "--agent", "researcher", "--reseal", "--yes")
+    with kim.plugin() as plugin:
+        left_out = plugin.before_turn(QUESTION, session_key="agent:coder:main", deadline=30)
+    assert BOILER not in html.unescape(left_out.text)
+    assert "the keys of the namespace were rotated after the invitation" in left_out.detail
+    kim.run("accept", invitation(mara, kim), "--agent", "coder")
+    assert BOILER in kim.recalled()
+
+
 def test_a_namespace_that_is_shown_like_one_of_another_account_does_not_replace_it(
     mara: Gateway, kim: Gateway, tmp_path: Path
 ) -> None:
