@@ -22,6 +22,7 @@ SECONDS: Final = {
     "test_migrations.py": 27,
     "test_openclaw_bridge.py": 63,
     "test_openclaw_chat_commands.py": 27,
+    "test_openclaw_earlier_people.py": 33,
     "test_openclaw_earlier_sessions.py": 33,
     "test_openclaw_faults.py": 63,
     "test_openclaw_host_model.py": 33,

@@ -81,6 +81,8 @@ class HostTurn:
             their lines are not injected.
         by_person: whether a person called the tool, by a command in a chat, and not the model.
         without_groups: whether what was said in groups is left out, although the reader may see it.
+        earlier: whether the host stored the turn before memory was there: how much a member of a group said then is not
+            limited by the hour.
     """
 
     host: str = ""
@@ -104,6 +106,7 @@ class HostTurn:
     prompted: frozenset[str] = frozenset()
     by_person: bool = False
     without_groups: bool = False
+    earlier: bool = False
 
     def among_several(self, session: SessionRef) -> bool:
         """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""

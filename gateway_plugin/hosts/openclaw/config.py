@@ -193,12 +193,15 @@ class HostConfig:
         They are searched if ``sources`` names them, or if conversations are remembered across sessions. That is the default
         unless direct chats are kept apart by person.
         """
-        searches = self.searches(agent)
-        if any("sessions" in _array(search.get("sources")) for search in searches):
+        if self.searches_sessions(agent):
             return True
-        named = [search.get("rememberAcrossConversations") for search in searches]
+        named = [search.get("rememberAcrossConversations") for search in self.searches(agent)]
         said = [one for one in named if isinstance(one, bool)]
         return said[-1] if said else not self.keeps_people_apart
+
+    def searches_sessions(self, agent: str) -> bool:
+        """Return whether ``sources`` of the host's memory search names an agent's sessions."""
+        return any("sessions" in _array(search.get("sources")) for search in self.searches(agent))
 
     def extra_paths(self, agent: str) -> list[object]:
         """Return the additional files and folders that the host's memory search reads for an agent, see `extra_places`."""
