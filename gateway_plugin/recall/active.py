@@ -285,6 +285,7 @@ class ActiveRecaller:
             prompt_override=active.prompt_override,
             audiences=turn.hearing.lasting,
             trusts=TRUSTED,
+            **({"where": where} if (where := turn.hearing.project_filter) else {}),
             **{name: value for name, value in about_model.items() if value},
         )
 

@@ -170,6 +170,7 @@ _OUTCOMES: Final = {
     "not_asked_about": "left out: the question names neither who said it nor the group",
     "audience": "left out: it was said elsewhere",
     "in_prompt": "left out: its file is in the prompt already",
+    "project": "left out: it is noted for another project",
 }
 
 
