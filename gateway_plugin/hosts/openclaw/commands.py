@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway_plugin.errors import GatewayError
+from gateway_plugin.errors import GatewayError, SettingsError
 from gateway_plugin.hosting import OutboxUnavailable, TurnTrace
-from gateway_plugin.hosts.openclaw.config import kept_turns
+from gateway_plugin.hosts.openclaw.config import kept_turns, read_config
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.wire.fields import one_line
@@ -106,6 +107,8 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
     refusal = (
         status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
     )
+    with contextlib.suppress(SettingsError):
+        rows += filter(None, [read_config(os.environ).active_needs(plugin.settings)])
     notes = (trace.detail, status.last_error, status.relayer_trouble, refusal, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 

@@ -25,6 +25,7 @@ from gateway_plugin.settings.model import (
     MAX_OWNERS,
     FilesSettings,
     PluginSettings,
+    RecallMode,
     safe_load,
 )
 
@@ -217,6 +218,34 @@ class HostConfig:
             file=one if isinstance(one, int) else PromptLimits.file,
             total=total if isinstance(total, int) else PromptLimits.total,
         )
+
+    def active_needs(self, settings: PluginSettings) -> str:
+        """Return what active mode still needs to ask the model that it should; "" if nothing, or active mode is off.
+
+        OpenClaw lets a plugin ask the default agent's model alone, unless the operator allows more.
+        """
+        active, policy = settings.active, _object(self.entry(self.plugin_id).get("llm"))
+        if settings.recall.mode != RecallMode.ACTIVE or active.mode == "off":
+            return ""
+        if not settings.host_model.enabled:
+            return (
+                "active mode has a model only where the relayer has one; to let it ask OpenClaw's: "
+                "memrelay-gateway init --host openclaw --write --host-model"
+            )
+        setting = f"openclaw config set plugins.entries.{self.plugin_id}.llm"
+        if active.model and policy.get("allowModelOverride") is not True:
+            return f"OpenClaw does not let active mode ask {active.model}: {setting}.allowModelOverride true, or leave active.model out"
+        others = sorted({*active.agents} & {*self.agents} - {self._asked_agent})
+        if others and not active.model and policy.get("allowAgentIdOverride") is not True:
+            told = f"active mode of {', '.join(others)} asks the model of {self._asked_agent}"
+            return f"{told}; for each agent's own: {setting}.allowAgentIdOverride true"
+        return ""
+
+    @property
+    def _asked_agent(self) -> str:
+        """Return the agent whose model the host asks for a plugin."""
+        named = _object(self._defaults.get("systemAgent")).get("agentId")
+        return named if isinstance(named, str) and named else self.agents[0]
 
     @property
     def _defaults(self) -> Json:
