@@ -830,9 +830,7 @@ class RelayerCaller:
         if told <= used:
             return False
         # Another call may have learned of a later one meanwhile.
-        self._generations[identity.account, identity.namespace] = max(
-            told, self.present(identity).generation
-        )
+        self._generations[identity.account, identity.namespace] = max(told, self.present(identity).generation)
         return True
 
     async def _sealed_for(self, identity: Identity, generation: int) -> str:

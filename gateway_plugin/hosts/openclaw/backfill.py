@@ -99,7 +99,9 @@ def session_backfill(
             "memrelay-gateway memory session-backfill --rollback",
         )
     opened = open_index(run.url, run.agent)
-    stored = EarlierSessions(state_folder(os.environ), opened.name, opened.context.identity.account)
+    apart = guarded(lambda: read_config(os.environ)).keeps_people_apart
+    account = opened.context.identity.account
+    stored = EarlierSessions(state_folder(os.environ), opened.name, account, apart=apart)
     if rollback:
         _roll_back(run, opened, stored)
         return

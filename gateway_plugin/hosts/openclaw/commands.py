@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway_plugin.errors import GatewayError, IdentityError
+from gateway_plugin.errors import GatewayError, IdentityError, SettingsError
 from gateway_plugin.hosting import (
     LEAST_QUESTIONS,
     LEAST_RECALLS,
@@ -18,7 +19,7 @@ from gateway_plugin.hosting import (
     TurnTrace,
     parse_session_key,
 )
-from gateway_plugin.hosts.openclaw.config import kept_turns
+from gateway_plugin.hosts.openclaw.config import kept_turns, read_config
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.wire.fields import one_line
@@ -170,6 +171,8 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
     refusal = (
         status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
     )
+    with contextlib.suppress(SettingsError):
+        rows += filter(None, [read_config(os.environ).active_needs(plugin.settings)])
     notes = (trace.detail, status.last_error, status.relayer_trouble, refusal, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 
@@ -234,6 +237,7 @@ _OUTCOMES: Final = {
     "not_asked_about": "left out: the question names neither who said it nor the group",
     "audience": "left out: it was said elsewhere",
     "in_prompt": "left out: its file is in the prompt already",
+    "project": "left out: it is noted for another project",
 }
 
 

@@ -27,7 +27,7 @@ const HOST_LIMIT_MS = 15_000;
 const CONTEXT = [
   "runId", "agentId", "sessionKey", "sessionId", "workspaceDir", "trigger", "channel", "channelId", "chatId", "chatType",
   "senderId", "requesterSenderId", "messageChannel", "inputProvenance", "senderIsOwner", "gatewayClientScopes", "sandboxed", "modelId",
-  "conversationRecall",
+  "conversationRecall", "activeProjectKeys",
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
@@ -194,8 +194,8 @@ function registerTools(api, ask) {
 
 function registerCapability(api, ask, bridge, section) {
   const manager = (agentId) => ({
-    search: async (query, { signal, ...options } = {}) =>
-      (await ask("memory.search", { query, options }, { agentId }, TOOL_MS, signal)).hits,
+    search: async (query, { signal, activeProjectKeys, ...options } = {}) =>
+      (await ask("memory.search", { query, options }, { agentId, activeProjectKeys }, TOOL_MS, signal)).hits,
     readFile: (place) => ask("memory.read", { place }, { agentId }),
     status: () => ({ backend: "builtin", provider: "memrelay", model: bridge.info?.url ?? "", sources: ["memory", "sessions"] }),
     probeEmbeddingAvailability: () => ask("health", {}, { agentId }),
