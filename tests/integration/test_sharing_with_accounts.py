@@ -23,6 +23,7 @@ from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.hosts.openclaw.commands import run_command
+from gateway_plugin.keys import gateway_secret
 from gateway_plugin.keys.identity import Identity, invited
 from gateway_plugin.keys.invitations import Invitation
 from gateway_plugin.turn.gates import HostTurn
@@ -68,6 +69,11 @@ class Gateway:
             more = {} if host is None else {"host": host}
             injection = plugin.before_turn(question, session_key=f"agent:{agent}:main", deadline=30, **more)
             return html.unescape(injection.text)
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_stays_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_secret, "_taken", {})
 
 
 @pytest.fixture
