@@ -20,6 +20,7 @@ from bench.against import against_commit
 from bench.filters import filtered_recall
 from bench.http_recall import recall_cost
 from bench.memory import resident_memory
+from bench.programs import memory_of_programs
 from bench.quality import recall_quality
 from bench.report import Lab, Section, machine, show, write
 from bench.turns import lived_turns
@@ -33,6 +34,7 @@ class Part(StrEnum):
 
     RECALL = "recall"
     FILTERS = "filters"
+    PROGRAMS = "programs"
     WRITES = "writes"
     QUALITY = "quality"
     MEMORY = "memory"
@@ -43,6 +45,7 @@ class Part(StrEnum):
 _MEASURES: dict[Part, Callable[[Lab], Awaitable[list[Section]]]] = {
     Part.RECALL: recall_cost,
     Part.FILTERS: filtered_recall,
+    Part.PROGRAMS: memory_of_programs,
     Part.WRITES: write_rates,
     Part.QUALITY: recall_quality,
     Part.MEMORY: resident_memory,

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.calls.calling import (
     DEFAULT_DEADLINE,
+    ROTATION_DEADLINE,
     ApiCall,
     RelayerCaller,
     body_of,
@@ -367,6 +368,17 @@ class RelayerClient(RelayerCaller):
         request = memories.EraseNamespaceRequest(dry_run=confirm is None, confirm=confirm)
         call = ApiCall("erase", "POST", "/v1/namespaces/erase", identity, body_of(request), writes=True)
         return await self._run(call, memories.EraseNamespaceResponse, deadline)
+
+    async def rotate_keys(
+        self, identity: Identity, generation: int, *, deadline: float = ROTATION_DEADLINE
+    ) -> memories.RotateKeysResponse:
+        """Have a namespace sealed again under the secret of a later generation. The identity must be a person's.
+
+        Calling it again with the same generation continues, or returns that it is done.
+        """
+        request = memories.RotateKeysRequest(memory_key=await self._sealed_for(identity, generation))
+        call = ApiCall("rotate", "POST", "/v1/namespaces/rotate", identity, body_of(request), writes=True)
+        return await self._run(call, memories.RotateKeysResponse, deadline)
 
     async def erasure(
         self, identity: Identity, erasure_id: str, *, deadline: float = DEFAULT_DEADLINE

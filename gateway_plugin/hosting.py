@@ -25,6 +25,7 @@ import typer
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import Clock, SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
+from gateway_plugin.capture.filters import MessageOrigin, judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
@@ -56,6 +57,7 @@ from gateway_plugin.keys.private_files import (
     replace_private,
 )
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable
+from gateway_plugin.recall.consolidation import LEAST_QUESTIONS, LEAST_RECALLS
 from gateway_plugin.recall.formatting import framed
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, ranking
 from gateway_plugin.settings.model import PluginSettings
@@ -65,6 +67,7 @@ from gateway_plugin.tools.arguments import ALL_TOOL_NAMES, TOOL_NAMES, ToolError
 from gateway_plugin.tools.intents import INTENT_TOOL
 from gateway_plugin.tools.toolbox import READING, ToolAnswer
 from gateway_plugin.turn.gates import HostFiles, HostTurn, Turn
+from gateway_plugin.turn.query import parse_messages
 from gateway_plugin.turn.status import CaptureReport, Injection, TurnTrace, notify
 from relayer.wire.extensions import load_extensions
 
@@ -161,6 +164,8 @@ __all__ = [
     "DEFAULT_AGENT",
     "DEFAULT_NAME",
     "INTENT_TOOL",
+    "LEAST_QUESTIONS",
+    "LEAST_RECALLS",
     "READING",
     "SEARCH_FLOOR",
     "SECRET_VARIABLES",
@@ -182,6 +187,7 @@ __all__ = [
     "KeyHolder",
     "LocalRelayer",
     "MemWalAccess",
+    "MessageOrigin",
     "NoSuchLog",
     "NotRead",
     "Outbox",
@@ -208,12 +214,14 @@ __all__ = [
     "is_daily",
     "is_private",
     "is_wanted",
+    "judge",
     "locked",
     "mint",
     "named",
     "notify",
     "opened_below",
     "parse_json",
+    "parse_messages",
     "parse_session_key",
     "platform_id",
     "ranking",

@@ -19,10 +19,12 @@ import base64
 import binascii
 import os
 import re
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+import secrets
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary, finalize
@@ -42,16 +44,25 @@ from gateway_plugin.calls.loop_thread import (
 from gateway_plugin.calls.trust import RelayerAddress
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import IdentityError, InvalidInput, RelayerRefused
-from gateway_plugin.keys.identity import Identity, NamespaceRef, RootHolder, identify, parse_session_key
+from gateway_plugin.keys.identity import (
+    Identity,
+    NamespaceRef,
+    RootHolder,
+    identify,
+    identify_owner,
+    parse_session_key,
+)
 from gateway_plugin.keys.people import Hearing
 from gateway_plugin.outbox.erasing import erase_texts, forget_namespace
-from gateway_plugin.outbox.queue import Outbox
+from gateway_plugin.outbox.queue import Outbox, OutboxFull, OutboxItem, OutboxUnavailable
+from gateway_plugin.outbox.sender import Sender, off_loop
 from gateway_plugin.recall.formatting import select, standing_block
 from gateway_plugin.recall.recaller import SEARCH_FLOOR, STANDING_TOKENS, turn_request
 from gateway_plugin.sessions.book import Session
 from gateway_plugin.settings.model import PluginSettings, load_settings
 from gateway_plugin.setup import connect, holder_for, open_outbox, settings_from
 from gateway_plugin.turn.query import MAX_QUERY_CHARS, clean_query, clip_middle, parse_messages, readable
+from gateway_plugin.turn.status import notify
 from relayer.wire import memories, names, schemas, service
 from relayer.wire.fields import is_visible
 
@@ -282,7 +293,9 @@ class _Connection:
     def __init__(self) -> None:
         self.opening = asyncio.Lock()
         self.client: RelayerClient | None = None
+        self._sender: Sender | None = None
         self._process = os.getpid()
+        self._parts = AsyncExitStack()
         self._guard: AsyncGenerator[None, None] | None = None
 
     async def open(
@@ -295,13 +308,29 @@ class _Connection:
                 if local:
                     settings = settings.model_copy(update={"url": await relayer.ensure()})
                 self.client = connect(settings, environ, clock=SystemClock())
-                self._guard = self._until_the_loop_ends(self.client, relayer)
+                self._parts.callback(relayer.release)
+                self._parts.push_async_callback(self.client.aclose)
+                self._guard = self._until_the_loop_ends(self._parts)
                 await anext(self._guard)
             return self.client
 
+    def sender(
+        self,
+        client: RelayerClient,
+        outbox: Callable[[], Outbox],
+        identity_of: Callable[[NamespaceRef], Identity],
+    ) -> Sender:
+        """Return the delivery of captured turns; the first call creates it, and opens the outbox for it."""
+        if self._sender is None:
+            opened = outbox()
+            self._sender = Sender(client, opened, identity_of, notify=notify)
+            self._parts.callback(opened.close)
+            self._parts.push_async_callback(self._sender.aclose)
+        return self._sender
+
     async def aclose(self) -> None:
-        """Close the client and release the local relayer."""
-        guard, self._guard, self.client = self._guard, None, None
+        """End the delivery of captured turns, close the client and release the local relayer."""
+        guard, self._guard, self.client, self._sender = self._guard, None, None, None
         if guard is not None:
             await guard.aclose()
 
@@ -314,14 +343,11 @@ class _Connection:
 
     # An event loop closes its unfinished asynchronous generators before it ends, so `asyncio.run` closes the connection too.
     @staticmethod
-    async def _until_the_loop_ends(
-        client: RelayerClient, relayer: LocalRelayer
-    ) -> AsyncGenerator[None, None]:
+    async def _until_the_loop_ends(parts: AsyncExitStack) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
-            await client.aclose()
-            relayer.release()
+            await parts.aclose()
 
 
 _Connections = WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection]
@@ -391,12 +417,13 @@ class AsyncMemory:
         self._session = session or ""
         self._timeout = timeout
         self._closed = False
+        self._durable = self._settings.capture.durable
         self._connections: _Connections = WeakKeyDictionary()
         # Without it, garbage collection would find open sessions, which print a warning then.
         finalize(self, _close_soon, self._connections).atexit = False
         self._whose(None)
         # A malformed URL is reported here and not by the first call.
-        RelayerAddress.parse(self._settings.url)
+        self._origin = RelayerAddress.parse(self._settings.url).origin
 
     async def add(
         self,
@@ -429,18 +456,9 @@ class AsyncMemory:
                 "content", content, tags=tags, metadata=metadata, session=session, occurred_at=occurred_at
             )
             return (await self._remember([item], user))[0]
-        turns = tuple(
-            _checked(schemas.TurnItem, {"": f"content[{number}]."}, **turn)
-            for number, turn in enumerate(_turns_of(content, occurred_at))
-        )
-        request = _checked(
-            schemas.AnalyzeRequest,
-            {},
-            turns=turns,
-            session=self._session if session is None else session,
-            tags=tags,
-            metadata={} if metadata is None else metadata,
-            wait_ms=int(min(self._timeout * 500, _MODEL_WAIT_MS)),
+        wait_ms = int(min(self._timeout * 500, _MODEL_WAIT_MS))
+        request = self._analysis(
+            content, occurred_at, tags=tags, metadata=metadata, session=session, wait_ms=wait_ms
         )
         answer = await (await self._client()).analyze(self._whose(user), request, deadline=self._timeout)
         stored = [one for one in answer.memories if one.status != "refused"]
@@ -452,6 +470,82 @@ class AsyncMemory:
             return Added("", (), "empty")
         is_new = bool(answer.facts) or any(one.status == "stored" for one in stored)
         return Added(first, ids, "stored" if is_new else "duplicate")
+
+    async def capture(
+        self,
+        content: Iterable[Message],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        user: str | None = None,
+        session: str | None = None,
+    ) -> bool:
+        """Store what is worth keeping of the messages of a turn: now, or when the relayer answers again.
+
+        The messages are encrypted into the outbox on disk before they are sent. What waits there is delivered in the background,
+        also by later processes with the same secret and relayer, from their first capture on. If the outbox cannot be used, or
+        ``capture.durable`` is false, the messages are only sent.
+
+        Args:
+            content: messages with ``role`` and ``content``.
+            metadata: as in `add`.
+            user: see the class.
+            session: the session; None for that of the object.
+
+        Returns:
+            Whether the relayer has stored it. If not, it waits in the outbox.
+
+        Raises:
+            InvalidInput: an argument is invalid; nothing was stored.
+            MemrelayError: the outbox cannot be used, and the relayer did not store the turn either.
+        """
+        whose, now = self._whose(user), datetime.now(UTC)
+        request = self._analysis(
+            content, now, metadata=metadata, session=session, idempotency_key=secrets.token_hex(16)
+        )
+        queued = self._durable and await self._queued(OutboxItem(whose.ref, request, _ms(now) or 0))
+        client = await self._client()
+        if not queued:
+            await client.analyze(whose, request, deadline=self._timeout)
+            return True
+        connection = self._connections[asyncio.get_running_loop()]
+        # Both refer to no connection: a connection that delivers does not keep its object from being collected.
+        queue = partial(open_outbox, self._settings, self._environ, self._holder, self._origin)
+        identity_of = partial(identify_owner, self._holder, self._settings.namespace.renamed)
+        return await connection.sender(client, queue, identity_of).settled(whose.namespace, self._timeout)
+
+    async def _queued(self, item: OutboxItem) -> bool:
+        """Put a captured turn into the outbox on disk; False if there is none, or it takes no more."""
+        with self._outbox() as outbox:
+            self._durable = outbox.durable
+            with suppress(OutboxFull, OutboxUnavailable):
+                if outbox.durable:
+                    await off_loop(outbox, outbox.put, item)
+                    return True
+        return False
+
+    def _analysis(
+        self,
+        content: Iterable[Message],
+        occurred_at: datetime | None,
+        *,
+        metadata: Mapping[str, Any] | None,
+        session: str | None,
+        **more: object,
+    ) -> schemas.AnalyzeRequest:
+        turns = tuple(
+            _checked(schemas.TurnItem, {"": f"content[{number}]."}, **turn)
+            for number, turn in enumerate(_turns_of(content, occurred_at))
+        )
+        if not turns:
+            raise InvalidInput("content", "must have a message of a user or an assistant")
+        return _checked(
+            schemas.AnalyzeRequest,
+            {},
+            turns=turns,
+            session=self._session if session is None else session,
+            metadata={} if metadata is None else metadata,
+            **more,
+        )
 
     async def add_many(
         self,
@@ -681,10 +775,6 @@ class AsyncMemory:
         """
         client, whose, count = await self._client(), self._whose(user), 0
         request = _checked(memories.DeleteRequest, {}, everything=where is None, where=where)
-        # A deletion is recorded, which would create the memories of an unknown user; counting creates nothing.
-        counting = request.model_copy(update={"dry_run": True})
-        if not (await client.delete(whose, counting, deadline=self._timeout)).matched:
-            return 0
         while True:
             answer = await client.delete(whose, request, deadline=self._timeout)
             count += answer.forgotten
@@ -712,7 +802,7 @@ class AsyncMemory:
         known = await client.get_memory(whose, _text("memory_id", memory_id), deadline=self._timeout)
         answer = await client.erase(self._person(whose), memory_id, deadline=self._timeout)
         texts = {one.text for one in (known.memory, *known.history)}
-        with self._outbox(client) as outbox:
+        with self._outbox() as outbox:
             waiting = erase_texts(outbox, whose.namespace, texts)
         return _report(answer.erasure, waiting)
 
@@ -729,7 +819,7 @@ class AsyncMemory:
         counted = await client.erase_namespace(person, deadline=self._timeout)
         answer = await client.erase_namespace(person, confirm=counted.confirm, deadline=self._timeout)
         owner = NamespaceRef(whose.agent, whose.namespace, whose.generation)
-        with self._outbox(client) as outbox:
+        with self._outbox() as outbox:
             waiting = forget_namespace(outbox, owner)
         return _report(answer.erasure, waiting)
 
@@ -877,9 +967,9 @@ class AsyncMemory:
             )
         return self._holder.person(whose.agent, whose.namespace)
 
-    def _outbox(self, client: RelayerClient) -> AbstractContextManager[Outbox]:
-        """Open the outbox, in which a plugin of this account may keep captured turns."""
-        return closing(open_outbox(self._settings, self._environ, self._holder, client.endpoint.origin))
+    def _outbox(self) -> AbstractContextManager[Outbox]:
+        """Open the outbox, which processes and plugins of this account share for each relayer."""
+        return closing(open_outbox(self._settings, self._environ, self._holder, self._origin))
 
     async def _check_is_known(self, user: str | None) -> None:
         user = self._user if user is None else user
@@ -943,6 +1033,7 @@ class Memory(OnThread[AsyncMemory]):
                 super().close()
 
     add = waited(AsyncMemory.add)
+    capture = waited(AsyncMemory.capture)
     add_many = waited(AsyncMemory.add_many)
     search = waited(AsyncMemory.search)
     recall = waited(AsyncMemory.recall)

@@ -498,7 +498,7 @@ class AsyncMemoryPlugin:
                 self._files, identity, index, notes, self.settings.capture, place, due=due
             )
         if notes is not None and due:
-            files.promotions = Promotions(index, notes, self.settings.capture)
+            files.promotions = Promotions(index, notes)
             if self.settings.consolidation.write_files:
                 files.report = await asyncio.to_thread(last_report, self._outbox, identity.ref)
         look: Look | None = None

@@ -6,7 +6,7 @@ for clients that know of no namespace; the custody key replaces a gateway's secr
 
 `NamespaceKeys` are derived from a namespace key = HKDF(namespace secret, salt of the keyring). Neither the bucket (which
 has the salt) nor the gateway (which has the secret) can derive it alone, and deleting the salt makes all contents of the
-epoch unreadable for ever.
+incarnation unreadable for ever.
 
 A `FleetPair` is one random X25519 key pair per day. The replicas share it through the store, and it is deleted two days
 later. A gateway seals namespace secrets to the key of the day. Traffic recorded on the network stays unreadable once the
@@ -24,7 +24,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from relayer.domain.namespace import Keyring
-from relayer.errors import WrongNamespaceKey, WrongRelayerKey
+from relayer.errors import CorruptNamespace, WrongNamespaceKey, WrongRelayerKey
 from relayer.wire.codec import Field, lp
 from relayer.wire.errors import UnsealError
 from relayer.wire.sealed_keys import FleetKey
@@ -77,15 +77,77 @@ class RelayerKeys:
 
 SALT_SIZE = 32
 KEY_ID_SIZE = 16
+_MAC_KEY = 32
 
 
-def make_keyring(secret: bytes, incarnation: bytes, *, epoch: int, salt: bytes, key_id: bytes) -> Keyring:
-    """Create the keyring of a new epoch from 32 random bytes of salt and a random 16-byte key id."""
-    return Keyring(epoch, salt, key_id, _check(_namespace_key(secret, incarnation, epoch, salt)))
+@dataclass(frozen=True, slots=True)
+class MacKeys:
+    """The keys of MACs over contents and over idempotency keys, those of the first incarnation first.
+
+    A MAC is made with the first key and then, in turn, with each later one. So a rotation can renew the stored MACs although
+    what they were made of is not known any more, and old keys alone are of no use to test a guess.
+    """
+
+    content: tuple[bytes, ...] = field(default=(), repr=False)
+    idempotency: tuple[bytes, ...] = field(default=(), repr=False)
 
 
-def _namespace_key(secret: bytes, incarnation: bytes, epoch: int, salt: bytes) -> bytes:
-    return derive(secret, "memrelay/v1/namespace-key", incarnation, epoch, salt=salt)
+NO_MAC_KEYS = MacKeys()
+
+
+def make_keyring(
+    secret: bytes,
+    incarnation: bytes,
+    *,
+    salt: bytes,
+    key_id: bytes,
+    account: str = "",
+    earlier: MacKeys = NO_MAC_KEYS,
+) -> Keyring:
+    """Create the keyring of an incarnation from 32 random bytes of salt and a random 16-byte key id.
+
+    Args:
+        secret: the namespace secret.
+        incarnation: the incarnation of the namespace.
+        salt: the salt of the namespace key.
+        key_id: the id of the keys.
+        account: the id of the account, for ``earlier``.
+        earlier: the MAC keys of the incarnations that this one replaces.
+    """
+    key = _namespace_key(secret, incarnation, salt)
+    sealed = b""
+    if earlier.content:
+        place = context(ObjectType.KEYRING, account, incarnation, "earlier")
+        plain = b"".join(map(bytes.__add__, earlier.content, earlier.idempotency))
+        # The salt of the keyring is random and seals nothing else.
+        sealed = seal(_earlier_key(key, key_id), ObjectType.KEYRING, place, plain, salt=salt)
+    return Keyring(salt, key_id, _check(key), sealed)
+
+
+def _earlier_key(namespace_key: bytes, key_id: bytes) -> SealingKey:
+    return SealingKey(key_id, derive(namespace_key, "earlier"))
+
+
+def _earlier(key: bytes, keyring: Keyring, account: str, incarnation: bytes) -> MacKeys:
+    if not keyring.earlier:
+        return NO_MAC_KEYS
+    place = context(ObjectType.KEYRING, account, incarnation, "earlier")
+    try:
+        plain = unseal(_earlier_key(key, keyring.key_id), ObjectType.KEYRING, place, keyring.earlier)
+    except UnsealError as error:
+        raise CorruptNamespace("the MAC keys in a keyring do not open") from error
+    keys = [plain[at : at + _MAC_KEY] for at in range(0, len(plain), _MAC_KEY)]
+    return MacKeys(tuple(keys[::2]), tuple(keys[1::2]))
+
+
+def _mac(keys: tuple[bytes, ...], data: bytes) -> bytes:
+    for key in keys:
+        data = hmac.new(key, data, hashlib.sha256).digest()
+    return data
+
+
+def _namespace_key(secret: bytes, incarnation: bytes, salt: bytes) -> bytes:
+    return derive(secret, "memrelay/v1/namespace-key", incarnation, salt=salt)
 
 
 def _check(namespace_key: bytes) -> bytes:
@@ -94,43 +156,44 @@ def _check(namespace_key: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceKeys:
-    """The subkeys of one epoch of one incarnation. ``check`` identifies the namespace key without revealing it."""
+    """The subkeys of one incarnation. ``check`` identifies the namespace key without revealing it."""
 
     account: str
     incarnation: bytes
-    epoch: int
     check: bytes
     payload: SealingKey
     vector: SealingKey
     index: SealingKey
-    _content: bytes = field(repr=False)
-    _idempotency: bytes = field(repr=False)
+    macs: MacKeys
 
     @classmethod
     def open(cls, secret: bytes, keyring: Keyring, *, account: str, incarnation: bytes) -> NamespaceKeys:
-        """Derive the keys of an epoch.
+        """Derive the keys of an incarnation.
 
         Raises:
             WrongNamespaceKey: the secret is not the one the keyring was made with.
+            CorruptNamespace: the MAC keys in the keyring do not open.
         """
-        key = _namespace_key(secret, incarnation, keyring.epoch, keyring.salt)
+        key = _namespace_key(secret, incarnation, keyring.salt)
         if not hmac.compare_digest(_check(key), keyring.check):
             raise WrongNamespaceKey("the secret does not open this namespace")
+        earlier = _earlier(key, keyring, account, incarnation)
         return cls(
             account=account,
             incarnation=incarnation,
-            epoch=keyring.epoch,
             check=keyring.check,
             payload=SealingKey(keyring.key_id, derive(key, "payload")),
             vector=SealingKey(keyring.key_id, derive(key, "vector")),
             index=SealingKey(keyring.key_id, derive(key, "index")),
-            _content=derive(key, "content-mac"),
-            _idempotency=derive(key, "idempotency"),
+            macs=MacKeys(
+                (*earlier.content, derive(key, "content-mac")),
+                (*earlier.idempotency, derive(key, "idempotency")),
+            ),
         )
 
     def content_mac(self, normal_text: str) -> bytes:
         """Return the MAC by which equal texts are recognized without being readable."""
-        return hmac.new(self._content, lp(normal_text), hashlib.sha256).digest()
+        return _mac(self.macs.content, lp(normal_text))
 
     def likeness_mac(self, normal_text: str, audience: str, trust: str, *voice: str, suspect: bool) -> bytes:
         """Return the MAC that two memories share if one is a duplicate of the other.
@@ -145,11 +208,19 @@ class NamespaceKeys:
             suspect: whether the memory is marked as suspect.
         """
         fields = lp("like", normal_text, audience, trust, int(suspect), *voice)
-        return hmac.new(self._content, fields, hashlib.sha256).digest()
+        return _mac(self.macs.content, fields)
 
     def idempotency_mac(self, *fields: Field) -> bytes:
         """Return the MAC that represents an idempotency key, or the digest of a request body, in the log."""
-        return hmac.new(self._idempotency, lp(*fields), hashlib.sha256).digest()
+        return _mac(self.macs.idempotency, lp(*fields))
+
+    def renew_content_mac(self, mac: bytes) -> bytes:
+        """Return the MAC of a content that had this MAC in the incarnation before; an absent one stays absent."""
+        return mac and _mac(self.macs.content[-1:], mac)
+
+    def renew_idempotency_mac(self, mac: bytes) -> bytes:
+        """Return the MAC of a key or a body that had this MAC in the incarnation before; an absent one stays absent."""
+        return mac and _mac(self.macs.idempotency[-1:], mac)
 
     def seal_record(self, record: bytes, plaintext: bytes, *, salt: bytes) -> bytes:
         """Seal an encoded record, bound to its id."""

@@ -18,6 +18,8 @@ RelayerError
 ├─ UpgradeRequired            written by a newer version: neither serve nor append (I12)
 ├─ NamespaceClosed            the namespace is being erased
 ├─ WrongNamespaceKey          the secret does not match the namespace's key check
+├─ WrongGeneration            the keys were rotated: the client derives the secret of ``generation`` and sends again
+├─ KeysAreRotated             a rotation of the keys is not finished: the caller retries after ``retry_after`` seconds
 ├─ WrongCustody               the namespace has the other custody
 ├─ EmbedderUnavailable        no vectors now: store the text, respond degraded
 ├─ ModelUnavailable           no response from the language model now: the work waits, nothing is lost
@@ -41,6 +43,7 @@ __all__ = [
     "DeadlineExceeded",
     "EmbedderUnavailable",
     "KeyProviderUnavailable",
+    "KeysAreRotated",
     "ModelAnswerUnusable",
     "ModelUnavailable",
     "NamespaceClosed",
@@ -56,6 +59,7 @@ __all__ = [
     "UpgradeRequired",
     "VersionsHidden",
     "WrongCustody",
+    "WrongGeneration",
     "WrongNamespaceKey",
     "WrongRelayerKey",
 ]
@@ -164,6 +168,28 @@ class NamespaceClosed(RelayerError):
 
 class WrongNamespaceKey(RelayerError):
     """Raised when a namespace secret does not match the namespace's key check."""
+
+
+class WrongGeneration(RelayerError):
+    """Raised when a request has the namespace secret of another generation than the namespace is kept under.
+
+    Attributes:
+        generation: the generation of the secret that opens the namespace.
+    """
+
+    def __init__(self, generation: int) -> None:
+        super().__init__(f"this namespace is kept under generation {generation} of its secret")
+        self.generation = generation
+
+
+class KeysAreRotated(RelayerError):
+    """Raised when the keys of a namespace are being rotated, or a rotation was interrupted after the old log was closed.
+
+    Attributes:
+        retry_after: seconds until the caller may retry.
+    """
+
+    retry_after = 1.0
 
 
 class WrongCustody(RelayerError):

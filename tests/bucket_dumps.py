@@ -20,7 +20,17 @@ from relayer.adapters.local_key import LocalKey
 from relayer.adapters.system import SystemRandomness
 from relayer.crypto import FleetPair, NamespaceKeys, RelayerKeys, make_keyring
 from relayer.domain.namespace import Keyring, decode
-from relayer.domain.operations import Put, Stored, decode_entry, decode_operation, decode_record
+from relayer.domain.operations import (
+    Entry,
+    Put,
+    Stored,
+    Supersede,
+    decode_entry,
+    decode_operation,
+    decode_record,
+)
+from relayer.log.objects import ObjectLocation, ObjectSealer
+from relayer.log.segments import PackPlace, open_pack
 from relayer.wire.codec import lp
 from relayer.wire.errors import InvalidSecret, UnsealError
 from relayer.wire.sealing import (
@@ -72,9 +82,7 @@ class Dump:
         for secret in set(held):
             tried: list[SealingKey] = [SealingKey(bytes(16), secret)]
             for incarnation, ring in keyrings:
-                forged = make_keyring(
-                    secret, incarnation, epoch=ring.epoch, salt=ring.salt, key_id=ring.key_id
-                )
+                forged = make_keyring(secret, incarnation, salt=ring.salt, key_id=ring.key_id)
                 keys = NamespaceKeys.open(secret, forged, account=account, incarnation=incarnation)
                 tried += [keys.payload, keys.vector, keys.index]
             for incarnation, item in records:
@@ -96,20 +104,26 @@ class Dump:
 
     def _records(self, account: str) -> Iterator[tuple[bytes, Stored]]:
         """Yield every stored record with its incarnation; the relayer's keys open the outer layer."""
-        metadata = self.relayer.metadata
         for key in sorted(self.objects):
-            if not key.startswith("ns/") or _kind(key) is not ObjectType.ENTRY:
+            folder, _, kind = key.removeprefix("ns/").partition("/")
+            if not key.startswith("ns/") or kind.partition("/")[0] not in {"wal", "seg"}:
                 continue
-            folder = key.removeprefix("ns/").partition("/")[0]
-            entry = decode_entry(self._outer(account, key, metadata))
-            for operation in map(decode_operation, entry.operations):
-                if isinstance(operation, Put):
-                    yield bytes.fromhex(folder), operation.stored
+            for entry in self._entries(account, bytes.fromhex(folder), key):
+                for operation in map(decode_operation, entry.operations):
+                    if isinstance(operation, Put | Supersede):
+                        yield bytes.fromhex(folder), operation.stored
+
+    def _entries(self, account: str, incarnation: bytes, key: str) -> Iterator[Entry]:
+        if "/seg/" in key:
+            place = PackPlace(_Metadata(self.relayer.metadata), account, incarnation, key)
+            yield from (linked.entry for linked in open_pack(self.objects[key], place))
+        else:
+            yield decode_entry(self._outer(account, key, self.relayer.metadata))
 
     def _keyrings(self, account: str) -> Iterator[tuple[bytes, Keyring]]:
         """Yield every keyring with its incarnation; an erased namespace has none, though its entries may be left."""
         for key in sorted(self.objects):
-            if key.startswith("ns/") and _kind(key) is ObjectType.KEYRING:
+            if key.startswith("ns/") and "/keyring" in key:
                 opened = self._outer(account, key, self.relayer.metadata)
                 yield bytes.fromhex(key.split("/")[1]), decode(opened, Keyring)
 
@@ -167,6 +181,21 @@ def derived_secrets(held: Iterable[bytes], agents: Iterable[str], namespaces: It
             for number in _GENERATIONS
         }
     return derived
+
+
+class _Metadata(ObjectSealer):
+    """Opens the pages of segments with a key alone."""
+
+    def __init__(self, metadata: SealingKey) -> None:
+        self._metadata = metadata
+
+    def unseal(self, place: ObjectLocation, sealed: bytes | memoryview) -> bytes:
+        return unseal(
+            self._metadata,
+            place.kind,
+            context(place.kind, place.account, place.incarnation, place.key),
+            sealed,
+        )
 
 
 def _kind(key: str) -> ObjectType:

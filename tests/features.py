@@ -5,24 +5,28 @@ A test that shows a feature where a user stands, in a host, on the command line,
 reads the markers without importing a test and joins them with the titles of docs/feature_rows.tsv and with
 docs/feature_gaps.tsv, which says what a row still lacks. A row is
 
-    end to end    a test of level e2e shows it, and no gap stands for it
+    end to end    a test of level e2e shows it, which was seen to run, and no gap stands for it
+    not recorded  a test of level e2e is there, and tests/row_records.json does not have it as it is now
     in part       a test shows something of it, and its gap says what is missing
     not yet       no test shows it; its gap says why
 
     python tests/features.py --write    write docs/features.md
     python tests/features.py --check    fail when it is out of date, or when markers, rows and gaps do not fit
 
-That a test of level e2e reaches such a surface at all is seen when it is collected: tests/row_levels.py.
+That a test of level e2e reaches such a surface at all is seen when it is collected, and what it drove when it runs:
+tests/row_levels.py, which writes tests/row_records.json. A test that was changed since does not count until it ran again.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
+import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -43,6 +47,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FEATURES = ROOT / "docs" / "feature_rows.tsv"
 GAPS = ROOT / "docs" / "feature_gaps.tsv"
 PAGE = ROOT / "docs" / "features.md"
+RECORDS = ROOT / "tests" / "row_records.json"
 HEADER = ("id", "place", "title")
 GAPS_HEADER = ("id", "missing")
 PLACES = {
@@ -79,17 +84,22 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A test that says it proves a feature; ``test`` is ``path::name``, ``whole`` whether its level is e2e."""
+    """A test that says it proves a feature; ``test`` is ``path::name``, ``whole`` whether its level is e2e.
+
+    ``seen`` says whether a run of the test as it is now was recorded.
+    """
 
     feature: str
     test: str
     whole: bool = False
+    seen: bool = True
 
 
 class State(StrEnum):
     """How far a feature is shown."""
 
     END_TO_END = "end to end"
+    NOT_RECORDED = "not recorded"
     IN_PART = "in part"
     NOT_YET = "not yet"
 
@@ -141,6 +151,19 @@ def proofs_of(source: str, path: str) -> list[Proof]:
     if counted != carried:
         raise FeatureError(f"{path}: a row marker stands where no test carries it")
     return sorted(set(found), key=lambda proof: (proof.feature, proof.test))
+
+
+def digests_of(source: str) -> dict[str, str]:
+    """Return a digest of each test of a file, which changes when its code does, by its name with those of its classes."""
+
+    def tests(body: Sequence[ast.stmt], owner: str) -> Iterator[tuple[str, str]]:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                yield from tests(node.body, f"{owner}{node.name}::")
+            elif isinstance(node, _Definition) and node.name.startswith("test"):
+                yield f"{owner}{node.name}", hashlib.sha256(ast.unparse(node).encode()).hexdigest()[:12]
+
+    return dict(tests(ast.parse(source).body, ""))
 
 
 def _of_body(
@@ -202,19 +225,29 @@ def _is_whole(marker: ast.Call, path: str) -> bool:
     return bool(marker.keywords)
 
 
-def collect(root: Path) -> list[Proof]:
-    """Return the proofs of all test files below ``root/tests``."""
+def collect(root: Path, records: Mapping[str, Mapping[str, object]]) -> list[Proof]:
+    """Return the proofs of all test files below ``root/tests``, and which of them were seen to run."""
     proofs = []
     for file in sorted((root / "tests").rglob("test_*.py")):
-        proofs += proofs_of(file.read_text(encoding="utf-8"), file.relative_to(root).as_posix())
+        source, path = file.read_text(encoding="utf-8"), file.relative_to(root).as_posix()
+        texts = {f"{path}::{name}": digest for name, digest in digests_of(source).items()}
+        for proof in proofs_of(source, path):
+            seen = records.get(proof.test, {}).get("text") == texts[proof.test]
+            proofs.append(replace(proof, seen=seen))
     return proofs
+
+
+_UNSHOWN = frozenset({State.IN_PART, State.NOT_YET})
 
 
 def state_of(feature: str, proofs: Sequence[Proof], gaps: Mapping[str, str]) -> State:
     """Return how far ``proofs``, all of this feature, show it."""
     if not proofs:
         return State.NOT_YET
-    return State.END_TO_END if any(proof.whole for proof in proofs) and feature not in gaps else State.IN_PART
+    whole = [proof for proof in proofs if proof.whole]
+    if not whole or feature in gaps:
+        return State.IN_PART
+    return State.END_TO_END if any(proof.seen for proof in whole) else State.NOT_RECORDED
 
 
 def render(features: Sequence[Feature], proofs: Sequence[Proof], gaps: Mapping[str, str]) -> str:
@@ -224,7 +257,7 @@ def render(features: Sequence[Feature], proofs: Sequence[Proof], gaps: Mapping[s
         by_feature[proof.feature].append(proof)
     _refuse_unknown(features, by_feature, gaps)
     states = {one.id: state_of(one.id, by_feature[one.id], gaps) for one in features}
-    if unsaid := [row for row, state in states.items() if state is not State.END_TO_END and row not in gaps]:
+    if unsaid := [row for row, state in states.items() if state in _UNSHOWN and row not in gaps]:
         raise FeatureError(
             f"no test of level e2e shows {', '.join(unsaid)}: "
             'add level="e2e" where one does, or say in docs/feature_gaps.tsv what is missing'
@@ -233,7 +266,8 @@ def render(features: Sequence[Feature], proofs: Sequence[Proof], gaps: Mapping[s
         "# Features",
         "",
         "What five existing systems and OpenClaw offer, row by row, and the tests that show it here. *End to end*: a test in",
-        "bold checks it as a user sees it: in a host, on the command line, over HTTP or through the plugin. *In part*:",
+        "bold checks it as a user sees it: in a host, on the command line, over HTTP or through the plugin, and passed in a",
+        "recorded run. *Not recorded*: there is such a test, and no run of it as it is now was recorded (`--record`). *In part*:",
         "tests show a part of it, and the row says what is missing. *Not yet*: nothing shows it. Written by",
         '`make features` from the `@pytest.mark.row("...")` markers of the tests, the titles of `feature_rows.tsv` and',
         "what is missing, `feature_gaps.tsv`; do not edit.",
@@ -270,7 +304,7 @@ def _refuse_unknown(
 
 
 def _counts(states: Mapping[str, State]) -> list[str]:
-    lines = [f"| system | rows | {' | '.join(State)} |", "|---|---|---|---|---|"]
+    lines = [f"| system | rows | {' | '.join(State)} |", "|---|---|---|---|---|---|"]
     for system, title in SYSTEMS.items():
         found = [state for row, state in states.items() if row.startswith(f"{system}-")]
         counts = " | ".join(str(found.count(state)) for state in State)
@@ -280,7 +314,8 @@ def _counts(states: Mapping[str, State]) -> list[str]:
 
 def _line(feature: Feature, state: State, proofs: Sequence[Proof], gaps: Mapping[str, str]) -> str:
     shown = {
-        proof.test: f"**`{proof.test}`**" if proof.whole else f"`{proof.test}`" for proof in _best(proofs)
+        proof.test: f"**`{proof.test}`**" if proof.whole and proof.seen else f"`{proof.test}`"
+        for proof in _best(proofs)
     }
     missing = [f"missing: {gaps[feature.id]}"] if feature.id in gaps else []
     return f"| {feature.id} | {feature.title} | {state} | {'<br>'.join([*missing, *shown.values()])} |"
@@ -300,7 +335,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         features = read_features(FEATURES.read_text(encoding="utf-8"))
-        gaps, proofs = read_gaps(GAPS.read_text(encoding="utf-8")), collect(ROOT)
+        records = json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.exists() else {}
+        gaps, proofs = read_gaps(GAPS.read_text(encoding="utf-8")), collect(ROOT, records)
         page = render(features, proofs, gaps)
     except (FeatureError, SyntaxError) as error:
         print(f"features: {error}", file=sys.stderr)

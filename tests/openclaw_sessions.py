@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,9 +13,13 @@ SAID = [("user", "Which berth is ours?"), ("assistant", "Berth seven."), ("user"
 
 
 def write_sessions(
-    state: Path, agent: str = "main", session: str = SESSION, said: Sequence[tuple[str, str]] = SAID
+    state: Path,
+    agent: str = "main",
+    session: str = SESSION,
+    said: Sequence[tuple[str, str]] = SAID,
+    noted: Mapping[str, object] | None = None,
 ) -> None:
-    """Write the database of an agent, below the host's state directory."""
+    """Write the database of an agent, below the host's state directory; ``noted`` is in each message of a user."""
     folder = state / "agents" / agent / "agent"
     folder.mkdir(parents=True)
     with closing(sqlite3.connect(folder / "openclaw-agent.sqlite")) as log:
@@ -26,7 +30,7 @@ def write_sessions(
         log.execute("INSERT INTO session_windows VALUES ('w1', ?, 1)", (session,))
         events = [{"type": "session", "id": "w1"}] + [
             {"type": "message", "id": f"m{number}", "timestamp": f"2026-11-22T02:0{number}:00.000Z",
-             "message": {"role": role, "content": text}}
+             "message": {"role": role, "content": text} | ({} if role != "user" else dict(noted or {}))}
             for number, (role, text) in enumerate(said)
         ]  # fmt: skip
         rows = [

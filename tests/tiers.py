@@ -177,12 +177,18 @@ def _is_ours(found: Any) -> bool:
     return file is not None and HERE in Path(file).parents
 
 
+def started_by(event: str, arguments: tuple[Any, ...]) -> str:
+    """The command line of a process that an audit event says is being started; "" if none is, or a cheap one."""
+    if event != "subprocess.Popen":
+        return ""
+    command = arguments[1] if isinstance(arguments[1], list | tuple) else [arguments[1]]
+    words = tuple(str(word) for word in command)
+    return "" if any(words[: len(cheap)] == cheap for cheap in _CHEAP) else " ".join(words)[:200]
+
+
 def _note_start(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "subprocess.Popen":
-        command = arguments[1] if isinstance(arguments[1], list | tuple) else [arguments[1]]
-        words = tuple(str(word) for word in command)
-        if not any(words[: len(cheap)] == cheap for cheap in _CHEAP):
-            _started.append(" ".join(words)[:200])
+    if command := started_by(event, arguments):
+        _started.append(command)
 
 
 sys.addaudithook(_note_start)

@@ -271,6 +271,7 @@ class ProvenRefusal:
         request_id: the id of the request, for the relayer's operator.
         retry_after: seconds that the relayer asks to wait; 0 if it does not say.
         server_time: the relayer's clock in seconds since the epoch; None if it does not say.
+        generation: the generation of the secret that opens the namespace; None if it does not say.
         accepted: whether the relayer had accepted the request before it refused it.
     """
 
@@ -280,6 +281,7 @@ class ProvenRefusal:
     request_id: str = ""
     retry_after: float = 0.0
     server_time: int | None = None
+    generation: int | None = None
     accepted: bool = False
 
     @classmethod
@@ -312,6 +314,7 @@ class ProvenRefusal:
             problem.request_id,
             retry_after,
             server_time,
+            problem.generation,
             accepted=answer.accepted,
         )
 
@@ -487,13 +490,17 @@ class Outages:
 
 DEFAULT_DEADLINE: Final = 30.0
 ATTEMPTS: Final = 4
+ROTATION_DEADLINE: Final = 600.0
+_GENERATIONS: Final = 1024
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 # A larger difference of the clocks is not corrected, because a person should know about it.
 _MAX_SKEW_SECONDS: Final = 24 * 3600
 
 # Errors with status 500 or more that concern a single request or namespace. Holding other calls back would not help the relayer.
-_ABOUT_ONE: Final = frozenset({"internal_error", "corrupt_namespace", "upgrade_required", "queue_full"})
+_ABOUT_ONE: Final = frozenset(
+    {"internal_error", "corrupt_namespace", "upgrade_required", "queue_full", "keys_are_rotated"}
+)
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _FleetWork = Callable[[int], Awaitable[FleetList]]
@@ -533,8 +540,8 @@ class ApiCall:
 
     @property
     def namespace(self) -> str:
-        """Return the namespace that the call is about; empty if it is about the account or the relayer."""
-        return self.identity.namespace if self.identity is not None and self.keyed else ""
+        """Return the namespace that the call is about, see `Identity.shown`; empty if it is about the account or the relayer."""
+        return self.identity.shown if self.identity is not None and self.keyed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,6 +598,8 @@ class RelayerCaller:
             self.endpoint.origin, trust, self._fetch_keys, identity=relayer_identity
         )
         self._sealed = SealedKeyCache()
+        # The generations of namespaces whose keys were rotated, by account and name, as the relayer told them.
+        self._generations: LRUCache[tuple[str, str], int] = LRUCache(_GENERATIONS)
         self._watchers: list[Callable[[str], None]] = []
         self._listeners: list[Callable[[GatewayError | None], None]] = []
 
@@ -619,7 +628,11 @@ class RelayerCaller:
             answer = await self._bounded_call(call, shape, seconds)
             self._ended(None)
         except GatewayError as error:
-            self._ended(error)
+            # Another account may end its share at any time. That is not an outage of this gateway's memory.
+            if not (
+                call.identity is not None and call.identity.is_guest and isinstance(error, RelayerRefused)
+            ):
+                self._ended(error)
             raise
         else:
             return answer
@@ -667,12 +680,16 @@ class RelayerCaller:
             wanted = 0.0
             failure: GatewayError
             try:
+                used = 0 if call.identity is None else self.present(call.identity).generation
                 answer = await self._once(call, limit)
                 if answer.status < 300:
                     return answer
                 refusal = ProvenRefusal.parse(answer)
                 if refusal.code == "clock_skew" and not corrected and self._correct_clock(refusal):
                     corrected = True
+                    attempt -= 1
+                    continue
+                if self._follow(call, refusal, used):
                     attempt -= 1
                     continue
                 if refusal.code == "unknown_fleet_key" and not refetched:
@@ -771,6 +788,7 @@ class RelayerCaller:
         now, nonce, body, typed = self._now(), secrets.token_bytes(signing.NONCE_SIZE), call.body, {}
         keys = NO_KEYS
         if call.keyed:
+            identity = self.present(identity)
             keys = self._sealed.keys(identity, await self._fleet.current(now), now)
             if body and self.endpoint.scheme == "http":
                 body, typed = seal_body(keys.secret, nonce, body), {"content-type": SEALED_TYPE}
@@ -795,6 +813,31 @@ class RelayerCaller:
         )
         verifier = Verifier(request, relayer, keys.answer_key)
         return _Signed({**headers, **typed}, body, verifier)
+
+    def present(self, identity: Identity) -> Identity:
+        """Return an identity with the generation of the secret that its namespace is kept under, as far as it is known."""
+        known = self._generations.get((identity.account, identity.namespace), 0)
+        return replace(identity, generation=known) if known > identity.generation else identity
+
+    def _follow(self, call: ApiCall, refusal: ProvenRefusal, used: int) -> bool:
+        """Return whether a call was refused because of a rotation of the keys after the generation that it ``used``.
+
+        Generations are followed upwards only: a relayer cannot make a gateway use a secret again that a rotation has replaced.
+        """
+        told, identity = refusal.generation, call.identity
+        if refusal.code != "wrong_generation" or told is None or identity is None:
+            return False
+        if told <= used:
+            return False
+        # Another call may have learned of a later one meanwhile.
+        self._generations[identity.account, identity.namespace] = max(told, self.present(identity).generation)
+        return True
+
+    async def _sealed_for(self, identity: Identity, generation: int) -> str:
+        """Return a sealed key with the secret of a generation."""
+        now = self._now()
+        fleet_key = await self._fleet.current(now)
+        return self._sealed.header(replace(identity, generation=generation), fleet_key, now)
 
     async def _fetch_keys(self) -> schemas.KeysResponse:
         answer = await self._transport.send("GET", "/v1/keys", headers={}, patience=DEFAULT_DEADLINE)

@@ -479,7 +479,7 @@ class Capturer:
         self, messages: Sequence[ChatMessage], turn: Turn, echoes: EchoFilter
     ) -> CaptureReport:
         owner, name = turn.identity.ref, f"cursor:{turn.session.key}"
-        grouped = turn.host.among_several(turn.session)
+        grouped = turn.host.among_several(turn.session) and not turn.host.earlier
         space, now = turn.identity.namespace, self._clock.monotonic()
 
         def room(speaker: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -24,6 +25,7 @@ from gateway_plugin.commands.run import (
     find_context,
     guarded,
     root_holder,
+    text_or_file,
     used,
     with_client,
 )
@@ -32,12 +34,15 @@ from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.keys.gateway_secret import recover_secret
 from gateway_plugin.keys.identity import DEFAULT_NAME, OWNER, Identity, RootHolder, mint, named, typed
+from gateway_plugin.recall.sharing import Share, Shares
+from gateway_plugin.setup import shares_path
 from relayer.wire import codec as base64url
 from relayer.wire.command_line import FAILED, USAGE, complain, fail, span
 from relayer.wire.errors import InvalidSecret, Malformed, NotAccepted
+from relayer.wire.memories import RotateKeysResponse
 from relayer.wire.sealed_keys import FleetList
 from relayer.wire.sealing import RootKeys
-from relayer.wire.service import ExportRequest, ImportItem
+from relayer.wire.service import ExportRequest, ImportItem, NamespaceView
 from relayer.wire.sheet import GATEWAY_SHEET, LINES, read_line, read_sheet_file, secret_of
 from relayer.wire.signing import Certificate, Revocations, RevocationsRequest
 
@@ -282,14 +287,17 @@ async def revoke(
 
 async def namespaces_of(client: RelayerClient, holder: RootHolder, agent: str) -> list[str]:
     """Return the names of an agent's live namespaces, without that of the canary, which contains no memories of the agent."""
-    found: list[str] = []
+    return [view.name for view in await live_namespaces(client, holder, agent)]
+
+
+async def live_namespaces(client: RelayerClient, holder: RootHolder, agent: str) -> list[NamespaceView]:
+    """Return an agent's live namespaces, without that of the canary; see `namespaces_of`."""
+    found: list[NamespaceView] = []
     cursor = None
     while True:
         page = await client.namespaces(holder.person(agent), cursor=cursor)
         found += [
-            view.name
-            for view in page.namespaces
-            if view.state == "live" and not view.name.endswith(f"/{CANARY}")
+            view for view in page.namespaces if view.state == "live" and not view.name.endswith(f"/{CANARY}")
         ]
         cursor = page.next_cursor
         if not cursor:
@@ -314,6 +322,18 @@ async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Mo
         items = [ImportItem.model_validate(memory.model_dump()) async for memory in memories]
     counts = await send_items(client, target, items, as_backup=True)
     return Moved(source.namespace, target.namespace, len(items), counts["stored"] + counts["duplicate"])
+
+
+# A generation cannot be guessed, so that a relayer cannot have asked for its secret before the rotation. 53 bits of a JSON number
+# are enough for thousands of rotations.
+_STEP = 2**40
+
+
+async def reseal(client: RelayerClient, holder: RootHolder, agent: str) -> AsyncIterator[RotateKeysResponse]:
+    """Have each namespace of an agent sealed again under a new secret; a rotation that was interrupted is continued."""
+    for view in await live_namespaces(client, holder, agent):
+        generation = view.next_generation or view.generation + 1 + secrets.randbelow(_STEP)
+        yield await client.rotate_keys(holder.person(agent, view.name), generation)
 
 
 _SOON = "Replicas that had it in memory follow within 15 seconds."
@@ -350,13 +370,16 @@ def keys_revoke(
     context, holder = _owner(run)
     agent_keys: tuple[bytes, ...] = ()
     serials: tuple[bytes, ...] = ()
+    shares: list[Share] = []
     if agent is not None:
         name = guarded(lambda: named(agent, shown=True))
         agent_keys = (_public_key(holder, name),)
+        shares = _writers(holder, name)
         what = f"the keys of agent {name} ({agent_keys[0].hex()})"
         note = (
             f"Everyone who has them is refused, and so is agent {name} of this gateway with them. To keep its memories under "
             f"other keys:\n  memrelay-gateway keys rotate --agent {typed(name)} --to {typed(name)}-2"
+            f"{_warning(shares)}"
         )
     else:
         found = _certificate(holder, certificate or "")
@@ -367,6 +390,7 @@ def keys_revoke(
         would = {
             "agent_keys": [key.hex() for key in agent_keys],
             "certificates": [one.hex() for one in serials],
+            "shared_for_writing": _rows(shares),
         }
         said = f"would be taken back for good: {what}\n{note}\ndo it: --yes"
         run.tell({"dry_run": True, "agent": name, **would}, said)
@@ -374,7 +398,8 @@ def keys_revoke(
     revoked = with_client(
         context.settings, lambda client: revoke(client, holder, name, agent_keys=agent_keys, serials=serials)
     )
-    run.tell(_document(revoked), f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
+    document = {**_document(revoked), "shared_for_writing": _rows(shares)}
+    run.tell(document, f"taken back at {context.settings.url}: {what}\n{_SOON}\n{note}")
 
 
 @command(agent=None)
@@ -398,13 +423,39 @@ def keys_rotate(
     run: Run,
     *,
     agent: Annotated[str, typer.Option("--agent", metavar="OLD", help="Whose keys are not safe any more.")],
-    to: Annotated[str, typer.Option("--to", metavar="NEW", help="A name that was not used yet.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="NEW", help="A name that was not used yet, if the agent's secret leaked."
+        ),
+    ] = None,
+    resealed: Annotated[
+        bool,
+        typer.Option(
+            "--reseal",
+            help="Keep the name and the agent's secret; seal its memories again under new namespace secrets.",
+        ),
+    ] = False,
     yes: YesOption = False,
 ) -> None:
-    """Take back an agent's keys and copy its memories under new ones. May be repeated after a failure.
+    """Put an agent's memories under new keys: of a new agent, or new ones of the same. May be repeated after a failure.
+
+    With --to, the agent's keys are taken back and its live memories copied. With --reseal, everything that is stored is sealed
+    again and the old keys open nothing.
 
     Example: memrelay-gateway keys rotate --agent coder --to coder-2 --yes
+
+    Example: memrelay-gateway keys rotate --agent coder --reseal --yes
     """
+    if (to is None) != resealed:
+        fail(
+            USAGE,
+            "--to, --reseal: give one of them",
+            f"memrelay-gateway keys rotate --agent {agent} --reseal",
+        )
+    if to is None:
+        _reseal(run, guarded(lambda: named(agent, shown=True)), yes=yes)
+        return
     old, new = guarded(lambda: (named(agent, shown=True), named(to, shown=True)))
     if old == new:
         fail(USAGE, "--to: another name: an agent's keys come from its name", f"--to {typed(old)}-2")
@@ -412,18 +463,26 @@ def keys_rotate(
         fail(USAGE, "--to: it is the default agent's name", f"--to {typed(old)}-2")
     context, holder = _owner(run)
     names = with_client(context.settings, lambda client: _movable(client, holder, old, new))
+    shares = _writers(holder, old)
     if not yes:
         run.tell(
-            {"dry_run": True, "agent": old, "to": new, "namespaces": names},
+            {
+                "dry_run": True,
+                "agent": old,
+                "to": new,
+                "namespaces": names,
+                "shared_for_writing": _rows(shares),
+            },
             f"would happen at {context.settings.url}:\n  the keys of agent {old} are taken back, for good\n"
-            f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}\ndo it: --yes",
+            f"  live memories of {', '.join(names) or 'no namespace'} are copied to agent {new}{_warning(shares)}\ndo it: --yes",
         )
         return
     key = _public_key(holder, old)
     with_client(context.settings, lambda client: revoke(client, holder, old, agent_keys=(key,)))
     run.say(f"taken back: the keys of agent {old}")
     copied = with_client(context.settings, lambda client: _moved(client, holder, old, new))
-    run.json({"agent": old, "to": new, "copied": [asdict(moved) for moved in copied]})
+    document = {"agent": old, "to": new, "copied": [asdict(moved) for moved in copied]}
+    run.json({**document, "shared_for_writing": _rows(shares)})
     for moved in copied:
         run.say(f"copied: {moved.source} to {moved.target}, {moved.there} of {moved.found} live memories")
     run.say(
@@ -433,6 +492,39 @@ def keys_rotate(
     )
     for moved in copied:
         run.say(f"  memrelay-gateway erase --namespace --agent {typed(moved.source)} --yes")
+    if shares:
+        run.say(_warning(shares).lstrip())
+
+
+def _reseal(run: Run, agent: str, *, yes: bool) -> None:
+    context, holder = _owner(run)
+    if not yes:
+        names = with_client(context.settings, lambda client: namespaces_of(client, holder, agent))
+        run.tell(
+            {"dry_run": True, "agent": agent, "namespaces": names},
+            f"would happen at {context.settings.url}:\n  everything in {', '.join(names) or 'no namespace'} is sealed again under "
+            "new namespace secrets\n  what the old ones open is destroyed\n"
+            "writes and recalls of these namespaces wait meanwhile\ndo it: --yes",
+        )
+        return
+
+    async def work(client: RelayerClient) -> list[RotateKeysResponse]:
+        done = []
+        async for answer in reseal(client, holder, agent):
+            done.append(answer)
+            counted = "" if answer.records is None else f": {answer.records} memories, turns and old versions"
+            run.say(f"sealed again: {answer.namespace}{counted}")
+        return done
+
+    done = with_client(context.settings, work)
+    run.json({"agent": agent, "namespaces": [answer.model_dump(mode="json") for answer in done]})
+    for answer in done:
+        if answer.erasure is not None:
+            run.say(
+                f"what the old keys open is {answer.erasure.state}; check: memrelay-gateway erasure {answer.erasure.id} "
+                f"--agent {typed(answer.namespace)}"
+            )
+    run.say(f"{len(done)} namespaces of agent {agent} have new keys; gateways follow by themselves")
 
 
 async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[str]:
@@ -446,6 +538,25 @@ async def _moved(client: RelayerClient, holder: RootHolder, old: str, new: str) 
     return [moved async for moved in copy_memories(client, holder, old, new)]
 
 
+def _writers(holder: RootHolder, agent: str) -> list[Share]:
+    """Return the shares by which other agents may write to an agent's namespaces."""
+    found = guarded(Shares(shares_path(os.environ), holder).all)
+    return [one for one in found if one.writes and one.namespace.partition("/")[0] == agent]
+
+
+def _warning(shares: Sequence[Share]) -> str:
+    if not shares:
+        return ""
+    lines = [
+        f"\n  memrelay-gateway unshare {typed(one.namespace)} --with {typed(one.agent)}" for one in shares
+    ]
+    return f"\nOther agents may write to its namespaces, and the old secret opens what they store there. End that with:{''.join(lines)}"
+
+
+def _rows(shares: Sequence[Share]) -> list[dict[str, str]]:
+    return [{"namespace": typed(one.namespace), "agent": typed(one.agent)} for one in shares]
+
+
 def _owner(run: Run) -> tuple[CliContext, RootHolder]:
     context = run.context
     return context, root_holder(context, "taking keys back")
@@ -456,12 +567,7 @@ def _public_key(holder: RootHolder, agent: str) -> bytes:
 
 
 def _certificate(holder: RootHolder, given: str) -> Certificate:
-    text = given.strip()
-    try:
-        if Path(text).is_file():
-            text = Path(text).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError, ValueError):
-        pass  # the text is no path of a readable file, so it should be the certificate itself
+    text = text_or_file(given)
     try:
         # Accept the whole line that `keys export` prints, too.
         found = Certificate.verify(base64url.decode(text.removeprefix("MEMRELAY_AGENT_CERTIFICATE=")))

@@ -143,10 +143,6 @@ def add_to(app: typer.Typer) -> None:
 
 async def _in_rounds(client: RelayerClient, identity: Identity, request: DeleteRequest) -> DeleteResponse:
     """Repeat a request until nothing remains, or a round changes nothing; return the sum."""
-    # A deletion is recorded, which would create the memories of an unknown agent; counting creates nothing.
-    counted = await client.delete(identity, request.model_copy(update={"dry_run": True}))
-    if request.dry_run or not counted.matched:
-        return counted.model_copy(update={"dry_run": request.dry_run})
     first = answer = await client.delete(identity, request)
     forgotten = first.forgotten
     while answer.remaining and answer.forgotten:

@@ -430,6 +430,15 @@ def _end(error: GatewayError, whose: str = "") -> NoReturn:
     fail(_exit_code(error), str(error), _fix(error), kind=_kind(error))
 
 
+def text_or_file(given: str) -> str:
+    """Return the content of a file without white space around it; the text itself if it is not the path of a readable file."""
+    text = given.strip()
+    with suppress(OSError, ValueError):
+        if Path(text).is_file():
+            return Path(text).read_text("utf-8").strip()
+    return text
+
+
 def bridge_command() -> str:
     """Return the bridge program: this program, by its full path."""
     sibling = Path(sys.executable).with_name("memrelay-gateway")

@@ -16,7 +16,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from gateway_plugin.files.front_matter import FrontMatter, read_front_matter
+from gateway_plugin.keys.people import PROJECTS_APART
 from relayer.wire.fields import one_line
+from relayer.wire.labels import PROJECTS
 from relayer.wire.passages import cut
 from relayer.wire.schemas import Memory, SourceInfo
 from relayer.wire.service import ImportItem
@@ -31,8 +33,12 @@ _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
 # Lines that are still to be filled in: a label without a value, and a remark in italics and brackets.
 _BLANK: Final = re.compile(r"\*\*[^*\n]+\*\*:?|[_*]\([^\n]*\)[_*]")
-# What OpenClaw's own memory writes behind an entry: phrases that bring it up, and a weight from 1 to 10.
-_NOTE: Final = re.compile(r"[ \t]*<!--\s*(trigger|importance):\s*([^>]*?)\s*-->", re.IGNORECASE)
+# What OpenClaw's own memory writes behind an entry: phrases that bring it up, a weight from 1 to 10, and its repositories.
+_NOTE: Final = re.compile(r"[ \t]*<!--\s*(trigger|importance|project)\s*:\s*([^>]*?)\s*-->", re.IGNORECASE)
+_USER_FILE: Final = "user.md"
+_MOST_PROJECTS: Final = 1_000
+# A note without a key is for no project that there is, as in the host.
+_NO_PROJECT: Final = "!"
 _NO_DATE: Final = "YYYY-MM-DD"
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
 _MAX_REFERENCE: Final = 512
@@ -191,7 +197,9 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
         or _FENCE.match(block)
     ):
         return []
-    said, notes = _without_notes(said)
+    said, notes = without_notes(said)
+    if PurePath(reference.rpartition("#")[0]).name.lower() == _USER_FILE:
+        notes.pop(PROJECTS, None)
     path = ": ".join(filter(None, (here.front.title, *here.headings.values())))
     at = here.observed or here.moment or here.date or here.front.written
     said = f"{path}: {said.strip()}" if path else said.strip()
@@ -212,18 +220,35 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
     ]
 
 
-def _without_notes(said: str) -> tuple[str, dict[str, Any]]:
-    """Return a line without the notes behind it, with the trigger phrases in brackets, and the notes as metadata."""
+def without_notes(said: str) -> tuple[str, dict[str, Any]]:
+    """Return a line without the notes behind it, with the trigger phrases in brackets, and the notes as metadata.
+
+    Example:
+        >>> without_notes("Sign with cosign. <!-- project: GitHub.com/harbour/heron -->")
+        ('Sign with cosign.', {'project_scope': 'github.com/harbour/heron'})
+    """
     notes: dict[str, Any] = {}
+    projects: list[str] = []
     for name, value in _NOTE.findall(said):
         if name.lower() == "trigger":
             phrases = [one_line(phrase) for phrase in re.split(r"[,;]", value)]
             notes["triggers"] = [phrase for phrase in phrases if phrase][:_MAX_TRIGGERS]
+        elif name.lower() == "project":
+            projects += [_project(one_line(key)) for key in value.split(";")]
         elif value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_IMPORTANT:
             notes["importance"] = int(value)
+    if projects:
+        scope = PROJECTS_APART.join(sorted(set(projects)))
+        notes[PROJECTS] = scope if len(scope) <= _MOST_PROJECTS else _NO_PROJECT
     text = _NOTE.sub("", said).rstrip()
     missing = [phrase for phrase in notes.get("triggers", ()) if phrase.casefold() not in text.casefold()]
     return (f"{text} ({', '.join(missing)})" if missing else text), notes
+
+
+def _project(key: str) -> str:
+    """Return a repository's key as the host compares it: the name of its server is in small letters."""
+    server, slash, path = key.partition("/")
+    return (key if key.startswith("path:") else f"{server.lower()}{slash}{path}") or _NO_PROJECT
 
 
 def _date(text: str, place: tzinfo) -> datetime | None:

@@ -28,7 +28,6 @@ from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.recall.consolidation import ConsolidationReport
 from gateway_plugin.recall.formatting import told_at
-from gateway_plugin.settings.model import CaptureSettings
 from relayer.wire.fields import one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
@@ -39,6 +38,7 @@ DIARY: Final = "DREAMS.md"
 _PAGE: Final = 100
 _HEADING: Final = "# Promoted memories"
 _TITLE: Final = "# Dream Diary"
+_LASTING: Final = f"Now in {MEMORY}"
 _KINDS: Final = {
     "decision": "Decided",
     "task": "To do",
@@ -78,12 +78,10 @@ class Promotions:
 
     index: the index of the agent's files. The caller must hold its lock.
     workspace: the real path of the agent's workspace.
-    settings: settings of capture, which say how secrets are redacted.
     """
 
     index: Index
     workspace: Path
-    settings: CaptureSettings
 
     def add(self, memories: Iterable[Memory]) -> list[Memory]:
         """Append the lines of memories to ``MEMORY.md``, and return the memories that were written.
@@ -151,20 +149,33 @@ class Promotions:
         return [*gone.values()]
 
     def entry(self, day: date, memories: Sequence[Memory], promoted: Sequence[Memory] = ()) -> str:
-        """Return the diary's text for a day: its memories by kind, oldest first; "" if there is nothing to tell."""
+        """Return the diary's text for a day: its memories by kind, oldest first; "" if there is nothing to tell.
+
+        What the diary tells of the day as promoted remains, as long as it is in ``MEMORY.md``.
+        """
         by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         for memory in sorted(memories, key=lambda one: one.created_at):
             line = self._line(memory) if is_for_owner(memory) else ""
             if line and line not in by_kind[memory.kind]:
                 by_kind[memory.kind].append(line)
         groups = [(_KINDS[kind], lines) for kind, lines in by_kind.items() if lines]
-        if lasting := [line for line in map(self._line, promoted) if line]:
-            groups.append((f"Now in {MEMORY}", lasting))
+        lasting = [*self._told(day), *(line for line in map(self._line, promoted) if line)]
+        if lasting:
+            groups.append((_LASTING, [*dict.fromkeys(lasting)]))
         if not groups:
             return ""
         parts = [f"## {day:%A}, {day.isoformat()}\n"]
         parts += [f"### {title}\n\n" + "".join(f"- {line}\n" for line in lines) for title, lines in groups]
         return "\n".join(parts)
+
+    def _told(self, day: date) -> list[str]:
+        """Return the lines that the diary tells of a day as promoted, and that are still in ``MEMORY.md`` as promoted."""
+        promoted = {*self.promoted().values()}
+        entry = next(
+            (one[0] for one in _ENTRIES.finditer(self._text(DIARY)) if one[1] == day.isoformat()), ""
+        )
+        told = entry.partition(f"### {_LASTING}\n")[2].partition("<!--")[0]
+        return [item.text for item in _items(told) if self.index.digest(item) in promoted]
 
     def write_diary(self, entries: Mapping[date, str]) -> int:
         """Write the entries of days into ``DREAMS.md``, replace those of the same days, and return how many were written.
@@ -201,10 +212,11 @@ class Promotions:
 
     def _line(self, memory: Memory) -> str:
         """Return a memory's line, or "" if it has a secret, or would not be read back as one line with the same text."""
-        line = redact(one_line(memory.text), self.settings.redaction)
+        # Every class of secrets, also one that the settings allow in memory: hosts and other programs read these files.
+        line = redact(one_line(memory.text))
         items = _items(f"- {line.text}")
         is_plain = line.text == one_line(memory.text) and len(items) == 1 and items[0].text == line.text
-        return line.text if is_plain and not line.blocked else ""
+        return line.text if is_plain else ""
 
     def _text(self, name: str) -> str:
         try:
@@ -261,7 +273,7 @@ async def memories_with(client: RelayerClient, identity: Identity, ids: Iterable
 async def take_out_gone(client: RelayerClient, identity: Identity, files: Promotions) -> None:
     """Remove what was written of memories that were forgotten, replaced or erased since the last call.
 
-    Entries of the diary are then written again; which memories were promoted on a day is not told in them any more.
+    Entries of the diary are then written again.
 
     Raises:
         GatewayError: as the client does, or `PromotionProblem`; the next call tries again.

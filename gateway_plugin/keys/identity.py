@@ -30,6 +30,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gateway_plugin.errors import IdentityError
+from gateway_plugin.keys.invitations import Invitation
 from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
@@ -381,6 +382,7 @@ class IssuedCertificates:
         return self._header
 
 
+_SHOWN_OF_ACCOUNT: Final = 10
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -414,8 +416,22 @@ class Identity:
     generation: int
     keys: AgentKeys = field(repr=False)
     credential: Credential = field(repr=False, compare=False)
-    owner: AgentKeys | SharedKeys | None = field(default=None, repr=False)
+    owner: AgentKeys | SharedKeys | Invitation | None = field(default=None, repr=False)
     """The keys that open the namespace, if they are not those of the agent that signs."""
+
+    @property
+    def is_guest(self) -> bool:
+        """Return whether the namespace belongs to another account, which invited the agent."""
+        return isinstance(self.owner, Invitation)
+
+    @property
+    def shown(self) -> str:
+        """Return the namespace as a person types it; one of another account with the start of its id: ``coder@0x1a2b3c4d``."""
+        return (
+            f"{typed(self.namespace)}@{self.account[:_SHOWN_OF_ACCOUNT]}"
+            if self.is_guest
+            else typed(self.namespace)
+        )
 
     @property
     def ref(self) -> NamespaceRef:
@@ -439,6 +455,29 @@ class Identity:
             IdentityError: the certificate has expired, and this host cannot issue another one.
         """
         return self.credential.header(now)
+
+
+def identify_owner(holder: KeyHolder, renamed: Mapping[str, str], owner: NamespaceRef) -> Identity:
+    """Return the identity that delivers the outbox items of an owner.
+
+    Args:
+        holder: the keys at hand.
+        renamed: as in `identify`. If an agent's keys were rotated after a turn was captured, the turn goes to the new name.
+        owner: the namespace, and whose it is.
+
+    Raises:
+        IdentityError: the agent's keys are not held.
+    """
+    agent = renamed.get(owner.agent, owner.agent)
+    _, slash, below = owner.namespace.partition("/")
+    return Identity(
+        agent=agent,
+        account=holder.account,
+        namespace=f"{agent}{slash}{below}",
+        generation=owner.generation,
+        keys=holder.agent(agent),
+        credential=holder.credential(agent),
+    )
 
 
 def identify(
@@ -647,8 +686,21 @@ class AgentHolder:
         return self._header
 
 
-Credential = IssuedCertificates | AgentHolder
-"""The source of an agent's certificates: issued here, or given to this host."""
+def invited(keys: AgentKeys, invitation: Invitation) -> Identity:
+    """Return an agent's identity for the namespace of another account that it was invited to."""
+    return Identity(
+        agent=keys.agent,
+        account=invitation.certificate.account,
+        namespace=invitation.namespace,
+        generation=invitation.generation,
+        keys=keys,
+        credential=invitation,
+        owner=invitation,
+    )
+
+
+Credential = IssuedCertificates | AgentHolder | Invitation
+"""The source of an agent's certificates: issued here, given to this host, or issued by another account."""
 
 KeyHolder = RootHolder | AgentHolder
 """The keys that this process holds: those of all agents of the account, or those of one agent."""

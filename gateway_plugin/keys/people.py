@@ -12,10 +12,12 @@ import re
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import chain, combinations
+from typing import Any, Final
 from urllib.parse import quote
 
 from relayer.wire.fields import NOBODY_KNOWN, audience_filters
+from relayer.wire.labels import PROJECTS
 from relayer.wire.memories import Memory
 from relayer.wire.service import ProfileLine
 
@@ -24,6 +26,9 @@ _WORD: Final = re.compile(r"\w+")
 _SHORTEST_NAME: Final = 2
 _SHORTEST_PART: Final = 3
 _GROUP: Final = "group"
+PROJECTS_APART: Final = "; "
+# The host keeps four of a session.
+_MOST_PROJECTS: Final = 4
 
 
 def platform_id(platform: str, name: str) -> str:
@@ -49,12 +54,15 @@ class Hearing:
             speaker or its place.
         own: the ids of the person whose words count as the user's own.
         private: whether the agent's owner is the only reader.
+        projects: the repositories in which the session works; None if the host does not say. It decides what is told without
+            being searched for.
     """
 
     audiences: tuple[str, ...]
     named: tuple[str, ...] = ()
     own: frozenset[str] = frozenset()
     private: bool = False
+    projects: frozenset[str] | None = None
 
     @classmethod
     def of_group(cls, place: str, owners: Collection[str], *, doubtful: bool = False) -> Hearing:
@@ -126,6 +134,23 @@ class Hearing:
         asked_for = _meet(filters, self.named) and (query is None or is_named(memory, query))
         return asked_for or _meet(filters, self.audiences)
 
+    def is_of_project(self, memory: Memory) -> bool:
+        """Return whether a memory is noted for no repository, or only for such in which the session works."""
+        noted = memory.metadata.get(PROJECTS)
+        if self.projects is None or not isinstance(noted, str):
+            return True
+        return self.projects.issuperset(noted.split(PROJECTS_APART))
+
+    @property
+    def project_filter(self) -> dict[str, Any]:
+        """Return a filter that memories pass of which `is_of_project` is true; {} for none."""
+        if self.projects is None:
+            return {}
+        several = sorted(self.projects)[:_MOST_PROJECTS]
+        sets = chain.from_iterable(combinations(several, count) for count in range(1, len(several) + 1))
+        named = {PROJECTS: {"in": [PROJECTS_APART.join(keys) for keys in sets]}}
+        return {"or": [{"not": {PROJECTS: {"gte": ""}}}, named]}
+
     def is_own(self, memory: Memory) -> bool:
         """Return whether a memory counts as the user's own: it is not from a group, or the user said it there."""
         return memory.audience != _GROUP or memory.source.sender in self.own
@@ -162,13 +187,14 @@ OWN_VOICE: Final = "said by the user"
 """The label of what the user said outside of groups."""
 
 
-def voice(memory: Memory, hearing: Hearing, *, noted: bool) -> str:
+def voice(memory: Memory, hearing: Hearing, *, noted: bool, user: str = "the user") -> str:
     """Return a label that says who said a memory and where; "" if neither a person nor an assistant said it.
 
     Args:
         memory: the memory.
         hearing: decides whose words are the user's own.
         noted: whether a language model wrote the memory.
+        user: the name of the person whose own words the memory may be.
     """
     own, source = hearing.is_own(memory), memory.source
     where = (
@@ -178,7 +204,7 @@ def voice(memory: Memory, hearing: Hearing, *, noted: bool) -> str:
         if not source.place
         else f" in the group {source.place}"
     )
-    person = "the user" if own else source.speaker or "a member"
+    person = user if own else source.speaker or "a member"
     if noted:
         return "noted by a model" if own else f"noted by a model of what was said{where}"
     if memory.trust == "user":

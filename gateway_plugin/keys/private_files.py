@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gateway_plugin.errors import IdentityError
 
-_MAX_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 _LOCK_SECONDS = 5.0
 _LOCK_PAUSE = 0.02
 
@@ -83,9 +83,9 @@ def read_private(path: Path) -> bytes:
             raise IdentityError(
                 f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}"
             )
-        data = file.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
-        raise IdentityError(f"{path} is longer than {_MAX_BYTES} bytes")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise IdentityError(f"{path} is longer than {MAX_BYTES} bytes")
     return data
 
 

@@ -144,7 +144,7 @@ class ActiveRecaller:
     ) -> None:
         self._lent = lent
         active = settings.active
-        self.cache: RecallCache[ActiveRecallRequest, ActiveRecallResponse] = RecallCache(
+        self.cache: RecallCache[str, ActiveRecallResponse] = RecallCache(
             clock, life=active.cache_ttl_ms / 1000
         )
         client.watch_writes(self.cache.drop)
@@ -208,13 +208,14 @@ class ActiveRecaller:
     async def _ask(
         self, request: ActiveRecallRequest, identity: Identity, seconds: float
     ) -> ActiveRecallResponse:
-        known = self.cache.get(identity.namespace, request)
+        asked = request.model_dump_json()
+        known = self.cache.get(identity.namespace, asked)
         if known is not None:
             return known
         since = self.cache.writes
         answer = await self._answered(identity, request, seconds)
         if answer.status != "fallback" and not answer.degraded:
-            self.cache.put(identity.namespace, request, answer, since=since)
+            self.cache.put(identity.namespace, asked, answer, since=since)
         if self._traces is not None:
             now_ms = int(self._clock.now() * 1000)
             # Traces are for debugging only, so a turn continues if one cannot be written.
@@ -285,6 +286,7 @@ class ActiveRecaller:
             prompt_override=active.prompt_override,
             audiences=turn.hearing.lasting,
             trusts=TRUSTED,
+            **({"where": where} if (where := turn.hearing.project_filter) else {}),
             **{name: value for name, value in about_model.items() if value},
         )
 

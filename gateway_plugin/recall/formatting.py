@@ -325,7 +325,10 @@ def _shown_with(memory: Memory) -> str:
 
 def label_of(memory: Memory, hearing: Hearing) -> str:
     """Return in our words who said a memory, and where. Names in it are as people chose them and not escaped."""
-    return voice(memory, hearing, noted=memory.extractor.startswith(_MODEL))
+    user = (
+        "the user of another account" if isinstance(memory, SharedHit) and memory.is_foreign else "the user"
+    )
+    return voice(memory, hearing, noted=memory.extractor.startswith(_MODEL), user=user)
 
 
 def may_be_told(text: str) -> bool:
@@ -406,6 +409,8 @@ def _objection(hit: RecallHit, settings: RecallSettings, hearing: Hearing, query
         return "untrusted_source"
     if not hearing.allows(hit, query):
         return "not_asked_about" if passes(hit, hearing.named) else "audience"
+    if not hearing.is_of_project(hit):
+        return "project"
     verdict = scan(_shown_with(hit))
     if verdict.blocked:
         return "injection"
@@ -528,7 +533,8 @@ def format_days(
         for one in day.memories:
             if one.id in shown.ids or folded(one.text) in said_already:
                 continue
-            if not may_be_shown(one, hearing) or not passes(one, hearing.lasting):
+            told = may_be_shown(one, hearing) and passes(one, hearing.lasting)
+            if not told or not hearing.is_of_project(one):
                 continue
             if line := escape(one.text):
                 said_already.add(folded(one.text))

@@ -38,7 +38,7 @@ from gateway_plugin.recall.formatting import (
     select,
     standing_block,
 )
-from gateway_plugin.recall.sharing import Shares, recall_shared
+from gateway_plugin.recall.sharing import MergedResponse, Shares, recall_shared
 from gateway_plugin.sessions.book import MAX_SESSIONS, LastTurn, Session, SessionBook, Watchdog
 from gateway_plugin.settings.model import PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import split_senders
@@ -478,8 +478,11 @@ class Recaller:
             return injection, replace(
                 trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
             )
+        missing = "; ".join(answer.unavailable) if isinstance(answer, MergedResponse) else ""
+        trace = replace(trace, detail=missing)
         if active is not None and not active.allowed:
-            trace = replace(trace, active=f"skipped:{active.gate}", detail=active.reason)
+            detail = "; ".join(filter(None, (active.reason, missing)))
+            trace = replace(trace, active=f"skipped:{active.gate}", detail=detail)
         elif active is not None:
             reminder = await self._active.remind(
                 turn, query, answer, min(end - self._clock.monotonic(), limits.timeout_ms / 1000)

@@ -4,13 +4,16 @@
 to a shared namespace carries a certificate for that namespace alone, which is valid for ten minutes and is issued only
 while the share exists. A shared namespace belongs to another agent (``researcher``), or to none (``shared/team``).
 `recall_shared` sends a recall to all namespaces at the same time and merges the responses.
+
+The same file lists what is shared with agents of other accounts (`Grant`), and contains the invitations that agents of
+this account have accepted from others. They stay sealed to the agent's key; `shares_of` opens them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,10 +21,18 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.errors import GatewayError, IdentityError
-from gateway_plugin.keys.identity import Identity, KeyHolder, RootHolder, before_set_apart, typed
+from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
+from gateway_plugin.keys.identity import (
+    Identity,
+    KeyHolder,
+    RootHolder,
+    before_set_apart,
+    invited,
+    typed,
+)
+from gateway_plugin.keys.invitations import Invitation
 from gateway_plugin.keys.people import passes
-from gateway_plugin.keys.private_files import locked, read_private, replace_private
+from gateway_plugin.keys.private_files import MAX_BYTES, locked, read_private, replace_private
 from gateway_plugin.turn.status import NotifyOnce
 from relayer.wire import names
 from relayer.wire.memories import RecallHit, RecallRequest, RecallResponse
@@ -30,9 +41,40 @@ _MAX_SHARES: Final = 8
 
 
 class SharedHit(RecallHit):
-    """A hit from another namespace, whose name as a person types it is ``shared_from``."""
+    """A hit from another namespace, whose name is ``shared_from``, see `Identity.shown`."""
 
     shared_from: str = ""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether the namespace belongs to another account, whose user is another person."""
+        return "@" in self.shared_from
+
+
+class MergedResponse(RecallResponse):
+    """The merged response of several namespaces; ``unavailable`` says which are missing and why."""
+
+    unavailable: tuple[str, ...] = ()
+
+
+class Grant(BaseModel):
+    """A namespace of this account that an agent of another account was invited to.
+
+    Attributes:
+        namespace: its normal name.
+        agent_key: the other agent's public key, in hexadecimal digits.
+        writes: whether the agent may write to it.
+        until: when the invitation ends, in seconds since the epoch.
+        serial: the serial of its certificate, in hexadecimal digits.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    namespace: str
+    agent_key: str
+    writes: bool
+    until: int
+    serial: str
 
 
 class _File(BaseModel):
@@ -40,6 +82,9 @@ class _File(BaseModel):
 
     version: int = 1
     accounts: dict[str, dict[str, dict[str, bool]]] = {}
+    grants: dict[str, list[Grant]] = {}
+    # By account, agent and the name that the agent's namespace is shown by: the invitation, sealed to the agent's key.
+    accepted: dict[str, dict[str, dict[str, str]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +97,12 @@ class Share:
 
 
 class Shares:
-    """The namespaces that are shared among the agents of one account.
+    """The namespaces that are shared among the agents of one account, and with agents of other accounts.
 
     Args:
         path: the file with the shares, which need not exist.
-        holder: the gateway's keys. Sharing needs the root secret: nothing is shared with the keys of a single agent, or
-            with None (memory is switched off).
+        holder: the gateway's keys. Sharing needs the root secret: with the keys of a single agent there are only the
+            invitations that it accepted, and with None (memory is switched off) nothing is shared.
         legacy: whether agents also read the namespaces that they used before the settings ``namespace.default`` or
             ``namespace.scope`` gave them another one.
     """
@@ -65,10 +110,10 @@ class Shares:
     def __init__(self, path: Path, holder: KeyHolder | None, *, legacy: bool = False) -> None:
         self._path = path
         self._legacy = legacy
+        self._holder = holder
         self._root = holder if isinstance(holder, RootHolder) else None
         self._seen: tuple[int, int] | None = None
-        self._known: tuple[Share, ...] = ()
-        self._identities: dict[Share, Identity] = {}
+        self._identities: dict[str, tuple[Identity, ...]] = {}
         self._notify_once = NotifyOnce()
 
     def all(self) -> tuple[Share, ...]:
@@ -77,13 +122,21 @@ class Shares:
         Raises:
             IdentityError: the file cannot be read, or it is damaged.
         """
-        if self._root is None:
+        return () if self._root is None else _shares_in(self._read(), self._root.account)
+
+    def grants(self) -> tuple[Grant, ...]:
+        """Return what agents of other accounts were invited to; raises like `all`."""
+        return () if self._root is None else tuple(self._read().grants.get(self._root.account, ()))
+
+    def accepted(self) -> tuple[Identity, ...]:
+        """Return the identities for the namespaces of other accounts, of all agents; raises like `all`."""
+        if self._holder is None:
             return ()
-        accounts = self._read().accounts.get(self._root.account, {})
+        agents = self._read().accepted.get(self._holder.account, {})
         return tuple(
-            Share(namespace, agent, writes)
-            for agent, shared in sorted(accounts.items())
-            for namespace, writes in sorted(shared.items())
+            invited(keys, Invitation.open(text, keys))
+            for keys, texts in ((self._holder.agent(agent), texts) for agent, texts in sorted(agents.items()))
+            for _, text in sorted(texts.items())
         )
 
     def also_read(self, identity: Identity) -> tuple[Identity, ...]:
@@ -107,7 +160,7 @@ class Shares:
             return ()
 
     def _of(self, identity: Identity) -> tuple[Identity, ...]:
-        if self._root is None:
+        if self._holder is None:
             return ()
         try:
             told = self._path.stat()
@@ -117,18 +170,43 @@ class Shares:
             raise IdentityError(f"{self._path} cannot be read: {error.strerror}") from error
         stamp = (told.st_mtime_ns, told.st_ino)
         if stamp != self._seen:
-            self._known = self.all()
             self._identities = {}
             self._seen = stamp
-        mine = [share for share in self._known if share.agent == identity.agent]
-        for share in mine:
-            if share not in self._identities:
-                self._identities[share] = self._root.reader(share.agent, share.namespace, writes=share.writes)
-        return tuple(self._identities[share] for share in mine if share.namespace != identity.namespace)
+        if identity.agent not in self._identities:
+            self._identities[identity.agent] = self._open(identity.agent, self._holder)
+        return tuple(
+            one
+            for one in self._identities[identity.agent]
+            if one.is_guest or one.namespace != identity.namespace
+        )
 
-    def may_write(self, identity: Identity, namespace: str) -> bool:
-        """Return whether a share lets the agent write to a namespace; raises like `all`."""
-        return Share(namespace, identity.agent, writes=True) in self.all()
+    def _open(self, agent: str, holder: KeyHolder) -> tuple[Identity, ...]:
+        stored = self._read()
+        own = () if self._root is None else _shares_in(stored, self._root.account)
+        root, keys = self._root, holder.agent(agent)
+        guests = []
+        for name, text in sorted(stored.accepted.get(holder.account, {}).get(agent, {}).items()):
+            try:
+                guests.append(invited(keys, Invitation.open(text, keys)))
+            except IdentityError as error:
+                self._notify_once(f"{name} is not recalled: {error}")
+        readers = (
+            root.reader(agent, one.namespace, writes=one.writes)
+            for one in own
+            if root is not None and one.agent == agent
+        )
+        return (*readers, *guests)
+
+    def may_write(self, identity: Identity, shared: Identity) -> bool:
+        """Return whether an agent may write to a namespace that is shared with it; raises like `all`.
+
+        Args:
+            identity: the agent's own.
+            shared: one of `shares_of`.
+        """
+        if isinstance(shared.owner, Invitation):
+            return shared.owner.writes
+        return Share(shared.namespace, identity.agent, writes=True) in self.all()
 
     def add(self, share: Share) -> bool:
         """Add a share, or change its right to write. Return False if the same share exists already.
@@ -139,32 +217,105 @@ class Shares:
         """
         if share.namespace.partition("/")[0] == share.agent:
             raise IdentityError(f"{typed(share.namespace)} already belongs to {typed(share.agent)}")
-        return self._change(share, remove=False)
+        return self._change_share(share, remove=False)
 
     def remove(self, share: Share) -> bool:
         """Remove a share, including its right to write. Return False if there was none. Raises like `add`."""
-        return self._change(share, remove=True)
+        return self._change_share(share, remove=True)
 
-    def _change(self, share: Share, *, remove: bool) -> bool:
+    def _change_share(self, share: Share, *, remove: bool) -> bool:
+        account = self.account
+
+        def change(stored: _File) -> bool:
+            shared = stored.accounts.setdefault(account, {}).setdefault(share.agent, {})
+            before = shared.get(share.namespace)
+            if remove:
+                shared.pop(share.namespace, None)
+            else:
+                if before is None:
+                    _require_capacity(stored, account, share.agent)
+                shared[share.namespace] = share.writes
+            return shared.get(share.namespace) != before
+
+        return self._change(change)
+
+    @property
+    def account(self) -> str:
+        """The account whose root secret is held.
+
+        Raises:
+            IdentityError: this host only has the keys of one agent.
+        """
         if self._root is None:
             raise IdentityError(
                 "sharing needs the gateway's root secret; this host only has the keys of one agent"
             )
-        with locked(self._path):
-            told = self._read()
-            shared = told.accounts.setdefault(self._root.account, {}).setdefault(share.agent, {})
-            before = shared.get(share.namespace)
-            if remove:
-                shared.pop(share.namespace, None)
-            elif before is None and len(shared) >= _MAX_SHARES:
+        return self._root.account
+
+    def set_grant(self, namespace: str, agent_key: str, grant: Grant | None) -> None:
+        """Replace the grant of a namespace to an agent's key; None removes it. Raises like `add`."""
+        account = self.account
+
+        def change(stored: _File) -> bool:
+            kept = [
+                one
+                for one in stored.grants.get(account, ())
+                if (one.namespace, one.agent_key) != (namespace, agent_key)
+            ]
+            stored.grants[account] = kept if grant is None else [*kept, grant]
+            return True
+
+        self._change(change)
+
+    def accept(self, identity: Identity, text: str) -> None:
+        """Store an invitation, which replaces an earlier one to the same namespace.
+
+        Args:
+            identity: the agent's identity for the namespace, see `invited`.
+            text: the invitation.
+
+        Raises:
+            IdentityError: the file cannot be written, or the agent has eight shares already.
+        """
+
+        def change(stored: _File) -> bool:
+            account = self._holder.account if self._holder is not None else ""
+            texts = stored.accepted.setdefault(account, {}).setdefault(identity.agent, {})
+            known = texts.get(identity.shown)
+            if known is None:
+                _require_capacity(stored, account, identity.agent)
+            elif Invitation.open(known, identity.keys).certificate.account != identity.account:
                 raise IdentityError(
-                    f"{typed(share.agent)} has {_MAX_SHARES} shares, which is the maximum: remove one with unshare"
+                    f"another account's namespace is shown as {identity.shown} already: remove it with unshare"
                 )
-            else:
-                shared[share.namespace] = share.writes
-            if shared.get(share.namespace) == before:
+            texts[identity.shown] = text
+            return True
+
+        self._change(change)
+
+    def drop(self, shown: str, agent: str) -> bool:
+        """Remove an invitation that an agent accepted. Return False if there was none.
+
+        Raises:
+            IdentityError: the file cannot be written.
+        """
+
+        def change(stored: _File) -> bool:
+            account = self._holder.account if self._holder is not None else ""
+            return stored.accepted.get(account, {}).get(agent, {}).pop(shown, None) is not None
+
+        return self._change(change)
+
+    def _change(self, change: Callable[[_File], bool]) -> bool:
+        """Change the file, if ``change`` returns True; return what it returned."""
+        with locked(self._path):
+            stored = self._read()
+            if not change(stored):
                 return False
-            text = json.dumps(told.model_dump(), indent=2, sort_keys=True)
+            # Without what is empty, so that an earlier version reads a file that has only what it knows.
+            text = json.dumps(stored.model_dump(exclude_defaults=True), indent=2, sort_keys=True)
+            if len(text) >= MAX_BYTES:
+                raise IdentityError(f"{self._path} would be too long: remove shares with unshare")
             replace_private(self._path, text.encode() + b"\n")
         return True
 
@@ -177,6 +328,22 @@ class Shares:
             raise IdentityError(
                 f"{self._path} is damaged: remove it, then create the shares again"
             ) from error
+
+
+def _shares_in(stored: _File, account: str) -> tuple[Share, ...]:
+    return tuple(
+        Share(namespace, agent, writes)
+        for agent, shared in sorted(stored.accounts.get(account, {}).items())
+        for namespace, writes in sorted(shared.items())
+    )
+
+
+def _require_capacity(stored: _File, account: str, agent: str) -> None:
+    kinds = (stored.accounts, stored.accepted)
+    if sum(len(kind.get(account, {}).get(agent, {})) for kind in kinds) >= _MAX_SHARES:
+        raise IdentityError(
+            f"{typed(agent)} has {_MAX_SHARES} shares, which is the maximum: remove one with unshare"
+        )
 
 
 def shared_namespace(name: str) -> str:
@@ -206,7 +373,8 @@ async def recall_shared(
     """Recall from an agent's own and its shared namespaces at the same time, and merge the hits by relevance.
 
     Relevance is comparable across namespaces. If several hits have the same text, the agent's own is kept. A shared
-    namespace that fails or is too slow is left out, and the response is marked ``degraded``.
+    namespace that fails or is too slow is left out, and the response is a `MergedResponse` that is marked ``degraded`` and
+    says why.
 
     Args:
         client: the relayer's client.
@@ -219,19 +387,23 @@ async def recall_shared(
         return await own
     asked = request.model_copy(update={"standing": (), "min_position": None})
 
-    async def ask(identity: Identity) -> RecallResponse | None:
+    async def ask(identity: Identity) -> RecallResponse | GatewayError:
         try:
             return await client.recall(identity, asked, deadline=seconds)
-        except GatewayError:
-            return None
+        except GatewayError as error:
+            return error
 
     answer, others = await asyncio.gather(own, asyncio.gather(*map(ask, shared)))
+    responses = [other for other in others if isinstance(other, RecallResponse)]
     hits = list(answer.memories)
+    unavailable = []
     for identity, other in zip(shared, others, strict=True):
-        shared_from = typed(identity.namespace)
+        if isinstance(other, GatewayError):
+            unavailable.append(_reason(identity, other))
+            continue
         hits += [
-            SharedHit.model_validate(hit.model_dump() | {"shared_from": shared_from})
-            for hit in (other.memories if other is not None else ())
+            SharedHit.model_validate(hit.model_dump() | {"shared_from": identity.shown})
+            for hit in other.memories
         ]
     ranked: dict[str, RecallHit] = {}
     for hit in sorted(hits, key=lambda one: -one.relevance):
@@ -245,10 +417,23 @@ async def recall_shared(
     merged = [
         one for hits in (told, rest) for one in sorted(hits, key=lambda one: -one.relevance)[: request.limit]
     ]
-    return answer.model_copy(
-        update={
+    return MergedResponse.model_construct(
+        **dict(answer)
+        | {
             "memories": tuple(merged),
-            "considered": answer.considered + sum(other.considered for other in others if other is not None),
-            "degraded": answer.degraded or any(other is None or other.degraded for other in others),
+            "considered": answer.considered + sum(one.considered for one in responses),
+            "degraded": answer.degraded or bool(unavailable) or any(one.degraded for one in responses),
+            "unavailable": tuple(unavailable),
         }
     )
+
+
+def _reason(identity: Identity, error: GatewayError) -> str:
+    reason = str(error)
+    if (
+        identity.is_guest
+        and isinstance(error, RelayerRefused)
+        and error.code in {"unauthorized", "account_revoked"}
+    ):
+        reason = "its owner has ended the share, or the relayer does not serve that account any more"
+    return f"{identity.shown} is left out: {reason}"

@@ -26,6 +26,7 @@ from gateway_plugin.keys.identity import (
     NamespaceRef,
     SessionRef,
     identify,
+    identify_owner,
     parse_session_key,
 )
 from gateway_plugin.outbox.queue import Outbox, OutboxItem, OutboxUnavailable, ValueUpdate
@@ -248,18 +249,7 @@ class SessionBook:
 
     def identity_of_owner(self, owner: NamespaceRef) -> Identity:
         """Return the identity that delivers the outbox items of an owner; raises `IdentityError`."""
-        holder = self._held()
-        # If an agent's keys were rotated after a turn was captured, the turn goes to the agent's new name.
-        agent = self._settings.namespace.renamed.get(owner.agent, owner.agent)
-        _, slash, below = owner.namespace.partition("/")
-        return Identity(
-            agent=agent,
-            account=holder.account,
-            namespace=f"{agent}{slash}{below}",
-            generation=owner.generation,
-            keys=holder.agent(agent),
-            credential=holder.credential(agent),
-        )
+        return identify_owner(self._held(), self._settings.namespace.renamed, owner)
 
     def namespace_of(self, key: str, host: HostTurn) -> str:
         """Return the namespace of a session; "" if it cannot be determined."""

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 from gateway_plugin.calls.clock import Clock
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, IdentityError, RelayerRefused
+from gateway_plugin.files.markdown import without_notes
 from gateway_plugin.files.transcript import DialogueEntry, NoSuchLog, read_transcript
 from gateway_plugin.keys.identity import Identity, TurnAudience, audience_name, parse_session_key, typed
 from gateway_plugin.keys.people import Hearing
@@ -256,8 +257,11 @@ class Toolbox:
         except InvalidName:
             return None
         known = self._shares.shares_of(identity) if writes else self._shares.also_read(identity)
-        found = next((one for one in known if one.namespace == wanted), None)
-        if found is not None and writes and not self._shares.may_write(identity, wanted):
+        given = namespace.strip()
+        found = next(
+            (one for one in known if (one.shown == given if one.is_guest else one.namespace == wanted)), None
+        )
+        if found is not None and writes and not self._shares.may_write(identity, found):
             raise ToolError("namespace: shared read-only; omit it to store in your own")
         return found
 
@@ -294,7 +298,9 @@ class Toolbox:
             for hit in answer.memories
             if may_be_shown(hit, hearing, asked.query) and self._is_of(hit, asked.corpus)
         ][: asked.limit]
-        hits.sort(key=lambda hit: hearing.private and not hearing.is_own(hit))
+        hits.sort(
+            key=lambda hit: (not hearing.is_of_project(hit), hearing.private and not hearing.is_own(hit))
+        )
         if not hits:
             return ToolAnswer(_NONE_FOUND, {"count": 0, "namespace": turn.namespace, "memories": []})
         shown = [self._shown(hit) | _voice(hit, turn) for hit in hits]
@@ -375,8 +381,10 @@ class Toolbox:
         return ToolAnswer(shown, details)
 
     async def _store(self, asked: StoreArguments, turn: Turn) -> ToolAnswer:
-        item = self._item(asked.text, turn, _moment("occurredAt", asked.occurred_at))
-        item = item.model_copy(update={"tags": asked.tags, "metadata": asked.metadata})
+        # The host has the model note a project behind what it keeps.
+        said, notes = without_notes(asked.text)
+        item = self._item(said, turn, _moment("occurredAt", asked.occurred_at))
+        item = item.model_copy(update={"tags": asked.tags, "metadata": {**notes, **asked.metadata}})
         kept = None if turn.host.by_person else await self._analyzed(item, turn)
         if kept is not None:
             return kept
@@ -687,7 +695,8 @@ def _voice(memory: Memory, turn: Turn) -> dict[str, str]:
 
 def _others(memory: Memory, hearing: Hearing) -> str:
     """Return a label that says whose words a memory is; "" if they are the user's own."""
-    return "" if hearing.is_own(memory) else f", {escape(label_of(memory, hearing))}"
+    foreign = isinstance(memory, SharedHit) and memory.is_foreign
+    return "" if hearing.is_own(memory) and not foreign else f", {escape(label_of(memory, hearing))}"
 
 
 def _origin(hit: RecallHit) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -81,6 +81,9 @@ class HostTurn:
             their lines are not injected.
         by_person: whether a person called the tool, by a command in a chat, and not the model.
         without_groups: whether what was said in groups is left out, although the reader may see it.
+        projects: the repositories in which the session works, as the host names them; None if it does not say.
+        earlier: whether the host stored the turn before memory was there: how much a member of a group said then is not
+            limited by the hour.
     """
 
     host: str = ""
@@ -104,6 +107,8 @@ class HostTurn:
     prompted: frozenset[str] = frozenset()
     by_person: bool = False
     without_groups: bool = False
+    projects: frozenset[str] | None = None
+    earlier: bool = False
 
     def among_several(self, session: SessionRef) -> bool:
         """Return whether the chat is a group or a channel. Hosts put the author's name in front of messages there."""
@@ -216,7 +221,8 @@ class Turn:
     @property
     def hearing(self) -> Hearing:
         """Return which memories may be disclosed in this turn."""
-        return self._heard.without_groups if self.host.without_groups else self._heard
+        heard = replace(self._heard, projects=self.host.projects)
+        return heard.without_groups if self.host.without_groups else heard
 
     @property
     def _heard(self) -> Hearing:

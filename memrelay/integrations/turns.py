@@ -53,17 +53,19 @@ class TurnMemory:
         return await self.attempt(self.memory.recall(message, user=user), "")
 
     async def capture(
-        self, messages: Sequence[Mapping[str, Any]], *, user: str | None = None, session: str | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        user: str | None = None,
+        session: str | None = None,
     ) -> None:
-        """Store what is worth keeping of the messages of a turn, each with ``role`` and ``content``."""
+        """Store what is worth keeping of the messages of a turn, each with ``role`` and ``content``; see `AsyncMemory.capture`."""
         said = [one for one in messages if isinstance(one["content"], str) and one["content"].strip()]
-        if said:
-            await self.attempt(self._capture(said, user, session), None)
-
-    async def _capture(
-        self, messages: Sequence[Mapping[str, Any]], user: str | None, session: str | None
-    ) -> None:
-        await self.memory.add(messages, user=user, session=session)
+        if said and not await self.attempt(
+            self.memory.capture(said, metadata=metadata, user=user, session=session), default=True
+        ):
+            _log.warning("memrelay: the relayer is away; a captured turn waits in the outbox")
 
     async def attempt(
         self, work: Coroutine[Any, Any, _R], default: _R, *, raises: tuple[type[Exception], ...] = ()

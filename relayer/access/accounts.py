@@ -195,12 +195,16 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class AccountRecord:
-    """The content of an account's object, see `record_at`; ``created_at`` is in ms since the epoch."""
+    """The content of an account's object, see `record_at`.
+
+    ``created_at`` is in ms since the epoch; ``revocations`` is the list as the account signed it, empty if there is none.
+    """
 
     account: str
     created_at: int
     registration: Registration | None
     rules: AccountRules
+    revocations: bytes
 
 
 @dataclass(slots=True)
@@ -714,9 +718,8 @@ def registration_at(keys: RelayerKeys, key: str, data: bytes) -> Registration | 
 def record_at(keys: RelayerKeys, key: str, data: bytes) -> AccountRecord:
     """Return the content of an account's object; raises as `account_at`."""
     stored = _open(keys, key, data)
-    return AccountRecord(
-        account_at(keys, key, data), stored.created_at, stored.registration, stored.rules or AccountRules()
-    )
+    account, rules = account_at(keys, key, data), stored.rules or AccountRules()
+    return AccountRecord(account, stored.created_at, stored.registration, rules, stored.revocations)
 
 
 async def read_account(ports: LogPorts, account: str) -> tuple[AccountRecord | None, AccountRules]:

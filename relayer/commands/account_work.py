@@ -1,4 +1,4 @@
-"""The operator's commands for accounts, ``memrelay account``: list them, set their limits, revoke and erase them.
+"""The operator's commands for accounts, ``memrelay account``: list them, set their limits, revoke, export and erase them.
 
 They work on the store, so relayers may be running or not. What they set is kept in the account's own object, which every
 relayer reads again within 15 seconds (`relayer.access.accounts`).
@@ -10,12 +10,18 @@ given an id acts on the account with this id and on those with the derived ids.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from io import StringIO
-from typing import Annotated, Any
+from pathlib import Path
+from typing import IO, Annotated, Any
 
 import msgspec
 import typer
@@ -32,7 +38,7 @@ from relayer.access.accounts import (
 from relayer.access.usage import Usage, count_usage
 from relayer.commands import operator
 from relayer.commands.operator_work import Site, store_command
-from relayer.domain.namespace import PointerState
+from relayer.domain.namespace import Custody, PointerState
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureKind, ErasureReports, ErasureStage, SeenReport
@@ -47,10 +53,13 @@ from relayer.operator.catalogue import (
     Progress,
     read_catalogue,
 )
+from relayer.operator.export import read_namespace
 from relayer.operator.reports import CommandReport
 from relayer.wire.amounts import parse_bytes
+from relayer.wire.errors import NotAccepted
 from relayer.wire.fields import render_time
 from relayer.wire.sealing import is_account_id
+from relayer.wire.signing import Revocations
 
 # The seconds after which every relayer has read an account's object again, see `relayer.access.accounts`.
 _KNOWN_SECONDS = 15.0
@@ -318,6 +327,107 @@ async def _set_revoked(ports: LogPorts, account: str, now: int) -> AccountRules:
     return await _accounts(ports).set_rules(account, change)
 
 
+@store_command("exporting")
+async def export(
+    site: Site,
+    account: _Account,
+    *,
+    out: Annotated[Path, typer.Option("--out", help="File to write, which must not exist yet.")],
+) -> CommandReport:
+    """Write to a file what this store can show of an account without the keys of its agents.
+
+    The lines are JSON. Texts of memories are included only for namespaces of custody relayer. Exit code 1: some objects could not be read.
+
+    Example: memrelay account export ID --out account.jsonl
+    """
+    name = checked_account(account)
+    catalogue = await read_catalogue(site.ports)
+    stored = [one for one in _ids(name) if one in catalogue.accounts]
+    if not stored:
+        raise ConfigurationError(
+            f"{account}: this store has no such account; memrelay account list shows them"
+        )
+    chosen = [listed for listed in catalogue.namespaces if listed.account in stored]
+    tags = [site.ports.keys.tag("account", one) for one in stored]
+    own = tuple(of(tag) for tag in tags for of in (Layout.pointers, Layout.account, Layout.revoked))
+    findings = [finding for finding in catalogue.findings if finding.key.startswith(own)]
+    counts = {"namespaces": 0, "memories": 0, "turns": 0, "sealed_namespaces": 0}
+    with _new_file(out) as file:
+        for one in stored:
+            _write(file, {"type": "account", **await _account_row(site.ports, one, name)})
+        for listed in site.progress(chosen):
+            space = await read_namespace(site.ports, listed)
+            findings += space.findings
+            _write(file, {"type": "namespace", **space.row})
+            for row in space.memories:
+                _write(file, row)
+                counts["turns" if row["type"] == "turn" else "memories"] += 1
+            counts["namespaces"] += 1
+            counts["sealed_namespaces"] += listed.live and listed.pointer.custody is Custody.AGENT
+        _write(file, {"type": "end", **counts, "findings": len(findings)})
+    lines = [
+        *reports.found(findings),
+        ("account", name),
+        ("written", f"{out}: {counts['namespaces']} namespaces, {counts['memories']:,} memories"),
+    ]
+    if counts["sealed_namespaces"]:
+        sealed = (
+            f"{counts['sealed_namespaces']} namespaces of custody agent: only their gateway can read them"
+        )
+        lines.append(("left out", f"texts of {sealed} (memrelay-gateway export)"))
+    row = {"account": name, "file": str(out), **counts, "findings": reports.row_of(findings)}
+    return CommandReport(lines, row, not findings)
+
+
+async def _account_row(ports: LogPorts, stored_as: str, account: str) -> dict[str, Any]:
+    own, rules = await read_account(ports, stored_as)
+    try:
+        revoked = Revocations.verify(own.revocations) if own and own.revocations else None
+    except NotAccepted:
+        revoked = None  # the catalogue has a finding about the object
+    registered = own and own.registration
+    return {
+        **(registration_row(registered, is_revoked=rules.is_revoked) if registered else {}),
+        "account": registered.shown if registered else account,
+        "stored_as": stored_as,
+        "created_at": render_time(own.created_at) if own and own.created_at else None,
+        **_rules_row(rules),
+        "revoked_agent_keys": [key.hex() for key in revoked.agent_keys] if revoked else [],
+        "revoked_certificates": [serial.hex() for serial in revoked.serials] if revoked else [],
+    }
+
+
+def _write(file: IO[str], row: dict[str, Any]) -> None:
+    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[str]]:
+    """Create a file that only this user may read. It appears when the block has ended without an error, and replaces none.
+
+    Raises:
+        ConfigurationError: the file exists already, or cannot be written.
+    """
+    there = ConfigurationError(f"--out: {path} exists already: give the name of a new file")
+    if path.exists():
+        raise there
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            path.hardlink_to(draft)
+        finally:
+            draft.unlink()
+    except FileExistsError:
+        raise there from None
+    except OSError as error:
+        raise ConfigurationError(f"--out: {path} cannot be written ({error.strerror})") from error
+
+
 @store_command("erasing")
 async def erase(
     site: Site,
@@ -349,7 +459,10 @@ async def erase(
     # A relayer may admit the account for a few seconds more, so what it has written until then is erased after them.
     revoked_at = max(one.revoked_at for one in rules)
     elapsed = (site.ports.clock.now_ms() - revoked_at) / 1000
-    await site.ports.clock.sleep(min(max(0.0, _KNOWN_SECONDS - elapsed), _KNOWN_SECONDS))
+    wait = min(max(0.0, _KNOWN_SECONDS - elapsed), _KNOWN_SECONDS)
+    steps = range(math.ceil(wait))
+    for _ in site.progress(steps):
+        await site.ports.clock.sleep(wait / len(steps))
     await eraser.run(await read_catalogue(site.ports), site.progress)
     return await eraser.report(name, revoked_at)
 
@@ -423,7 +536,7 @@ class _AccountEraser:
         for attempt in range(_ATTEMPTS):
             try:
                 seen = await read()
-                if seen is None or seen.report.what is not ErasureKind.NAMESPACE:
+                if seen is None or seen.report.what is ErasureKind.MEMORY:
                     return
                 before = seen.report.destroyed
                 seen = await self._eraser.run(seen)
@@ -452,7 +565,7 @@ class _AccountEraser:
             seen = await self._reports.read(key)
         except UNREADABLE:
             return None
-        if seen is None or seen.report.what is not ErasureKind.NAMESPACE:
+        if seen is None or seen.report.what is ErasureKind.MEMORY:
             return None
         return None if seen.report.stage is ErasureStage.CONFIRMED else seen
 

@@ -29,6 +29,7 @@ _ACCOUNT_COMMANDS = {
     "list_accounts": "List the accounts of a store: what they store, their own limits, and whether they are revoked.",
     "limits": "Set an account's own limits, or show them; relayers apply them within 15 seconds.",
     "revoke": "Refuse all requests of an account until it is undone; running relayers do so within 15 seconds.",
+    "export": "Write to a file what this store can show of an account without the keys of its agents.",
     "erase": "Revoke an account and erase all of its namespaces, permanently. Run it again after an interruption.",
 }
 # Functions that derive the id under which a front stores an account from the id that its clients know, as

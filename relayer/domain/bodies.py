@@ -11,9 +11,9 @@ appended survives here, although this version does not know it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,7 @@ from relayer.domain.operations import (
     JobFinished,
     MalformedBody,
     Operation,
+    Origin,
     Put,
     Stored,
     Supersede,
@@ -33,12 +34,17 @@ _Array = list[Any]
 _STORED_FIELDS = [field.encode_name for field in msgspec.structs.fields(Stored)]
 _LEFT_OUT = _STORED_FIELDS.index("left_out")
 _SEALED, _VECTOR, _CONTEXT = (_STORED_FIELDS.index(name) for name in ("sealed", "vector", "context_vector"))
+_CONTENT_MACS = [_STORED_FIELDS.index(name) for name in ("content", "likeness")]
+_ORIGIN_FIELDS = [field.encode_name for field in msgspec.structs.fields(Origin)]
+_ORIGIN_MACS = [_ORIGIN_FIELDS.index(name) for name in ("idempotency", "body")]
 _DEFAULTS: _Array = list(msgspec.to_builtins(Stored(b"", b"", b""), builtin_types=(bytes,)))
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[_Array] = msgspec.msgpack.Decoder(list)
 
-# Indexes in an operation's array: of a Stored, of a job's input, of its vector sets, and of its stored results.
+# Indexes in an operation's array: of a Stored, of its origin, of a job's id and input, of its vector sets, and of its stored results.
 _STORED_AT = {"put": 2, "supersede": 3}
+_ORIGIN = 1
+_JOB = 2
 _JOB_INPUT = 5
 _JOB_VECTORS = 3
 _JOB_STORED = 4
@@ -92,6 +98,56 @@ def reduce(raw: bytes, seq: int, state: NamespaceState) -> bytes:
     items = _DECODER.decode(raw)
     changed = [_leave_out(array, index) for array, index in _unneeded(items, operation, seq, state)]
     return _ENCODER.encode(items) if any(changed) else raw
+
+
+class Resealing(Protocol):
+    """The keys under which the contents of operations are sealed again."""
+
+    def record(self, name: bytes, sealed: bytes) -> bytes:
+        """Return a sealed text or job input of this id under the other keys."""
+
+    def vector(self, name: bytes, which: str, sealed: bytes) -> bytes:
+        """Return a sealed vector of this record, ``own`` or ``context``, under the other keys."""
+
+    def content_mac(self, mac: bytes) -> bytes:
+        """Return the MAC of a content under the other keys."""
+
+    def idempotency_mac(self, mac: bytes) -> bytes:
+        """Return the MAC of an idempotency key, or of the digest of a body, under the other keys."""
+
+
+def reseal(raw: bytes, keys: Resealing) -> bytes:
+    """Return an operation, as `reduce` returned it, with all bodies and MACs under other keys; its outer form stays the same.
+
+    Raises:
+        Exception: what ``keys`` raises for a body that does not open.
+    """
+    items = _decode(raw)
+    if not items:
+        return raw
+    for section, array, index in _bodies(items):
+        if not array[index]:
+            continue
+        if section is Section.TEXTS:
+            name = array[_JOB if array is items else 0]
+            array[index] = keys.record(name, array[index])
+        else:
+            which = "own" if index in {1, _VECTOR} else "context"
+            array[index] = keys.vector(array[0], which, array[index])
+    stored = [items[_STORED_AT[items[0]]]] if items[0] in _STORED_AT else []
+    if items[0] == "job_finished":
+        stored = _arrays(items, _JOB_STORED)
+    else:
+        _renew(items[_ORIGIN], _ORIGIN_MACS, keys.idempotency_mac)
+    for array in stored:
+        _renew(array, _CONTENT_MACS, keys.content_mac)
+    return _ENCODER.encode(items)
+
+
+def _renew(array: _Array, places: Sequence[int], renew: Callable[[bytes], bytes]) -> None:
+    for place in places:
+        if place < len(array):
+            array[place] = renew(array[place])
 
 
 def _unneeded(

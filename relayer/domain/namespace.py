@@ -1,6 +1,6 @@
 """The small objects that define a namespace in the store: pointer, keyring and manifest.
 
-The pointer maps a namespace's name to its current incarnation, the keyring has the salt of an epoch's key, and the manifest
+The pointer maps a namespace's name to its current incarnation, the keyring has the salt of its key, and the manifest
 lists the segments and the index of the log. All are encoded as MessagePack arrays by position and sealed under the metadata
 key. New fields are only ever appended, with defaults, so that every version reads what an older one wrote.
 """
@@ -41,7 +41,8 @@ class PointerState(StrEnum):
 class Pointer(msgspec.Struct, frozen=True, array_like=True):
     """The pointer from a namespace's name to its current incarnation.
 
-    ``generation`` is that of the namespace secret; ``created_at`` is the store's time in ms.
+    ``generation`` is that of the namespace secret; ``created_at`` is the store's time in ms. While the keys are rotated,
+    ``next`` and ``next_generation`` are the incarnation and the generation that follow; ``next`` is empty otherwise.
     """
 
     incarnation: bytes
@@ -50,18 +51,21 @@ class Pointer(msgspec.Struct, frozen=True, array_like=True):
     name: str
     generation: int
     created_at: int
+    next: bytes = b""
+    next_generation: int = 0
 
 
 class Keyring(msgspec.Struct, frozen=True, array_like=True):
-    """The salt with which a namespace secret gives the key of an epoch, and a check value of that key.
+    """The salt with which a namespace secret gives the key of an incarnation, and a check value of that key.
 
-    When it is deleted permanently, no content of the epoch can be read any more.
+    When it is deleted permanently, no content of the incarnation can be read any more. ``earlier`` has the MAC keys of the
+    incarnations before it, sealed under this namespace key; it is empty if the keys were never rotated.
     """
 
-    epoch: int
     salt: bytes
     key_id: bytes
     check: bytes
+    earlier: bytes = b""
 
 
 class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
@@ -99,7 +103,6 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     gc_watermark: int = 0
     gc_moved_at: int = 0
     gc_epoch: int = 0
-    key_epoch: int = 1
     live_count: int = 0
     live_bytes: int = 0
     last_time: int = 0

@@ -234,7 +234,6 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     expires_at: int | None = None
     sources: tuple[bytes, ...] = ()
     captured: bool = False
-    key_epoch: int = 1
     likeness: bytes = b""
     left_out: int = 0
 

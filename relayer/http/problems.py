@@ -85,6 +85,14 @@ CODES: dict[str, _Row] = {
     "deadline_exceeded": _Row(504, "The deadline has passed."),
     "store_full": _Row(507, "The object store is full. Nothing was written."),
     "wrong_namespace_key": _Row(409, "The secret in memory-key cannot open this namespace."),
+    "wrong_generation": _Row(
+        409, "The keys of this namespace were rotated: send the secret of this generation in memory-key."
+    ),
+    "keys_are_rotated": _Row(
+        503,
+        "The keys of this namespace are being rotated. Try again; if that does not end, run memrelay-gateway keys rotate "
+        "--reseal again.",
+    ),
     "wrong_custody": _Row(409, "This namespace uses the other custody."),
     "namespace_closed": _Row(409, "This namespace is being erased, or was a moment ago: try again."),
     "rollback_detected": _Row(
@@ -110,6 +118,8 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (errors.UpgradeRequired, "upgrade_required"),
     (errors.NamespaceClosed, "namespace_closed"),
     (errors.WrongNamespaceKey, "wrong_namespace_key"),
+    (errors.WrongGeneration, "wrong_generation"),
+    (errors.KeysAreRotated, "keys_are_rotated"),
     (errors.WrongCustody, "wrong_custody"),
     (errors.EmbedderUnavailable, "embedder_unavailable"),
     (errors.ModelUnavailable, "model_unavailable"),
@@ -131,6 +141,7 @@ class HttpProblem(Exception):
         detail: tells the client what to do, and quotes no value of the request.
         rule: the true reason, for the log only.
         retry_after: seconds until the request may be repeated; None sends no ``Retry-After``.
+        generation: the generation of the secret that opens the namespace, if the request had another one.
         server_time: the relayer's time in seconds since the epoch, if the client's clock is off.
         accepted: the names that this relayer accepts, if the request was addressed to another.
         errors: the fields that violate a rule.
@@ -145,6 +156,7 @@ class HttpProblem(Exception):
         status: int | None = None,
         rule: str | None = None,
         retry_after: float | None = None,
+        generation: int | None = None,
         server_time: int | None = None,
         accepted: tuple[str, ...] | None = None,
         errors: tuple[ProblemField, ...] = (),
@@ -157,6 +169,7 @@ class HttpProblem(Exception):
         self.detail = detail or row.detail
         self.rule = rule
         self.retry_after = retry_after
+        self.generation = generation
         self.server_time = server_time
         self.accepted = accepted
         self.errors = errors
@@ -183,6 +196,7 @@ class HttpProblem(Exception):
             request_id=request_id,
             errors=self.errors,
             retry_after=self.retry_after,
+            generation=self.generation,
             server_time=self.server_time,
             accepted=self.accepted,
         )
@@ -231,4 +245,5 @@ def _known(error: Exception, code: str) -> HttpProblem:
     rule = error.code if isinstance(error, errors.StoreError) else type(error).__name__
     if isinstance(error, errors.RateLimited):
         rule = "new_accounts"
-    return HttpProblem(code, detail, rule=rule, retry_after=retry_after)
+    generation = getattr(error, "generation", None)
+    return HttpProblem(code, detail, rule=rule, retry_after=retry_after, generation=generation)

@@ -39,12 +39,14 @@ from relayer.use_cases.model_work import model_work
 from relayer.use_cases.overview import list_namespaces, newest_days, profile, standing
 from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import import_memories, remember
+from relayer.use_cases.rotate import rotate_keys
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
-from relayer.wire.errors import Malformed
+from relayer.wire.errors import Malformed, NotAccepted
 from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter
 from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, KindName, StandingName, TrustName
+from relayer.wire.sealed_keys import SealedKey, named_fleet_key
 from relayer.wire.signing import Prover, RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
 JSON = "application/json"
@@ -196,6 +198,8 @@ def table() -> tuple[Route, ...]:
               "Carry out proposals of a consolidation whose memories did not change meanwhile."),
         Route("POST", "/v1/namespaces/erase", admin, 10, memories.EraseNamespaceRequest, memories.EraseNamespaceResponse,
               _given(erase_namespace), "Erase a namespace; a dry run says what would go."),
+        Route("POST", "/v1/namespaces/rotate", admin, 10, memories.RotateKeysRequest, memories.RotateKeysResponse,
+              _rotate, "Seal a namespace again under another secret, and erase what the old one opened.", seconds=EXPORT_SECONDS),
         Route("GET", "/v1/erasures/{id}", read, 1, None, memories.ErasureView, _given(get_erasure),
               "How far an erasure is: erased, destroyed, confirmed.", namespaced=False),
         Route("POST", "/v1/active-recall", read, 5, memories.ActiveRecallRequest, memories.ActiveRecallResponse, _given(active_recall),
@@ -594,6 +598,23 @@ async def _delete(to: Services, call: AcceptedCall) -> Reply:
     if call.body_as(memories.DeleteRequest).mode == "erase":
         _check_may_erase(call)
     return await _given(delete)(to, call)
+
+
+async def _rotate(to: Services, call: AcceptedCall) -> Reply:
+    access, principal = call.access, call.principal
+    try:
+        encoded = base64url.decode(call.body_as(memories.RotateKeysRequest).memory_key)
+    except Malformed as error:
+        raise HttpProblem("malformed", "memory_key is not base64url.") from error
+    private = to.fleet.private(named_fleet_key(encoded))
+    if private is None:
+        raise HttpProblem("unknown_fleet_key")
+    key = SealedKey.open(encoded, private)
+    if (key.account, key.agent_key, key.namespace) != (access.account, principal.author, access.namespace):
+        raise NotAccepted("namespace_mismatch")
+    if not key.secret or key.not_after * 1000 <= to.context.clock.now_ms():
+        raise NotAccepted("sealed_key_expired")
+    return Reply.encoded(await rotate_keys(to.context, access, key, call.deadline))
 
 
 async def _health(to: Services, _: AcceptedCall) -> Reply:

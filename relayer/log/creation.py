@@ -3,7 +3,8 @@
 A namespace consists of a pointer, a keyring and a manifest. They are created in this order, each only if it is absent, and
 each is read back and used as read. If a process dies in between, the next one finds the existing objects and creates the
 missing ones. If several processes create a namespace at the same time, all use the objects of the first one. `find` and
-`open_existing` never write; `open_or_create` creates what is missing; `mark` changes a pointer's state during an erasure.
+`open_existing` never write; `open_or_create` creates what is missing; `mark` changes a pointer's state during an erasure; `begin_succession` and `succeed` exchange an incarnation for
+another one while keys are rotated, see `relayer.log.rotation`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from relayer.crypto import KEY_ID_SIZE, SALT_SIZE, NamespaceKeys, make_keyring
+from relayer.crypto import KEY_ID_SIZE, NO_MAC_KEYS, SALT_SIZE, MacKeys, NamespaceKeys, make_keyring
 from relayer.domain.namespace import (
     MANIFEST_FORMAT,
     Custody,
@@ -24,13 +25,18 @@ from relayer.domain.namespace import (
     PointerState,
     genesis,
 )
-from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable, WrongCustody
+from relayer.errors import (
+    CorruptNamespace,
+    NamespaceClosed,
+    StoreUnavailable,
+    WrongCustody,
+    WrongGeneration,
+)
 from relayer.lib.work import Backoff, both, in_windows
 from relayer.log.objects import LogPorts, ObjectSealer, SeenManifest
 from relayer.ports import Absent, Found, Throttled, Unchanged
 
 INCARNATION_SIZE = 16
-FIRST_EPOCH = 1
 _ATTEMPTS = 8
 _ROUNDS = 5
 # A pointer goes through the states in this order.
@@ -49,12 +55,12 @@ class NewNamespace:
 
 @dataclass(frozen=True, slots=True)
 class OpenedNamespace:
-    """A namespace of which all objects exist, with its keys of the current epoch.
+    """A namespace of which all objects exist, with its keys.
 
     Attributes:
         account: the id of the account.
         pointer: the pointer of the namespace.
-        keys: the keys of the current epoch.
+        keys: the keys of its incarnation.
         seen: the manifest, if it existed already, so that a replica need not read it again immediately.
     """
 
@@ -134,6 +140,7 @@ async def open_or_create(
 
     Raises:
         WrongCustody: it exists under the other custody; nothing was written.
+        WrongGeneration: it exists, or existed, with a later generation of its secret; nothing was written.
         WrongNamespaceKey: it exists with another secret; nothing was written.
         NamespaceClosed: it is being erased.
         CorruptNamespace, UpgradeRequired, StoreError: as everywhere in the log.
@@ -213,8 +220,89 @@ async def mark(ports: LogPorts, account: str, pointer: Pointer, state: PointerSt
             return
         if _STATES.index(found.pointer.state) >= _STATES.index(state):
             return
-        await creation.write_pointer(found, state)
+        await creation.write_pointer(found, msgspec.structs.replace(found.pointer, state=state))
     raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
+
+
+async def begin_succession(ports: LogPorts, account: str, pointer: Pointer, generation: int) -> Pointer:
+    """Record in a live pointer which incarnation and generation follow, unless that is recorded already; return the pointer.
+
+    Raises:
+        NamespaceClosed: the name does not have this incarnation any more.
+        StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
+        CorruptNamespace, StoreError: as `find`.
+    """
+    creation = _Creation(ports, account)
+    for _ in range(_ATTEMPTS):
+        found = await creation.read_pointer(pointer.name)
+        if found is None or not _is_same(found.pointer, pointer):
+            raise NamespaceClosed("the namespace was erased, or its keys were rotated meanwhile")
+        if found.pointer.next:
+            return found.pointer
+        incarnation = ports.randomness.bytes(INCARNATION_SIZE)
+        begun = msgspec.structs.replace(found.pointer, next=incarnation, next_generation=generation)
+        await creation.write_pointer(found, begun)
+    raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
+
+
+async def succeed(ports: LogPorts, account: str, name: str, former: bytes) -> Pointer | None:
+    """Exchange an incarnation for the one that follows it; nothing is changed if that was done, or if none is complete.
+
+    An incarnation that follows is complete when it has a manifest, which is written last.
+
+    Returns:
+        The pointer as it is then; None if there is none.
+
+    Raises:
+        StoreUnavailable: it is not certain that the pointer was written; a retry is safe.
+        CorruptNamespace, StoreError: as `find`.
+    """
+    creation = _Creation(ports, account)
+    for _ in range(_ATTEMPTS):
+        found = await creation.read_pointer(name)
+        if found is None:
+            return None
+        pointer = found.pointer
+        if pointer.incarnation != former or pointer.state is not PointerState.LIVE or not pointer.next:
+            return pointer
+        new = successor_of(pointer)
+        if await creation.read_manifest(new) is None:
+            return pointer
+        await creation.write_pointer(found, new)
+    raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
+
+
+def successor_of(pointer: Pointer) -> Pointer:
+    """Return the pointer that a rotation of the keys ends with."""
+    return msgspec.structs.replace(
+        pointer,
+        incarnation=pointer.next,
+        generation=pointer.next_generation,
+        next=b"",
+        next_generation=0,
+    )
+
+
+async def settle_successor(
+    ports: LogPorts, account: str, pointer: Pointer, secret: bytes, earlier: MacKeys
+) -> NamespaceKeys:
+    """Create the keyring of the incarnation that follows ``pointer``, unless it exists, and derive its keys.
+
+    Raises:
+        WrongNamespaceKey: it exists with another secret.
+        StoreError: as everywhere in the log.
+    """
+    keys, _ = await _Creation(ports, account).settle_keyring(successor_of(pointer), secret, earlier)
+    return keys
+
+
+async def complete_successor(ports: LogPorts, account: str, pointer: Pointer, manifest: Manifest) -> None:
+    """Create the manifest of the incarnation that follows ``pointer``, unless another relayer did; raises `StoreError`."""
+    await _Creation(ports, account).settle_manifest(successor_of(pointer), manifest)
+
+
+def _is_same(one: Pointer, other: Pointer) -> bool:
+    return (one.incarnation, one.state) == (other.incarnation, other.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +345,7 @@ class _Creation:
         came too late.
         """
         current = await self.read_pointer(pointer.name)
-        return current is not None and current.pointer == pointer
+        return current is not None and _is_same(current.pointer, pointer)
 
     async def read_manifest(self, pointer: Pointer) -> SeenManifest | None:
         key = self._ports.layout.manifest(pointer.incarnation)
@@ -268,8 +356,8 @@ class _Creation:
         return SeenManifest(manifest, found.etag, found.store_time)
 
     async def open_seen(self, pointer: Pointer, manifest: Manifest, secret: bytes) -> NamespaceKeys | None:
-        """Derive the keys of the manifest's epoch; None if the name does not have this pointer any more, see `is_current`."""
-        opening = self._open_epoch(pointer, manifest.key_epoch, secret)
+        """Derive the keys; None if the name does not have this pointer any more, see `is_current`."""
+        opening = self._open_keyring(pointer, secret)
         try:
             if manifest.snap_seq:
                 return await opening
@@ -282,8 +370,8 @@ class _Creation:
             return None
         return keys if current else None
 
-    async def _open_epoch(self, pointer: Pointer, epoch: int, secret: bytes) -> NamespaceKeys:
-        key = self._ports.layout.keyring(pointer.incarnation, epoch)
+    async def _open_keyring(self, pointer: Pointer, secret: bytes) -> NamespaceKeys:
+        key = self._ports.layout.keyring(pointer.incarnation)
         found = await self._get(key)
         if isinstance(found, Absent):
             raise CorruptNamespace("a namespace has a manifest and no keyring")
@@ -304,6 +392,9 @@ class _Creation:
                     pointer = self._sealer.unseal_pointer(self._account, key, found.data)
                     if pointer.state is not PointerState.ERASED:
                         return _usable(pointer, new)
+                    if new.custody is Custody.AGENT and pointer.generation > new.generation:
+                        # Otherwise gateways that know of the rotation would not find what those write that do not.
+                        raise WrongGeneration(pointer.generation)
                 if on_new is not None:
                     tried.callback(await on_new())
                     on_new = None
@@ -311,10 +402,9 @@ class _Creation:
                 await self._write(key, self._new_pointer(key, new, found.store_time), etag, backoff)
         raise StoreUnavailable("the pointer of a namespace could not be written; trying again is safe")
 
-    async def write_pointer(self, found: _ReadPointer, state: PointerState) -> None:
-        """Try once to replace a pointer with one of another state; the next read shows whether it succeeded."""
+    async def write_pointer(self, found: _ReadPointer, new: Pointer) -> None:
+        """Try once to replace the pointer of a name; the next read shows whether it succeeded."""
         key = self._pointer_key(found.pointer.name)
-        new = msgspec.structs.replace(found.pointer, state=state)
         sealed = self._sealer.seal_pointer(self._account, key, new)
         await self._write(key, sealed, found.etag, Backoff(self._ports.randomness))
 
@@ -329,18 +419,25 @@ class _Creation:
         )
         return self._sealer.seal_pointer(self._account, key, pointer)
 
-    async def settle_keyring(self, pointer: Pointer, secret: bytes) -> tuple[NamespaceKeys, bool]:
-        """Create the keyring of the first epoch unless it exists, and derive the keys from the one in the store.
+    async def settle_keyring(
+        self, pointer: Pointer, secret: bytes, earlier: MacKeys = NO_MAC_KEYS
+    ) -> tuple[NamespaceKeys, bool]:
+        """Create the keyring unless it exists, and derive the keys from the one in the store.
 
         Returns:
-            The keys of the first epoch, and whether the keyring had been created before. If it had, there may be other
+            The keys, and whether the keyring had been created before. If it had, there may be other
             objects of the namespace too.
         """
         random = self._ports.randomness.bytes
         keyring: Keyring = make_keyring(
-            secret, pointer.incarnation, epoch=FIRST_EPOCH, salt=random(SALT_SIZE), key_id=random(KEY_ID_SIZE)
+            secret,
+            pointer.incarnation,
+            salt=random(SALT_SIZE),
+            key_id=random(KEY_ID_SIZE),
+            account=self._account,
+            earlier=earlier,
         )
-        key = self._ports.layout.keyring(pointer.incarnation, FIRST_EPOCH)
+        key = self._ports.layout.keyring(pointer.incarnation)
         sealed = self._sealer.seal_keyring(self._account, pointer.incarnation, key, keyring)
         settled = await self._settle(key, sealed)
         return self._open(pointer, key, settled, secret), settled != sealed
@@ -365,9 +462,10 @@ class _Creation:
                     raise NamespaceClosed("the namespace is being erased")
                 raise CorruptNamespace("a log has entries but no manifest")
 
-    async def settle_manifest(self, pointer: Pointer) -> Manifest:
-        """Create an empty manifest unless one exists, and return the one in the store."""
-        manifest = Manifest(format=MANIFEST_FORMAT, chain_digest=genesis(pointer.incarnation))
+    async def settle_manifest(self, pointer: Pointer, manifest: Manifest | None = None) -> Manifest:
+        """Create a manifest, empty unless one is given, if none exists, and return the one in the store."""
+        if manifest is None:
+            manifest = Manifest(format=MANIFEST_FORMAT, chain_digest=genesis(pointer.incarnation))
         key = self._ports.layout.manifest(pointer.incarnation)
         sealed = self._sealer.seal_manifest(self._account, pointer.incarnation, key, manifest)
         found = await self._settle(key, sealed)
@@ -404,4 +502,6 @@ def _usable(pointer: Pointer, new: NewNamespace) -> Pointer:
         raise NamespaceClosed("the namespace is being erased")
     if pointer.custody is not new.custody:
         raise WrongCustody(f"the namespace is kept under custody {pointer.custody.value}")
+    if pointer.generation != new.generation:
+        raise WrongGeneration(pointer.generation)
     return pointer

@@ -60,14 +60,12 @@ class Part(IntEnum):
 class IndexHead(msgspec.Struct, frozen=True, array_like=True):
     """The head of an index, which describes its contents.
 
-    The index is of the state after ``position``, made with the keys of epoch ``key_epoch`` and with vectors of the model in
-    ``tag`` (`model_tag`), of ``dimension`` numbers. ``blocks`` has the lengths in bytes of the sealed blocks of each `Part`,
+    The index is of the state after ``position``, with vectors of the model in ``tag`` (`model_tag`), of ``dimension`` numbers. ``blocks`` has the lengths in bytes of the sealed blocks of each `Part`,
     and ``texts`` is the SHA-256 of the blocks of texts.
     """
 
     tag: str
     position: LogPosition
-    key_epoch: int
     dimension: int
     blocks: tuple[list[int], list[int], list[int]]
     texts: bytes
@@ -134,7 +132,6 @@ class IndexBuilder:
         place: IndexPlace,
         positions: Sequence[LogPosition],
         model: EmbeddingModel,
-        key_epoch: int,
         blocks: int,
     ) -> None:
         """Reserve space for a head with the lengths of ``blocks`` blocks; if there are more, `finish` copies the object."""
@@ -142,7 +139,6 @@ class IndexBuilder:
         self.position = positions[-1]
         self._place = place
         self._model = model
-        self._key_epoch = key_epoch
         self._sizes: tuple[list[int], list[int], list[int]] = ([], [], [])
         self._texts = hashlib.sha256()
         self._room = HEADER_SIZE + _HEAD_BYTES + _LENGTH_BYTES * blocks
@@ -169,7 +165,6 @@ class IndexBuilder:
             IndexHead(
                 model_tag(self._model),
                 self.position,
-                self._key_epoch,
                 self._model.dimension,
                 self._sizes,
                 self._texts.digest(),
@@ -363,8 +358,8 @@ class IndexObjects:
         self._account = account
         self._replica = replica
 
-    async def open(self, manifest: Manifest, model: EmbeddingModel, key_epoch: int) -> IndexReader | None:
-        """Begin to read the index that a manifest names; None if there is none for this model and these keys.
+    async def open(self, manifest: Manifest, model: EmbeddingModel) -> IndexReader | None:
+        """Begin to read the index that a manifest names; None if there is none for this model.
 
         Raises:
             CorruptNamespace: it is damaged.
@@ -379,7 +374,7 @@ class IndexObjects:
         head = reader.head
         if head.position.seq != manifest.index_seq or head.tag != manifest.index_model:
             raise CorruptNamespace("the manifest names an index of another state")
-        return reader if (head.key_epoch, head.dimension) == (key_epoch, model.dimension) else None
+        return reader if head.dimension == model.dimension else None
 
     async def indexed(self, model: EmbeddingModel) -> int:
         """Return the last entry that the manifest's index covers, as the store shows it now; 0 if none is for this model.
@@ -390,13 +385,13 @@ class IndexObjects:
         manifest = await self._replica.manifest.read()
         return manifest.index_seq if manifest.index_model == model_tag(model) else 0
 
-    def begin(self, model: EmbeddingModel, key_epoch: int, blocks: int = 0) -> IndexBuilder:
+    def begin(self, model: EmbeddingModel, blocks: int = 0) -> IndexBuilder:
         """Begin to build an index of the replica's current state, with a unique key; see `IndexBuilder`."""
         positions = self._replica.positions()
         now = max(self._replica.store_time, 0)
         name = ulid.make(now, self._ports.randomness.bytes(_ULID_RANDOM))
         key = self._ports.layout.index(self._replica.incarnation, positions[-1].seq, name)
-        return IndexBuilder(self._place(key), positions, model, key_epoch, blocks)
+        return IndexBuilder(self._place(key), positions, model, blocks)
 
     async def publish(self, builder: IndexBuilder, model: EmbeddingModel, data: bytes, erased: int) -> bool:
         """Upload an index and name it in the manifest; returns whether it is named (I9).

@@ -1,7 +1,7 @@
 """The objects of a log in the store: their keys, how they are sealed, the manifest, and the slots.
 
 `Layout` has the keys. They contain no names and no text: accounts and namespaces appear as keyed hashes, and incarnations
-are random. The numbers of slots and epochs are padded with zeros, so that the order of keys is the order of the log.
+are random. The numbers of slots are padded with zeros, so that the order of keys is the order of the log.
 
 `ObjectSealer` seals every object under the metadata key for one place: the context is its type, account, incarnation and
 key, so that a pointer, manifest or entry that is moved to another tenant, namespace or slot cannot be unsealed.
@@ -170,19 +170,14 @@ class Layout:
         return f"ns/{incarnation.hex()}/"
 
     @staticmethod
-    def keyrings(incarnation: bytes) -> str:
-        """Return the prefix of the keys of all keyrings."""
-        return f"ns/{incarnation.hex()}/keyring/"
-
-    @staticmethod
-    def keyring(incarnation: bytes, epoch: int) -> str:
-        """Return the key of the keyring of an epoch.
+    def keyring(incarnation: bytes) -> str:
+        """Return the key of the keyring.
 
         Example:
-            >>> Layout.keyring(bytes(16), 1)
-            'ns/00000000000000000000000000000000/keyring/00000001'
+            >>> Layout.keyring(bytes(16))
+            'ns/00000000000000000000000000000000/keyring'
         """
-        return f"ns/{incarnation.hex()}/keyring/{epoch:08d}"
+        return f"ns/{incarnation.hex()}/keyring"
 
     @staticmethod
     def manifest(incarnation: bytes) -> str:
@@ -374,7 +369,7 @@ class ObjectSealer:
         return decode(self.unseal(_pointer(account, key), sealed), Pointer)
 
     def seal_keyring(self, account: str, incarnation: bytes, key: str, keyring: Keyring) -> bytes:
-        """Seal an epoch's keyring."""
+        """Seal an incarnation's keyring."""
         return self.seal(ObjectLocation(ObjectType.KEYRING, account, incarnation, key), encode(keyring))
 
     def unseal_keyring(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Keyring:
@@ -540,7 +535,6 @@ class ManifestView:
             manifest.gc_epoch < seen.gc_epoch
             or manifest.snap_seq < seen.snap_seq
             or manifest.gc_watermark < seen.gc_watermark
-            or manifest.key_epoch < seen.key_epoch
         ):
             raise CorruptNamespace("the store shows a manifest that is older than one seen before")
 

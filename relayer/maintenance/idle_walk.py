@@ -169,7 +169,7 @@ class IdleCollection:
                 self.counts["objects"] += await destroy(
                     self._ports.store, [self._ports.layout.store_key(key)]
                 )
-        elif seen is not None and seen.report.what is ErasureKind.NAMESPACE:
+        elif seen is not None and seen.report.what is not ErasureKind.MEMORY:
             self.counts["objects"] += await self._eraser.tidy(seen.report)
         return ()
 

@@ -12,21 +12,23 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from relayer.access.accounts import Access
 from relayer.access.quotas import Quotas
-from relayer.domain.namespace import Custody, Pointer
+from relayer.domain.namespace import Custody, Pointer, PointerState
 from relayer.errors import (
     CorruptNamespace,
+    KeysAreRotated,
     NamespaceClosed,
     QueueFull,
     RelayerError,
     WrongCustody,
+    WrongGeneration,
     WrongNamespaceKey,
 )
 from relayer.lib.work import Deadline
@@ -42,7 +44,11 @@ _MIB = 1024 * 1024
 _ROUNDS = 3
 # Seconds between two checks whether the log of a large namespace has been read.
 _AGAIN_SECONDS = 0.05
+# Longest time in seconds that a request waits for a rotation of the keys, and the time between two looks at the pointer.
+_ROTATION_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
 
+T = TypeVar("T")
 _Key = tuple[str, str]
 Making: TypeAlias = Callable[[Access], Awaitable[None]]
 # Everything that an opening depends on: namespace, secret, custody, generation, and whether it may be created.
@@ -116,6 +122,8 @@ class OpenNamespaces:
         self._opening: dict[_Flight, asyncio.Task[OpenNamespace | None]] = {}
         # The namespaces that are being opened, from the moment at which their objects exist.
         self._begun: dict[_Flight, OpenNamespace] = {}
+        # The rotations of keys in this process.
+        self._rotations: dict[_Key, asyncio.Task[object]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -161,7 +169,8 @@ class OpenNamespaces:
         """Open a namespace for a request, and with ``create`` create it if it does not exist.
 
         Raises:
-            WrongNamespaceKey, WrongCustody, NamespaceClosed: the request's key or custody does not fit.
+            WrongNamespaceKey, WrongGeneration, WrongCustody, NamespaceClosed: the request's key or custody does not fit.
+            KeysAreRotated: a rotation of the keys does not end.
             QueueFull: too many namespaces are in use at the same time.
             RelayerError: the log could not be read.
         """
@@ -176,6 +185,11 @@ class OpenNamespaces:
         `OpenNamespace.lags`.
         """
         return _UseIfExists(self, access, deadline, create=False, patience=patience)
+
+    async def make_account(self, access: Access) -> None:
+        """Create the account of a request if it does not exist, before anything is stored for it."""
+        if self._making is not None:
+            await self._making(access)
 
     def begin_use(self, opened: OpenNamespace) -> None:
         """Protect a namespace from eviction until the matching `end_use`."""
@@ -228,11 +242,50 @@ class OpenNamespaces:
             if opened is not None:
                 await self._drop((account, name), opened)
 
+    async def rotate(self, access: Access, work: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Run ``work``, which rotates the keys of a namespace, to its end, even if the caller is cancelled, and close it.
+
+        A request that repeats one whose work still runs gets its result.
+        """
+        key = (access.account, access.namespace)
+        task = self._rotations.get(key)
+        if task is None:
+            task = self._rotations[key] = asyncio.create_task(work(), name="rotation")
+            task.add_done_callback(lambda _: self._rotations.pop(key, None))
+        try:
+            return cast("T", await asyncio.shield(task))
+        finally:
+            await self.drop_agent(access.account, [access.namespace])
+
+    async def explain(self, access: Access, deadline: Deadline) -> None:
+        """Wait for the end of a rotation of the keys that has closed a namespace; return if it was erased instead.
+
+        Raises:
+            WrongGeneration: the rotation has ended.
+            KeysAreRotated: it has not.
+        """
+        patience = Deadline.after(self._ports.clock, min(_ROTATION_SECONDS, deadline.remaining() / 2))
+        task = self._rotations.get((access.account, access.namespace))
+        if task is not None:
+            await asyncio.wait([task], timeout=patience.remaining())
+        while True:
+            pointer = await creation.find(self._ports, access.account, access.namespace)
+            if pointer is None or pointer.state is not PointerState.LIVE:
+                return
+            if pointer.generation != access.generation:
+                raise WrongGeneration(pointer.generation)
+            if not pointer.next:
+                return
+            if not patience.remaining():
+                raise KeysAreRotated("the keys of this namespace are being rotated")
+            await self._ports.clock.sleep(_LOOK_SECONDS)
+
     async def close(self, patience: float) -> None:
-        """Cancel openings, commit queued operations for at most ``patience`` seconds, and close all namespaces."""
-        for task in list(self._opening.values()):
+        """Cancel rotations and openings, commit queued operations for at most ``patience`` seconds, and close all namespaces."""
+        tasks = [*self._rotations.values(), *self._opening.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(
             *(opened.close(patience) for opened in self._open.values()), return_exceptions=True
         )
@@ -248,10 +301,9 @@ class OpenNamespaces:
         The caller must call `begin_use` without awaiting in between, so that it cannot be evicted before that.
         """
         key = (access.account, access.namespace)
-        opened = self._open.get(key)
-        if opened is not None and opened.broken:
-            await self._drop(key, opened)
-            opened = None
+        if key in self._rotations:
+            await self.explain(access, deadline)
+        opened = await self._usable(key, access)
         for _ in range(_ROUNDS):
             if opened is None:
                 async with deadline.step("open"):
@@ -277,6 +329,21 @@ class OpenNamespaces:
             # It was evicted before this request could mark it as in use.
             opened = self._open.get(key)
         raise QueueFull("more namespaces are asked for than there is memory for", retry_after=1.0)
+
+    async def _usable(self, key: _Key, access: Access) -> OpenNamespace | None:
+        """Return the namespace if it is open and can be used; close one that has to be opened again."""
+        opened = self._open.get(key)
+        if opened is None:
+            return None
+        stale = opened.broken
+        if opened.namespace.pointer.generation < access.generation:
+            # Another relayer may have rotated the keys.
+            pointer = await creation.find(self._ports, *key)
+            stale = pointer is None or pointer.incarnation != opened.incarnation
+        if not stale:
+            return opened
+        await self._drop(key, opened)
+        return None
 
     async def _fly(
         self, flight: _Flight, access: Access, patience: float | None = None
@@ -356,8 +423,7 @@ class OpenNamespaces:
         models = [known.model for known in (self.newest, self.former) if known is not None]
         on_manifest = partial(begin_reads, ahead, self._ports.layout, models)
         if create:
-            if self._making is not None:
-                await self._making(access)
+            await self.make_account(access)
             new = creation.NewNamespace(access.account, access.namespace, access.custody, access.generation)
             found = await creation.open_or_create(
                 self._ports,
@@ -434,17 +500,23 @@ class _Used:
         self._opened: OpenNamespace | None = None
 
     async def _begin(self) -> OpenNamespace | None:
-        opened = await self._spaces.obtain(
-            self._access, self._deadline, create=self._create, patience=self._patience
-        )
+        try:
+            opened = await self._spaces.obtain(
+                self._access, self._deadline, create=self._create, patience=self._patience
+            )
+        except NamespaceClosed:
+            await self._spaces.explain(self._access, self._deadline)
+            raise
         if opened is not None:
             self._spaces.begin_use(opened)
             self._opened = opened
         return opened
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if self._opened is not None:
             self._spaces.end_use(self._opened)
+            if isinstance(error, NamespaceClosed):
+                await self._spaces.explain(self._access, self._deadline)
 
 
 class _UseIfExists(_Used, AbstractAsyncContextManager[OpenNamespace | None]):
@@ -468,4 +540,4 @@ def _check_pointer(pointer: Pointer, access: Access) -> None:
     if pointer.custody is not access.custody:
         raise WrongCustody(f"this namespace is kept under custody {pointer.custody.value}")
     if pointer.generation != access.generation:
-        raise WrongNamespaceKey("this namespace is kept under another generation of its secret")
+        raise WrongGeneration(pointer.generation)

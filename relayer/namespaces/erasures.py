@@ -124,7 +124,7 @@ class Erasures:
             del self._due[key]  # another relayer confirmed it
             return
         before = seen.report.stage
-        if seen.report.what is ErasureKind.NAMESPACE:
+        if seen.report.what is not ErasureKind.MEMORY:
             seen = await NamespaceEraser(self._ports, self._grace_ms).run(seen)
         else:
             seen = await self._erase_memories(seen)

@@ -206,7 +206,7 @@ class OpenNamespace:
 
     @property
     def keys(self) -> NamespaceKeys:
-        """The keys of the current epoch."""
+        """The keys of the incarnation."""
         return self.namespace.keys
 
     @property
@@ -773,7 +773,7 @@ class OpenNamespace:
             try:
                 # There is no await between these: everything that is pinned belongs to one position in the log.
                 erased, records = len(state.erased), self.records_ever
-                builder = indexes.begin(model, self.keys.epoch, blocks_of(records))
+                builder = indexes.begin(model, blocks_of(records))
                 pages = write_state(state, state.pinned)
                 turns = Turns()
                 for page in pages:
@@ -843,7 +843,7 @@ class OpenNamespace:
         """Read the index that the manifest names if it was built for this model, else return None."""
         reader = None
         try:
-            reader = await self.log.indexes.open(manifest, model.model, self.keys.epoch)
+            reader = await self.log.indexes.open(manifest, model.model)
             if reader is None:
                 return None
             start = await reader.state()

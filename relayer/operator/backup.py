@@ -105,10 +105,8 @@ class LogCopy:
             The sequence number of the last entry; None if the log was compacted or collected meanwhile.
         """
         data, manifest = await self._manifest()
-        for epoch in range(1, manifest.key_epoch + 1):
-            there = await self._keyring(Layout.keyring(self._listed.incarnation, epoch))
-            if not there and epoch == manifest.key_epoch:
-                raise CorruptNamespace("a namespace has a manifest and no keyring")
+        if not await self._keyring(Layout.keyring(self._listed.incarnation)):
+            raise CorruptNamespace("a namespace has a manifest and no keyring")
         for row in manifest.segments:
             if self._target.holds(row.key, row.digest) and row.last_seq <= self._known.seq:
                 self.rows[row.key] = Row(row.key, row.digest, row.size)
@@ -147,7 +145,7 @@ class LogCopy:
         return found.data, self._sealer.unseal_manifest(account, incarnation, key, found.data)
 
     async def _keyring(self, key: str) -> bool:
-        """Copy the keyring of an epoch; return False if there is none, because it was deleted."""
+        """Copy the keyring; return False if there is none, because it was deleted."""
         held = self._target.held(key)
         if held is not None:
             self.rows[key] = held
@@ -305,6 +303,9 @@ class _Worker:
         await self._reported()
         for listed in progress(catalogue.namespaces):
             await self._namespace(listed)
+            successor = await self._successor(listed)
+            if successor is not None:
+                await self._namespace(successor)
         await self._lost_names()
         backup.namespaces = len(catalogue.namespaces)
         backup.objects = len(self._rows)
@@ -351,7 +352,7 @@ class _Worker:
             self._rows[key] = await self._target.keep(key, data)
             name = pointer_key(self._source, report.account, report.namespace)
             known = self._erased.get(report.incarnation, LedgerRow(report.incarnation, name))
-            self._note(known, gone=known.gone or report.what is ErasureKind.NAMESPACE)
+            self._note(known, gone=known.gone or report.what is not ErasureKind.MEMORY)
             records[report.incarnation].update(report.records, report.derived)
         for incarnation, reported in records.items():
             known = self._erased[incarnation]
@@ -380,6 +381,21 @@ class _Worker:
         except UNREADABLE as error:
             if await self._lives(listed):
                 await self._carry_over(listed, error)
+
+    async def _successor(self, listed: Listed) -> Listed | None:
+        """Return a namespace with the live incarnation that it got while it was copied; None if it has the same one.
+
+        If its keys were rotated meanwhile, what was copied is being erased.
+        """
+        found = await self._source.get(listed.key)
+        if found is None or not listed.live:
+            return None
+        try:
+            pointer = ObjectSealer(self._source).unseal_pointer(listed.account, listed.key, found.data)
+        except UNREADABLE:
+            return None  # `_lost_names` reports it
+        now = replace(listed, pointer=pointer)
+        return now if now.live and now.incarnation != listed.incarnation else None
 
     async def _begun(self, listed: Listed, known: LedgerRow) -> bool:
         """Return whether a namespace without a manifest once had a log."""

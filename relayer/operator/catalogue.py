@@ -138,7 +138,7 @@ _PATTERNS = {
     ObjectKind.SEGMENT: _NAMESPACE + r"seg/[^/]+(?:/\d{4})?",
     ObjectKind.INDEX: _NAMESPACE + r"index/[^/]+(?:/\d{4})?",
     ObjectKind.MANIFEST: _NAMESPACE + r"manifest",
-    ObjectKind.KEYRING: _NAMESPACE + r"keyring/\d{8}",
+    ObjectKind.KEYRING: _NAMESPACE + r"keyring",
     ObjectKind.POINTER: r"acct/[0-9a-f]{40}/ns/[0-9a-f]{40}",
     ObjectKind.ACCOUNT: r"acct/[0-9a-f]{40}/(?:account|revoked)",
     ObjectKind.ERASURE: r"(?:erasing|erased)/[0-9a-f]{40}/[0-9a-z]{26}",

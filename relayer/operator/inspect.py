@@ -111,7 +111,7 @@ async def _inside(ports: LogPorts, owner: Listed, kind: ObjectKind, key: str, da
         return [] if stored is None else [_plain("digest", stored[1].digest.hex()), *_entry(stored[1].entry)]
     if kind is ObjectKind.KEYRING:
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, data)
-        return [_plain("epoch", keyring.epoch), _plain("key id", keyring.key_id.hex())]
+        return [_plain("key id", keyring.key_id.hex())]
     if kind is ObjectKind.SEGMENT:
         place = PackPlace(ObjectSealer(ports), account, incarnation, key)
         kinds: list[str] = []
@@ -173,7 +173,6 @@ def _manifest(manifest: Manifest) -> Facts:
             collection,
             {"watermark": manifest.gc_watermark, "moved": manifest.gc_epoch, "last": moved.value},
         ),
-        _plain("key epoch", manifest.key_epoch),
         *(
             [
                 Property(

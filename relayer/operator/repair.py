@@ -20,7 +20,7 @@ from relayer.domain.operations import ENTRY_VERSION, Entry
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, SeenManifest, Slots
 from relayer.log.segments import PackBuilder, PackPlace, Segments, open_pack, salvage_pack
-from relayer.operator.catalogue import Defect, Flaw, Listed, seq_of, sound
+from relayer.operator.catalogue import Defect, Flaw, Listed, sound
 from relayer.operator.walk import walk_log
 from relayer.ports import Created, Exists, Found, Swapped
 from relayer.wire import codec as ulid
@@ -54,7 +54,6 @@ async def _anew(ports: LogPorts, account: str, incarnation: bytes) -> SeenManife
     """
     found = await ports.store.get(ports.layout.store_key(Layout.manifest(incarnation)))
     rows, last = await _cover(ports, account, incarnation)
-    epochs = map(seq_of, await ports.keys_below(Layout.keyrings(incarnation)))
     snap_seq = rows[-1].last_seq if rows else 0
     manifest = Manifest(
         format=MANIFEST_FORMAT,
@@ -63,7 +62,6 @@ async def _anew(ports: LogPorts, account: str, incarnation: bytes) -> SeenManife
         chain_digest=last,
         gc_watermark=snap_seq,
         gc_epoch=found.store_time // 1000 if snap_seq else 0,
-        key_epoch=max(epochs, default=1),
         live_count=sum(row.live for row in rows),
         live_bytes=sum(row.size for row in rows),
     )

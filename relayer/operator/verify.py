@@ -73,7 +73,7 @@ class BodyCheck:
                 operation = decode_operation(raw)
             except UpgradeRequired:
                 continue
-            self.there.update(item.record for item in _stored(operation) if item.sealed)
+            self.there.update(item.record for item in stored_in(operation) if item.sealed)
             if self._keys is None:
                 continue
             if whole(self._keys, operation):
@@ -84,7 +84,7 @@ class BodyCheck:
 
 def whole(keys: NamespaceKeys, operation: Operation | MalformedBody) -> bool:
     """Return whether all bodies of an operation that still exist can be unsealed with these keys."""
-    stored = [item for item in _stored(operation) if item.key_epoch == keys.epoch]
+    stored = stored_in(operation)
     vectors = operation.vectors if isinstance(operation, JobFinished) else ()
     having_vectors: list[Stored | VectorSet] = [*stored, *vectors]
     try:
@@ -102,7 +102,8 @@ def whole(keys: NamespaceKeys, operation: Operation | MalformedBody) -> bool:
     return True
 
 
-def _stored(operation: Operation | MalformedBody) -> Sequence[Stored]:
+def stored_in(operation: Operation | MalformedBody) -> Sequence[Stored]:
+    """Return the sealed records that an operation stores."""
     match operation:
         case Put(stored=stored) | Supersede(stored=stored):
             return (stored,)
@@ -189,14 +190,16 @@ async def _fleet(ports: LogPorts) -> list[Defect]:
 async def _nameless(ports: LogPorts, known: Sequence[str]) -> list[Defect]:
     """Return findings about objects of namespaces that no pointer names."""
     keys = await ports.keys_below("ns/")
-    named = {item.incarnation.hex() for item in (await read_catalogue(ports, known)).namespaces}
+    namespaces = (await read_catalogue(ports, known)).namespaces
+    # While its keys are rotated, a namespace has two incarnations.
+    named = {one.hex() for item in namespaces for one in (item.incarnation, item.pointer.next) if one}
     reports, found = await read_reports(ports)
     # The name of a report is the id of its erasure. For a namespace that is its incarnation; for a memory it is no incarnation.
     over = [key for key, _, _ in reports] + [finding.key for finding in found]
     over = [key for key in over if key.startswith(Layout.erased()) and kind_of(key) is ObjectKind.ERASURE]
     erasing = {ulid.parse(key.rpartition("/")[2]).hex() for key in over}
     # If only a memory is erased, its namespace and the pointer still exist.
-    erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is ErasureKind.NAMESPACE}
+    erasing |= {report.incarnation.hex() for _, _, report in reports if report.what is not ErasureKind.MEMORY}
     found += _left_over([key for key in keys if key.split("/")[1] in erasing - named])
     sentence = "objects of a namespace without a pointer: its pointer is missing"
     lost = sorted({key.split("/")[1] for key in keys} - named - erasing)
@@ -235,19 +238,16 @@ async def verify_namespace(ports: LogPorts, listed: Listed, secrets: Sequence[by
 async def keys_of(
     ports: LogPorts, listed: Listed, secrets: Sequence[bytes] = ()
 ) -> tuple[NamespaceKeys | None, Defect | None]:
-    """Return the keys of a namespace's newest epoch, or None, and a finding about its keyring, or None.
+    """Return the keys of a namespace, or None, and a finding about its keyring, or None.
 
     Under custody ``relayer`` no secret is needed. Otherwise there are no keys if none of the secrets fits.
     """
-    key = max(await ports.keys_below(Layout.keyrings(listed.incarnation)), default="")
-    if not key:
-        key = Layout.keyring(listed.incarnation, 1)
+    key = Layout.keyring(listed.incarnation)
+    found = await ports.get(key)
+    if found is None:
         begun = await ports.get(Layout.manifest(listed.incarnation)) is not None
         flaw, fix = (Flaw.ABSENT, _FROM_BACKUP) if begun else (Flaw.UNFINISHED, "")
         return None, Defect(flaw, key, "a namespace has no keyring", fix)
-    found = await ports.get(key)
-    if found is None:
-        return None, Defect(Flaw.ABSENT, key, "the keyring vanished while it was read", _FROM_BACKUP)
     account, incarnation, pointer = listed.account, listed.incarnation, listed.pointer
     try:
         keyring = ObjectSealer(ports).unseal_keyring(account, incarnation, key, found.data)

@@ -14,7 +14,7 @@ from relayer.access.accounts import Access, Principal
 from relayer.domain.erasures import Erasure
 from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import Erase, OperationResult
-from relayer.errors import CorruptNamespace, NamespaceClosed, Refused, WrongCustody
+from relayer.errors import CorruptNamespace, KeysAreRotated, NamespaceClosed, Refused, WrongCustody
 from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.log.erasure.namespaces import namespace_report
@@ -116,6 +116,7 @@ async def erase_namespace(
     Raises:
         Refused: ``not_found``; or ``wrong_confirmation``: the confirmed dry run was of an earlier namespace of the same name.
         WrongCustody: the namespace is stored under the other custody.
+        KeysAreRotated: a rotation of its keys is not finished.
         WrongNamespaceKey: a dry run with another secret than the namespace's.
     """
     async with deadline.step("open"):
@@ -133,6 +134,8 @@ async def erase_namespace(
         raise _no_such_namespace()
     if pointer.custody is not access.custody:
         raise WrongCustody(f"this namespace is kept under custody {pointer.custody.value}")
+    if pointer.next:
+        raise KeysAreRotated("the keys of this namespace are being rotated: let that end first")
     if pointer.incarnation != confirmed:
         raise Refused("wrong_confirmation", "confirm is not of this namespace's dry run: make one again")
     async with deadline.step("report"):

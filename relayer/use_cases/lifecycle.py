@@ -6,6 +6,7 @@ did what and `restore` can undo it. `delete` forgets or erases all memories that
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -26,6 +27,7 @@ from relayer.domain.operations import (
 )
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
+from relayer.log.erasure.reports import ErasureReports
 from relayer.namespaces.context import (
     Context,
     evaluated,
@@ -246,23 +248,31 @@ async def delete(
     """Forget the live memories that match the request's filter, or erase all that match, newest first.
 
     At most `life.MAX_DELETED` are forgotten or erased. The filter is evaluated once: if the same signed request is repeated, at
-    any relayer, the response says what it did the first time. A namespace that does not exist is created, because its log has to
-    record that nothing matched.
+    any relayer, the response says what it did the first time. A namespace that does not exist is not created; the log, which
+    records other deletions, is missing then, so the request is claimed in the store for a day.
 
     Raises:
         Refused: ``nonce_reused``.
     """
-    if request.dry_run:
-        async with ctx.namespaces.use_if_exists(access, deadline) as found:
-            if found is None:
-                return life.DeleteResponse(matched=0, forgotten=0, remaining=0, dry_run=True)
-            await found.refresh(deadline)
-            return _answer(found, request, _passing(found, request), taken=[])
-    async with ctx.namespaces.use(access, deadline, create=True) as opened:
+    reports = ErasureReports(ctx.ports)
+    claim = hashlib.sha256(access.principal.author + access.principal.nonce).digest()[:16]
+    nothing = life.DeleteResponse(matched=0, forgotten=0, remaining=0, dry_run=request.dry_run)
+    async with ctx.namespaces.use_if_exists(access, deadline) as opened:
+        if opened is None:
+            if not request.dry_run:
+                await ctx.namespaces.make_account(access)
+                async with deadline.step("report"):
+                    await reports.claim(access.account, access.namespace, claim)
+            return nothing
         await opened.refresh(deadline)
+        if request.dry_run:
+            return _answer(opened, request, _passing(opened, request), taken=[])
         before = opened.seen_before(access)
         if before:
             return await _again(ctx, opened, request, before, deadline)
+        async with deadline.step("report"):
+            if await reports.find(access.account, claim) is not None:
+                return nothing
         passing = _passing(opened, request)
         taken = [state.record for state in passing[: life.MAX_DELETED]]
         if taken and request.mode == "erase":

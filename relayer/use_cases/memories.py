@@ -215,7 +215,7 @@ async def _lines(
         if one is None:
             continue  # It was erased meanwhile.
         is_turn = one.record.is_dialogue
-        buffer += _line(ExportTurn(turn=_turn(one)) if is_turn else ExportLine(memory=show(one)))
+        buffer += _line(ExportTurn(turn=kept_turn(one)) if is_turn else ExportLine(memory=show(one)))
         told += 1
         turns_told += is_turn
         if len(buffer) >= _CHUNK_BYTES:
@@ -226,7 +226,8 @@ async def _lines(
     yield bytes(buffer + _line(ExportEnd(memories=told - turns_told, turns=turns_told)))
 
 
-def _turn(turn: OpenedMemory) -> KeptTurn:
+def kept_turn(turn: OpenedMemory) -> KeptTurn:
+    """Return a turn that was stored verbatim, for an export."""
     source = turn.record.source
     return KeptTurn(
         session=source.session,

@@ -36,6 +36,7 @@ from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import clip, one_line
+from relayer.wire.labels import PROJECTS, decode_metadata
 from relayer.wire.memories import ContextDay, ContextResponse
 from relayer.wire.service import (
     INTRODUCTION,
@@ -314,6 +315,11 @@ async def standing(
         )
 
 
+def _is_of_project(opened: OpenNamespace, record: bytes) -> bool:
+    memory = opened.memory(record)
+    return memory is not None and PROJECTS in decode_metadata(memory.record.metadata)
+
+
 async def _look(
     opened: OpenNamespace, chosen: Iterable[_Candidate], deadline: Deadline
 ) -> tuple[dict[str, list[tuple[bytes, Essential]]], bool]:
@@ -326,7 +332,7 @@ async def _look(
             if deadline.remaining() < reserve:
                 return found, False
         kind = opened.essential(one.record)
-        if kind is not None:
+        if kind is not None and not _is_of_project(opened, one.record):
             found[kind].append((one.record, kind))
     return found, True
 
@@ -471,6 +477,7 @@ async def _show(ctx: Context, account: str, pointer: Pointer) -> schemas.Namespa
             "name": pointer.name,
             "custody": pointer.custody.value,
             "generation": pointer.generation,
+            "next_generation": pointer.next_generation or None,
             "state": pointer.state.value,
             "created_at": pointer.created_at,
             "memories": memories,

@@ -114,7 +114,6 @@ async def keep_turn(
         sealed=keys.seal_record(dialogue.id, encode_record(dialogue), salt=ctx.randomness.bytes(SALT_SIZE)),
         created_at=dialogue.created_at,
         sources=memories,
-        key_epoch=keys.epoch,
     )
     origin = request_origin(opened, access, _INDEX, request.idempotency_key)
     await opened.append([Put(origin, stored)], deadline)

@@ -36,6 +36,9 @@ _OWN: Final = ("tags", "session")
 RESERVED_KEYS: Final = frozenset({*_COMBINING, *_OWN})
 """Keys that metadata cannot have, because they mean something else in a filter."""
 
+PROJECTS: Final = "project_scope"
+"""The key of the metadata that names the repositories for which a memory was noted. Such a memory is in no standing block."""
+
 _RANGES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
 _OPERATORS: Final = ("eq", "in", "not", *_RANGES)
 _UNKNOWN_OPERATOR: Final = f"has an unknown operator; there are {', '.join(_OPERATORS)}"

@@ -42,7 +42,7 @@ class ErasureView(Answer):
 
     ``erased``: gone from every answer. ``destroyed``: gone from what the store shows to a relayer, too. ``confirmed``: a
     sweep, later than anybody can have held on to anything, found nothing left of it, older versions included; that takes
-    an hour at least.
+    an hour at least. ``former`` is what a namespace was before its keys were rotated; its memories are there.
 
     ``memories`` are what was asked for, with every version of it, every memory of the same text, and the kept turns that
     tell it; ``derived`` is what was made from them and went with them, the turns that they came from among it. ``entries``
@@ -50,7 +50,7 @@ class ErasureView(Answer):
     """
 
     id: MemoryId
-    what: Literal["memory", "namespace"]
+    what: Literal["memory", "namespace", "former"]
     namespace: str
     state: Literal["erased", "destroyed", "confirmed"]
     memories: tuple[MemoryId, ...] = ()
@@ -84,6 +84,26 @@ class EraseNamespaceResponse(Answer):
     memories: int | None = None
     bytes: int | None = None
     confirm: MemoryId
+    erasure: ErasureView | None = None
+
+
+class RotateKeysRequest(Request):
+    """``POST /v1/namespaces/rotate``: ``memory_key`` is a sealed key as in the header, with the secret of the new generation."""
+
+    namespace: NamespaceName | None = None
+    memory_key: str = Field(min_length=1, max_length=1366)
+
+
+class RotateKeysResponse(Answer):
+    """A namespace is sealed under ``generation`` of its secret; counts are null if it was already.
+
+    ``records`` counts memories and kept turns with their history, ``erasure`` is that of what the old secret opened.
+    """
+
+    namespace: str
+    generation: int
+    entries: int | None = None
+    records: int | None = None
     erasure: ErasureView | None = None
 
 

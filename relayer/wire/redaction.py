@@ -262,7 +262,7 @@ _STOP: Final = r"(?![A-Za-z0-9_-])"
 # Words that name a secret, in the languages of our users.
 _SAID_BEFORE: Final = (
     r"password|passwd|passphrase|passcode|pwd|pw|pass|passwort|kennwort|contrase\u00f1a|clave|mot de passe|parola(?: d'ordine)?|senha|"
-    r"palavra-passe|wachtwoord|has\u0142[oa]|\u043f\u0430\u0440\u043e\u043b[\u044c\u044f\u0435]\u043c?|(?:\u015fifre|parola)\w{0,6}|"
+    r"palavra-passe|wachtwoord|l\u00f6senord(?:et)?|has\u0142[oa]|\u043f\u0430\u0440\u043e\u043b[\u044c\u044f\u0435]\u043c?|(?:\u015fifre|parola)\w{0,6}|"
     r"\u0643\u0644\u0645\u0629 (?:\u0627\u0644)?(?:\u0633\u0631|\u0645\u0631\u0648\u0631)|\u092a\u093e\u0938\u0935\u0930\u094d\u0921|"
     r"\u5bc6\u7801|\u5bc6\u78bc|\u53e3\u4ee4|\u30d1\u30b9\u30ef\u30fc\u30c9|\ube44\ubc00\ubc88\ud638|\ube44\ubc88|\uc554\ud638"
 )
@@ -271,7 +271,7 @@ _SAID_KEYS: Final = (
     r"\u0915\u0941\u0902\u091c\u0940|\u5bc6\u94a5|\u91d1\u9470|\u30ad\u30fc|\ud0a4"
 )
 _SAID_NUMBERS: Final = (
-    r"pin(?:[ -]?(?:code|kodu?))?|pincode|geheimzahl|code secret|\u043f\u0438\u043d(?:-?\u043a\u043e\u0434)?|"
+    r"pin(?:[ -]?(?:code|kodu?|\u7801|\u78bc)|['\u2019]\w{1,3})?|pincode|geheimzahl|code secret|\u043f\u0438\u043d(?:-?\u043a\u043e\u0434)?|"
     r"\u0627\u0644\u0631\u0642\u0645 \u0627\u0644\u0633\u0631\u064a|\u092a\u093f\u0928|\u5bc6\u7801|\u5bc6\u78bc|\u6697\u8a3c\u756a\u53f7|"
     r"\ube44\ubc00\ubc88\ud638|\ube44\ubc88"
 )
@@ -283,17 +283,21 @@ _SPOKEN_IS: Final = (
     r"(?:\s*[:\uff1a=\u2014\u662f\u4e3a\u306f\uc740\ub294]\s*|\s+(?:(?:is|ist|lautet|es|est|c'est|\u00e9|\u00e8|to|jest|"
     r"\u044d\u0442\u043e|\u2014|\u0647\u064a|\u0647\u0648|\u0939\u0948)\s+)?)"
 )
+# "It is", as Japanese and Korean write it behind a number without a space.
+_SPOKEN_ENDS: Final = (
+    r"\u3067\u3059|\u3060|\uc785\ub2c8\ub2e4|\uc774\uc5d0\uc694|\uc774\uc57c|\uc608\uc694|\uc57c"
+)
 _SPOKEN_VALUE: Final = r"(?=[^\s\d]{0,60}\d)(?=\d{0,60}[^\s\d])(?P<secret>[A-Za-z0-9][^\s\"'`,;<>(){}\[\]\u0600-\u06ff\u0900-\u097f\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]{3,199})"
 _KEY_WORDS: Final = (
     r"(?:api|access|secret|private|encryption|signing|master|account|auth|client|service|shared|session|refresh|bearer|"
     r"webhook|deploy|totp|otp|mfa)[ _.-]?(?:key|token|secret|id)"
-    r"|secret|token|credential|authtoken|sessionid|apikey|(?<=_)key"
+    r"|secret|token|jeton|credential|authtoken|sessionid|apikey|(?<=_)key"
 )
 _SAID_HINTS: Final = (
     "pass", "pw", "kennwort", "contrase\u00f1a", "mot de", "senha", "wachtwoord", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801",
     "\u30d1\u30b9",
 )  # fmt: skip
-_KEY_HINTS: Final = ("key", "token", "secret", "id", "credential")
+_KEY_HINTS: Final = ("key", "token", "jeton", "secret", "id", "credential")
 _IS: Final = r"""(?:["']?\s*(?:=>|:=|[:=])\s*|\s+(?:is|ist|es|est|\u00e9|lautet|was|to)[:\s]\s*)"""
 _VALUE: Final = (
     r"""(?:"(?P<dq>[^"\n]{4,200})"|'(?P<sq>[^'\n]{4,200})'|(?P<bare>[^\s"'`,;<>(){}\[\]]{4,200}))"""
@@ -406,7 +410,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         ("code", "word", "otp", "cvv", "cvc", "pin"),
     ),
-    _spoken("one_time_code", _SAID_NUMBERS, r"(?P<secret>\d{4,8})(?!\w)", None),
+    _spoken("one_time_code", _SAID_NUMBERS, rf"(?P<secret>\d{{4,8}})(?:(?!\w)|(?={_SPOKEN_ENDS}))", None),
     _spoken("password", _SAID_BEFORE, _SPOKEN_VALUE, like_a_password),
     _spoken("assigned_secret", _SAID_KEYS, _SPOKEN_VALUE, like_an_issued_key),
     Rule(

@@ -37,11 +37,15 @@ from relayer.wire.memories import MAX_ITEMS, Memory, Selection
 
 
 class NamespaceView(Answer):
-    """One namespace of the account. Counts are null while nothing of it is open and none were written down."""
+    """One namespace of the account. Counts are null while nothing of it is open and none were written down.
+
+    ``generation`` is that of its secret, and ``next_generation`` the one that a rotation of its keys was begun with.
+    """
 
     name: str
     custody: Literal["agent", "relayer"]
     generation: int
+    next_generation: int | None = None
     state: Literal["live", "erasing", "erased"]
     created_at: Time
     memories: int | None = None
@@ -467,5 +471,6 @@ class Problem(Answer):
     request_id: str
     errors: tuple[ProblemField, ...] = ()
     retry_after: float | None = None
+    generation: int | None = None
     server_time: int | None = None
     accepted: tuple[str, ...] | None = None

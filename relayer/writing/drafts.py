@@ -453,7 +453,6 @@ def _seal(
         expires_at=record.expires_at,
         sources=draft.sources,
         captured=draft.captured,
-        key_epoch=opened.keys.epoch,
     )
     plaintexts = {(record.id, "record", stored.sealed): encoded}
     if plain_own is not None:

@@ -7,6 +7,7 @@ import re
 import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway
+from processes import wait_until
 
 KEPT = "The lock of the boat shed takes the code seven-seven-one."
 
@@ -42,3 +43,23 @@ def test_groups_and_other_senders_are_told_why_they_may_not(gateway: Gateway, re
         assert "is for the owner" in refused
         assert "sparrow" not in refused
     assert not [text for text in relayer.memories(gateway) if "cheese" in text]
+
+
+@pytest.mark.row("OC-20", level="e2e")
+def test_the_owner_switches_dreaming_in_a_direct_chat_and_the_setting_says_so(gateway: Gateway) -> None:
+    assert gateway.command("/dreaming status").startswith("Dreaming: off\nschedule: 0 3 * * *")
+    group = "agent:main:telegram:group:-100123"
+    assert "direct chats only" in gateway.command("/dreaming on", session=group)
+    assert "is for the owner" in gateway.command("/dreaming on", admin=False)
+    assert "consolidation" not in gateway.settings
+    # What the settings say otherwise stays.
+    plugins = gateway.config()["plugins"]
+    plugins["entries"]["memrelay"]["config"]["consolidation"] = {"schedule": "30 4 * * *"}
+    gateway.reload(plugins)
+    for word, enabled in (("on", True), ("off", False)):
+        assert gateway.command(f"/dreaming {word}").startswith(f"Dreaming is {word}")
+        wait_until(lambda on=word: gateway.command("/dreaming status").startswith(f"Dreaming: {on}"))
+        assert gateway.settings["consolidation"] == {"schedule": "30 4 * * *", "enabled": enabled}
+    helped = gateway.command("/dreaming help")
+    assert "/dreaming on | off" in helped
+    assert "schedule: 30 4 * * *" in helped

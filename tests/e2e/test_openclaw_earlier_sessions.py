@@ -15,6 +15,7 @@ from stub_model import StubModel, said
 
 FACT = "My sister Ilse keeps her sailing boat in the harbour of Greetsiel."
 OTHER = "The roof of the allotment hut was tarred in April."
+WEATHER = "What is the weather like today?"
 IN_GROUP = "The budget of the choir is nine hundred euros."
 QUESTION = "Where does my sister Ilse keep her sailing boat?"
 GROUP = {"x-openclaw-session-key": "agent:main:telegram:group:-7", "x-openclaw-message-channel": "telegram"}
@@ -31,7 +32,7 @@ def gateway(
     gateway.environment["XDG_STATE_HOME"] = str(folder / "state-of-ours")
     gateway.start()
     gateway.chat(FACT, user="long-ago")
-    gateway.chat("What is the weather like today?", user="long-ago")
+    gateway.chat(WEATHER, user="long-ago")
     gateway.chat(OTHER, user="long-ago")
     gateway.chat(IN_GROUP, user="", headers=GROUP)
     gateway.stop()
@@ -86,3 +87,59 @@ def test_earlier_chats_are_captured_once(gateway: Gateway, relayer: Relayer) -> 
     gateway.chat("The new gangway is made of larch wood.", user="after")
     wait_until(lambda: "The new gangway is made of larch wood." in relayer.memories(gateway))
     assert sorted(relayer.memories(gateway)) == sorted([*before, "The new gangway is made of larch wood."])
+
+
+@pytest.fixture(scope="module")
+def left_alone(
+    openclaw: Installed, relayer: Relayer, model: StubModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    """A gateway with chats from before the plugin, which leaves them alone until it is told otherwise."""
+    folder = tmp_path_factory.mktemp("openclaw-backfill")
+    before: dict[str, Any] = {"entries": {}}
+    gateway = Gateway(openclaw, folder, model.url, plugins=before, agents=("main",))
+    gateway.environment["XDG_STATE_HOME"] = str(folder / "state-of-ours")
+    gateway.start()
+    gateway.chat(FACT, user="long-ago")
+    gateway.chat(WEATHER, user="long-ago")
+    gateway.chat(OTHER, user="another")
+    gateway.chat(IN_GROUP, user="", headers=GROUP)
+    gateway.stop()
+    plugins = memrelay_plugins(relayer.url, files={"sessions": False})
+    gateway.write_config(gateway.config() | {"plugins": plugins})
+    gateway.start()
+    yield gateway
+    gateway.stop()
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_stored_chats_are_shown_captured_and_taken_back_by_the_hosts_own_command(
+    left_alone: Gateway, relayer: Relayer
+) -> None:
+    since = "The ferry to Juist leaves twice a day."
+    left_alone.chat(since, user="today")
+    wait_until(lambda: since in relayer.memories(left_alone))
+
+    def backfill(*arguments: str) -> dict[str, Any]:
+        done = left_alone.cli("memory", "session-backfill", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    shown = backfill()
+    (day,) = shown["days"]
+    # Neither what the plugin captured itself, nor what a group said.
+    assert sorted(day["topCandidates"]) == sorted([FACT, WEATHER, OTHER])
+    assert relayer.memories(left_alone) == [since]
+    assert backfill("--to", "2020-01-01")["days"] == []
+    done = backfill("--apply")
+    assert (done["stagedEntries"] >= 2, done["applied"]) == (True, True)
+    assert sorted(relayer.memories(left_alone)) == sorted([FACT, OTHER, since])
+    diary = left_alone.folder / "ws" / "main" / "DREAMS.md"
+    assert [text in diary.read_text() for text in (FACT, OTHER, IN_GROUP)] == [True, True, False]
+    assert not (left_alone.folder / "ws" / "main" / "MEMORY.md").exists()
+    assert backfill()["candidateCount"] == 0
+    gone = backfill("--rollback")["rollback"]
+    assert gone == {"removedDiaryEntries": 1, "removedStagedEntries": 2}
+    assert relayer.memories(left_alone) == [since]
+    assert FACT not in diary.read_text()
+    refused = left_alone.cli("memory", "session-backfill", "--rollback", "--apply")
+    assert (refused.returncode, "--rollback" in refused.stderr) == (2, True)

@@ -62,7 +62,7 @@ def test_with_consent_openclaws_model_extracts_facts_that_were_said_and_summaris
     (question,) = questions(model, CAPTURED)
     assert not question.get("tools")
     status = hosted.command("/memory status")
-    assert re.search(r"\d of 60 calls this hour, \d+ since the start; \d+ tokens.*facts kept", status)
+    assert re.search(r"\d of 60 calls this hour, \d+ since the start; \d+ tokens.*facts stored", status)
     assert "hostModel.enabled: false ends that" in hosted.log_text()
     hosted.chat("The bindery of Ottilie employs Severin as an apprentice.", user=user)
     hosted.chat("My own workshop is two streets away in the Oudburg.", user=user)
@@ -111,3 +111,26 @@ def test_active_mode_asks_openclaws_model_what_helps(
     why = hosted.command("/memory why", session="agent:main:openai-user:active-asking")
     assert "<active_memory_plugin>" in given, why
     assert reminder in given, why
+
+
+@pytest.mark.row("AM-15", level="e2e")
+def test_status_and_doctor_say_at_once_what_active_mode_needs_to_ask_a_model(
+    gateway: Gateway, relayer: Relayer
+) -> None:
+    recall, active = {"mode": "active"}, {"agents": ["main", "research"]}
+    consent = "memrelay-gateway init --host openclaw --write --host-model"
+    permission = "openclaw config set plugins.entries.memrelay.llm.allowAgentIdOverride true"
+
+    def told(plugins: dict[str, Any]) -> list[list[bool]]:
+        gateway.reload(plugins)
+        wait_until(lambda: "relayer: " in gateway.command("/memory status"))
+        status = gateway.command("/memory status")
+        doctor = gateway.cli("memrelay", "doctor", "--host", "openclaw", patience=300).stdout
+        both = (status, " ".join(doctor.split()))
+        return [[sentence in one for sentence in (consent, permission)] for one in both]
+
+    assert told(memrelay_plugins(relayer.url, recall=recall, active=active)) == [[True, False]] * 2
+    allowed = memrelay_plugins(relayer.url, recall=recall, active=active, hostModel={"enabled": True})
+    assert told(allowed) == [[False, True]] * 2
+    allowed["entries"]["memrelay"]["llm"] = {"allowAgentIdOverride": True}
+    assert told(allowed) == [[False, False]] * 2

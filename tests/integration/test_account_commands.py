@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import re
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,6 +24,8 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
 from relayer.testing.local_relayer import RELAYER_KEY, LocalRelayer, local_relayer
 from relayer.testing.signing_gateway import SigningGateway
+from relayer.wire import codec as base64url
+from relayer.wire.signing import Revocations, Right
 
 NEXT_LOOK = 15.0
 TEXT = "The spare key of the boathouse hangs behind the third oar."
@@ -220,7 +224,7 @@ async def test_an_account_that_is_erased_is_refused_and_has_nothing_left(house: 
         assert (await house.recall(at)).json()["code"] == "account_revoked"
         assert (await house.recall(at, other)).status_code == 200
     # Only the other account has keys, and a namespace.
-    assert len(list(house.data.glob("objects/ns/*/keyring/*"))) == 1
+    assert len(list(house.data.glob("objects/ns/*/keyring*"))) == 1
     rows = {row["account"]: row for row in (await house.document("list"))["accounts"] if row["namespaces"]}
     assert rows.keys() == {other.root.account}
     # Run again, it finds the erasures that wait and says the same of what is left.
@@ -228,6 +232,17 @@ async def test_an_account_that_is_erased_is_refused_and_has_nothing_left(house: 
     assert (again["namespaces"], again["deleted_objects"]) == (2, 0)
     assert again["left_objects"] == erased["left_objects"]
     assert again["revoked_at"] == erased["revoked_at"]
+
+
+@pytest.mark.tier("all")
+async def test_an_erasure_shows_how_long_it_still_waits_for_the_relayers(house: House) -> None:
+    # The account has no namespace, so the wait is all that there is to show.
+    await house.run("limits", house.account, "--memories", "100")
+    environment = {"MEMRELAY_DATA": str(house.data), "TTY_COMPATIBLE": "1"}
+    done = await asyncio.to_thread(run_relayer, environment, "account", "erase", house.account, "--yes")
+    assert done.returncode == 0, done.stderr
+    shown = {int(percent) for percent in re.findall(r"(\d+)%", done.stderr)}
+    assert len([percent for percent in shown if 0 < percent < 100]) >= 10
 
 
 @pytest.mark.tier("all")
@@ -264,7 +279,7 @@ async def test_an_erasure_that_was_killed_is_finished_by_the_next_run(house: Hou
     assert done["namespaces"] == len(names) + 1
     assert done["findings"] == []
     assert not list(house.data.glob("objects/ns/*/manifest"))
-    assert not list(house.data.glob("objects/ns/*/keyring/*"))
+    assert not list(house.data.glob("objects/ns/*/keyring*"))
 
 
 @pytest.mark.tier("all")
@@ -284,6 +299,114 @@ async def test_a_namespace_that_cannot_be_read_is_named_and_the_others_are_erase
     done = await house.document("erase", house.account, "--yes")
     assert (done["namespaces"], done["findings"]) == (4, [])
     assert not [file for file in manifests if file.exists()]
+
+
+async def test_an_export_has_texts_only_where_the_relayer_keeps_the_key(house: House, tmp_path: Path) -> None:
+    other, plain = SigningGateway(), "The tide table hangs in the boathouse."
+    assert (await house.remember(0, TEXT)).status_code == 200
+    assert (await house.remember(0, "A line of another account.", gateway=other)).status_code == 200
+    gone = (await remember_in_clear(house, "The old tide table was wet.")).json()["memories"][0]["id"]
+    assert (await remember_in_clear(house, plain)).status_code == 200
+    place = house.gateway.memory_key(house.relayers[0].fleet_key, namespace="researcher/plain", secret=b"")
+    forgotten = await house.relayers[0].call(
+        "DELETE", f"/v1/memories/{gone}", key=place, gateway=house.gateway
+    )
+    assert forgotten.status_code == 200
+    await house.run("limits", house.account, "--memories", "100")
+    serial, key = bytes(range(16)), bytes(range(32))
+    identity = house.gateway.root.account_identity
+    revoked = Revocations(bytes(identity.verify_key), 1, (key,), (serial,)).issue(identity)
+    admin = dataclasses.replace(house.gateway, rights=tuple(Right))
+    body = {"revocations": base64url.encode(revoked)}
+    answer = await house.relayers[0].call("PUT", "/v1/account/revocations", body, key=False, gateway=admin)
+    assert answer.status_code == 200
+    out = tmp_path / "account.jsonl"
+    told = await house.run("export", house.account, "--out", out)
+    assert f"{out}: 2 namespaces, 2 memories" in told.stdout
+    assert "texts of 1 namespaces of custody agent" in told.stdout
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    account, *spaces, end = rows
+    assert (account["type"], account["account"], account["limits"]["memories"]) == (
+        "account",
+        house.account,
+        100,
+    )
+    assert account["revoked_agent_keys"] == [key.hex()]
+    assert account["revoked_certificates"] == [serial.hex()]
+    named = {row["name"]: row for row in spaces if row["type"] == "namespace"}
+    assert {name: (row["custody"], row["memories"]) for name, row in named.items()} == {
+        "researcher": ("agent", 1),
+        "researcher/plain": ("relayer", 2),
+    }
+    assert all(row["bytes"] > 0 and row["created_at"] and row["last_entry_at"] for row in named.values())
+    memories = [row for row in spaces if row["type"] == "memory"]
+    assert [(row["namespace"], row["text"], row["state"]) for row in memories] == [
+        ("researcher/plain", "The old tide table was wet.", "forgotten"),
+        ("researcher/plain", plain, "live"),
+    ]
+    assert (end["type"], end["namespaces"], end["memories"], end["findings"]) == ("end", 2, 2, 0)
+    written = out.read_text()
+    assert TEXT not in written
+    assert other.root.account not in written
+    assert "another account" not in written
+
+
+async def remember_in_clear(house: House, text: str) -> httpx.Response:
+    """Store a memory in a namespace of custody relayer, as a plain HTTP client does."""
+    body = {"items": [{"text": text}], "namespace": "researcher/plain"}
+    return await house.relayers[0].call("POST", "/v1/memories", body, key=False, gateway=house.gateway)
+
+
+async def test_an_export_replaces_no_file_and_leaves_none_behind_when_it_fails(
+    house: House, tmp_path: Path
+) -> None:
+    assert (await house.remember(0, TEXT)).status_code == 200
+    out = tmp_path / "account.jsonl"
+    out.write_text("mine")
+    there = await house.run("export", house.account, "--out", out, code=2)
+    assert "exists already" in there.stderr
+    assert out.read_text() == "mine"
+    assert (
+        "cannot be written"
+        in (await house.run("export", house.account, "--out", tmp_path / "no/where.jsonl", code=2)).stderr
+    )
+    unknown = "0x" + "ab" * 32
+    assert (
+        "no such account"
+        in (await house.run("export", unknown, "--out", tmp_path / "new.jsonl", code=2)).stderr
+    )
+    assert names_of_exports(tmp_path) == ["account.jsonl"]
+
+
+def names_of_exports(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if "jsonl" in file.name]
+
+
+async def test_an_export_of_a_damaged_account_says_what_is_missing(house: House, tmp_path: Path) -> None:
+    for text in ("The tide table hangs in the boathouse.", "The oars are in the shed."):
+        assert (await remember_in_clear(house, text)).status_code == 200
+    entry = max(house.data.glob("objects/ns/*/wal/*"))
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    out = tmp_path / "account.jsonl"
+    told = await house.document("export", house.account, "--out", out, code=1)
+    assert (told["memories"], len(told["findings"])) == (1, 1)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["text"] for row in rows if row["type"] == "memory"] == [
+        "The tide table hangs in the boathouse."
+    ]
+    assert rows[-1]["findings"] == 1
+
+
+async def test_a_long_export_shows_its_progress_on_a_terminal(house: House, tmp_path: Path) -> None:
+    for name in ("researcher", "researcher/notes"):
+        assert (await house.remember(0, TEXT, name)).status_code == 200
+    environment = {"MEMRELAY_DATA": str(house.data), "HOME": str(tmp_path), "TTY_COMPATIBLE": "1"}
+    words = ("account", "export", house.account, "--out", tmp_path / "account.jsonl")
+    done = await asyncio.to_thread(run_relayer, environment, *words)
+    assert "exporting" in done.stderr
+    assert "100%" in done.stderr
 
 
 async def test_mistakes_are_named(house: House) -> None:

@@ -87,7 +87,7 @@ async def test_what_a_manifest_names_is_asked_for_at_once() -> None:
             while not first.relayer.upkeep.counts["segments"]:
                 await first.relayer.upkeep.round(fail)
         await remember(first, 1, start=44)
-    meeting = Meeting(store, "/keyring/", "/index/", "/seg/", "/wal/")
+    meeting = Meeting(store, "/keyring", "/index/", "/seg/", "/wal/")
     async with local_relayer(meeting, rate_limits="off") as second:
         found = await recall(second, 41, gateway=first.gateway)
     assert found["memories"][0]["text"] == text(41)
@@ -125,7 +125,7 @@ class Gate(WrappedStore):
         return answer
 
 
-@pytest.mark.parametrize("held", ["/keyring/", "/index/"])
+@pytest.mark.parametrize("held", ["/keyring", "/index/"])
 async def test_who_comes_while_another_request_opens_sees_what_was_written_before_it_came(held: str) -> None:
     store = MemoryStore(SystemClock())
     gate = Gate(store, held)
@@ -146,7 +146,7 @@ async def test_who_comes_while_another_request_opens_sees_what_was_written_befor
         assert (await later)["considered"] == 41
 
 
-@pytest.mark.parametrize("lost", ["/index/", "/keyring/", "/wal/"])
+@pytest.mark.parametrize("lost", ["/index/", "/keyring", "/wal/"])
 async def test_an_opening_fails_with_what_it_reads_ahead_and_the_next_one_does_not(lost: str) -> None:
     store = MemoryStore(SystemClock())
     async with local_relayer(store, rate_limits="off") as first:

@@ -47,6 +47,9 @@ namespaces --agent coder
 share researcher --with coder
 share
 unshare researcher --with coder
+share researcher --with-key KEY --days 30
+unshare researcher --with-key KEY
+accept DIR/invitation.txt --agent coder
 status
 stats
 doctor
@@ -72,6 +75,7 @@ memory promote
 memory promote-explain "blue bin"
 memory rem-harness
 memory rem-backfill --from 2026-11-01 --to 2026-11-02
+memory session-backfill --from 2026-11-01
 transcript DIR/session.jsonl
 import DIR/notes
 import DIR/notes --dry-run
@@ -136,6 +140,7 @@ account limits $ACCOUNT --memories 1000
 account env --key-file DIR/memwal.key
 account credentials --key-file DIR/memwal.key --file DIR/credentials.json
 account revoke $ACCOUNT
+account export $ACCOUNT --out DIR/account.jsonl
 account erase $ACCOUNT --yes
 backup --to DIR/backup
 restore --from DIR/backup
@@ -229,8 +234,13 @@ def test_every_command_of_a_gateway_answers_as_json(place: Path, shared_relayer:
         "OPENCLAW_STATE_DIR": str(place),
     }
     (place / "sheet.txt").write_text(run_gateway(environment, "keys", "recovery").stdout)
+    other = machine(place / "other", shared_relayer, secrets.token_hex(32))
+    key = json.loads(run_gateway(environment, "keys", "show", "--agent", "coder", "--json").stdout)[
+        "agent_key"
+    ]
+    (place / "invitation.txt").write_text(run_gateway(other, "share", "team", "--with-key", key).stdout)
     code = Pairing.begin().code(int(SystemClock().now()))
-    at = Session(run_gateway, environment, DIR=str(place), URL=shared_relayer, CODE=code)
+    at = Session(run_gateway, environment, DIR=str(place), URL=shared_relayer, CODE=code, KEY=key)
     for line in lines_of(GATEWAY):
         if line == "migrate --from memory-core-plus":
             done = run_gateway(environment, *shlex.split(line), "--json")

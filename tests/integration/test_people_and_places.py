@@ -301,3 +301,29 @@ def test_the_floor_of_the_hosts_memory_search_holds_unless_ours_is_set(
             **context | {"sessionKey": "agent:main:explicit:b"},
         )
         assert (fact in asked) is given
+
+
+HERON, GANNET = "github.com/harbour/heron", "github.com/harbour/gannet"
+TAGS = "Please always answer with the names of the release tags in German."
+
+
+@pytest.mark.row("OC-22", level="e2e")
+def test_a_wish_for_a_project_is_in_its_turns_and_in_no_standing_block(plugin):
+    person = replace(by(OWNER), by_person=True)
+    for text in (f"{TAGS} <!-- project: {HERON} -->", ORDER):
+        stored = plugin.tool("memory_store", {"text": text}, session_key=MAIN, host=person)
+        assert not stored.failed, stored.text
+    question = "In which language do I want the names of the release tags?"
+    for projects, told in (
+        ([HERON], True),
+        ([GANNET, HERON], True),
+        ([GANNET], False),
+        ([], False),
+        (None, True),
+    ):
+        given = plugin.before_turn(
+            question, session_key=MAIN, host=by(OWNER, activeProjectKeys=projects), deadline=PATIENCE
+        )
+        assert (TAGS in html.unescape(given.text)) is told, projects
+        assert TAGS not in html.unescape(given.standing)
+    assert ORDER in html.unescape(given.standing)

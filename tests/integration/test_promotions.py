@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from plugin_site import PluginSite, own_relayer, recall, say
 from typed_commands import run_gateway
 
 from gateway_plugin import MemoryPlugin
+from relayer.wire.redaction import CLASSES
 
 LOCK = "The lower lock of the canal is opened with a brass key."
 RARE = "The keeper of the lighthouse plays the bassoon on Fridays."
@@ -155,3 +157,77 @@ def test_what_is_forgotten_or_erased_leaves_both_files(
     assert RARE in diary
     site.command("index", "--force")
     assert LOCK not in site.texts()
+
+
+@pytest.mark.row("OC-20", level="e2e")
+def test_the_diary_of_a_day_keeps_what_was_promoted_earlier_that_day(
+    site: PluginSite, workspace: Path
+) -> None:
+    questions = (
+        "What does the keeper of the lighthouse play on his Fridays?",
+        "Does the keeper of the lighthouse play the bassoon on Fridays?",
+    )
+    site.command("memory", "promote", "--apply")
+    with counting(site) as plugin:
+        for question in questions:
+            assert RARE in [hit.text for hit in recall(plugin, question).hits]
+    site.command("memory", "promote", "--apply", "--min-recall-count", "2", "--min-unique-queries", "2")
+    assert promoted_in_diary(workspace) == [LOCK, RARE]
+    site.command("memory", "rem-backfill")
+    assert promoted_in_diary(workspace) == [LOCK, RARE]
+    [one] = [one["id"] for one in site.json("list")["memories"] if one["text"] == LOCK]
+    site.command("memory", "promote", "--rollback", "--memory", one)
+    site.command("memory", "rem-backfill")
+    assert promoted_in_diary(workspace) == [RARE]
+
+
+@pytest.mark.row("OC-20", level="e2e")
+def test_a_secret_that_memory_was_allowed_to_keep_is_written_into_neither_file(
+    secret: str, tmp_path: Path
+) -> None:
+    said = {
+        "Kranich77!moor": "My password for the harbour office is Kranich77!moor.",
+        "Reiher88!moor": "Das Passwort für das Hafenbüro ist Reiher88!moor.",
+        "4711": "Die PIN meiner Bankkarte ist 4711.",
+        "5822": "Le code PIN de ma carte est 5822.",
+        "Garza99!mar": "La contraseña del puerto es Garza99!mar.",
+        "Zhuravl66!x": "Мой пароль от почты компании это Zhuravl66!x.",
+        "Baihe55!hai": "邮箱的密码是 Baihe55!hai",
+        "Trana44!sjo": "Mitt lösenord till hamnkontoret är Trana44!sjo.",
+        "6933": "Telefonumun PIN'i 6933.",
+        "7144": "銀行カードの暗証番号は7144です。",
+        "8255": "은행 카드의 비밀번호는 8255입니다.",
+        "ghp_": "The token of the crane is ghp_0123456789abcdefghijABCDEFGHIJ012345.",
+        "AKIA": "The key AKIAIOSFODNN7QWERTYU belongs to the crane account.",
+    }
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    minute = time.localtime(time.time() - 120).tm_min
+    settings = {
+        "consolidation": {"enabled": True, "schedule": f"{minute} * * * *"},
+        "capture": {"redaction": dict.fromkeys(CLASSES, "allow")},
+    }
+    with own_relayer(redaction="off") as relayer, PluginSite(tmp_path, relayer.url, secret) as site:
+        site.environment["MEMRELAY_OPENCLAW_CONFIG"] = json.dumps(settings)
+        site.command("index", "--workspace", workspace)
+        with site.plugin(**settings) as plugin:
+            say(plugin, LOCK)
+            for text in said.values():
+                say(plugin, text)
+            for text in (LOCK, *said.values()):
+                for question in (text, f"Is it so that {text}", f"I was told: {text}"):
+                    recall(plugin, question)
+        assert {LOCK, *said.values()} <= set(site.texts())
+        least = ("--min-score", "0", "--min-recall-count", "1", "--min-unique-queries", "1")
+        assert len(site.json("memory", "promote", *least)["candidates"]) >= len(said)
+        site.command("memory", "promote", "--apply", *least)
+        site.command("memory", "rem-backfill")
+    for name in ("MEMORY.md", "DREAMS.md"):
+        written = (workspace / name).read_text()
+        assert LOCK in written
+        assert [part for part in said if part in written] == []
+
+
+def promoted_in_diary(workspace: Path) -> list[str]:
+    told = (workspace / "DREAMS.md").read_text().partition("### Now in MEMORY.md\n\n")[2]
+    return [line.removeprefix("- ") for line in told.splitlines() if line.startswith("- ")]

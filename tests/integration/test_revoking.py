@@ -169,3 +169,20 @@ def test_the_default_agent_is_rotated_by_its_own_name(relayer: str, secret: str,
         assert SAID in gateway.before_turn(QUESTION, session_key="agent:main:s", host=ana, deadline=20).text
         told = gateway.before_turn(QUESTION, session_key="agent:main-2:s", host=ana, deadline=20)
         assert (told.text, "namespace.renamed" in told.detail) == ("", True)
+
+
+@pytest.mark.parametrize("command", [("revoke",), ("rotate", "--to", "r-2")], ids=["revoke", "rotate"])
+def test_that_others_may_go_on_writing_to_the_namespaces_is_said_with_the_command_that_ends_it(
+    relayer: str, owner: Home, thief: Home, command: tuple[str, ...]
+) -> None:
+    run = ("keys", *command, "--agent", "researcher")
+    assert "unshare" not in owner.run(relayer, *run)
+    for name, more in (("coder", ["--write"]), ("reader", [])):
+        done = run_gateway(owner.environment, "share", "researcher", "--with", name, *more)
+        assert done.returncode == 0, done.stderr
+    for more in ((), ("--yes",)):
+        said = owner.run(relayer, *run, *more)
+        assert "memrelay-gateway unshare researcher --with coder" in said
+        assert "reader" not in said
+    told = json.loads(owner.run(relayer, *run, "--json"))
+    assert told["shared_for_writing"] == [{"namespace": "researcher", "agent": "coder"}]

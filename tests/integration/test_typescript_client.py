@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typed_commands import machine, run_gateway
 
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.memory import Memory
@@ -105,6 +106,20 @@ def test_python_and_typescript_read_what_the_other_stored(relayer: RelayerProces
         (cat,) = memory.list(where={"ticket": 2})
         assert (cat.text, cat.tags, cat.metadata) == ("My cat is called Minka.", ("pets",), {"ticket": 2})
         assert memory.users() == ("Ana Õ",)
+
+
+@pytest.mark.usefixtures("built")
+def test_typescript_goes_on_after_a_rotation_of_the_keys(relayer: RelayerProcess, tmp_path: Path) -> None:
+    secret = "5b" * 32
+    program = ["node", "--input-type=module", "--eval", _PROGRAM, relayer.url, secret]
+    assert _run(program).returncode == 0
+    rotated = run_gateway(
+        machine(tmp_path, relayer.url, secret), "keys", "rotate", "--agent", "support", "--reseal", "--yes"
+    )
+    assert "1 namespaces of agent support have new keys" in rotated.stdout, rotated.stderr
+    ended = _run(program)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert [one["text"] for one in json.loads(ended.stdout)] == ["My cat is called Minka."]
 
 
 @pytest.fixture(scope="module")

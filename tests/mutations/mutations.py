@@ -77,8 +77,8 @@ MUTATIONS = (
     Mutation(
         "the-key-of-a-namespace-needs-no-salt",
         "relayer/crypto.py",
-        "incarnation, epoch, salt=salt)",
-        "incarnation, epoch)",
+        "incarnation, salt=salt)",
+        "incarnation)",
         ("tests/unit/wire/test_wire_vectors.py", "tests/golden"),
     ),
     Mutation(

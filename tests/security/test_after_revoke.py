@@ -20,6 +20,7 @@ from typed_commands import machine, run_gateway
 
 from demo.relayer_process import RelayerProcess
 from gateway_plugin import MemoryPlugin
+from gateway_plugin.keys.invitations import Invitation
 from relayer.wire.sealing import RootKeys
 
 AGENTS = ("researcher", "researcher-2", "coder", "default")
@@ -193,3 +194,31 @@ def test_a_share_hands_out_no_key_so_nothing_opens_after_its_end(site: Site) -> 
     # The keys of the agent whose own namespace it is open it, and the root secret opens both.
     assert site.opened_by(researcher) == {OTHER, OTHER_LATER, VECTOR}
     assert site.opened_by_the_owner() == {OWN, OTHER, OTHER_LATER, TOGETHER, VECTOR}
+
+
+def test_an_invitation_opens_what_is_written_after_its_end_and_nothing_in_a_new_namespace(site: Site) -> None:
+    place = site.folder / "guest"
+    guest = Home(place, machine(place, site.relayer.url, secrets.token_hex(32)))
+    root = RootKeys(bytes.fromhex(guest.environment["MEMRELAY_SECRET"]))
+    keys = root.agent("coder")
+    key = json.loads(guest.run("keys", "show", "--agent", "coder", "--json"))["agent_key"]
+    site.remember("researcher", OWN)
+    site.remember("coder", OTHER)
+    text = site.owner.run("share", "researcher", "--with-key", key, "--json")
+    guest.run("accept", json.loads(text)["invitation"], "--agent", "coder")
+    site.owner.run("unshare", "researcher", "--with-key", key)
+    site.remember("researcher", OWN_LATER)
+    stored = json.loads((place / "config/memrelay/shares.json").read_text())["accepted"]
+    (sealed,) = stored[root.account]["coder"].values()
+    held = derived_secrets([Invitation.open(sealed, keys).secret], AGENTS, NAMESPACES)
+    account = site.root.account
+    assert site.dump().opened_without_the_relayer_key(account, held) == set()
+    # docs/security.md says so below "Keys and their life", and how to end it.
+    assert site.dump().opened_by(account, held) == {OWN, OWN_LATER, VECTOR}
+    # Without the agent's secret, the guest's files open nothing: the invitation in them is sealed.
+    files = derived_secrets(secrets_in(place), AGENTS, NAMESPACES)
+    assert site.dump().opened_by(account, files) == set()
+    site.owner.run("keys", "rotate", "--agent", "researcher", "--to", "researcher-2", "--yes")
+    site.owner.run("erase", "--namespace", "--agent", "researcher", "--yes")
+    assert OWN in site.owner.run("list", "--agent", "researcher-2")
+    assert site.dump().opened_by(account, held) == set()

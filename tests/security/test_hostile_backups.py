@@ -115,7 +115,7 @@ OBJECTS = [
     "data/acct/*/ns/*",
     "data/ns/*/wal/*",
     "data/ns/*/manifest-*",
-    "keyrings/ns/*/keyring/*",
+    "keyrings/ns/*/keyring*",
 ]
 
 
@@ -232,7 +232,7 @@ def test_a_run_whose_digest_is_none_is_refused(place: Place) -> None:
     [
         ("acct/*/ns/*", "acct/*/ns/*"),
         ("acct/*/account", "acct/*/ns/*"),
-        ("ns/*/keyring/*", "ns/*/keyring/*"),
+        ("ns/*/keyring*", "ns/*/keyring*"),
         ("ns/*/manifest", "ns/*/manifest"),
     ],
 )

@@ -36,7 +36,6 @@ KEYS = RelayerKeys.derive(b"\x07" * 32)
 # Wrong clocks are let write here: nothing may depend on them.
 LIMITS = CommitterLimits(give_up_after=20.0, entry_operations=4, most_skew_ms=10**12)
 _MODEL = EmbeddingModel("none", "0" * 64, 1)
-_EPOCH = 1
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Process:
     async def _begin(self, manifest: Manifest) -> StartingState | None:
         self._restored = None
         try:
-            reader = await self.indexes.open(manifest, _MODEL, _EPOCH)
+            reader = await self.indexes.open(manifest, _MODEL)
             if reader is None:
                 return None
             start = await reader.state()
@@ -129,7 +128,7 @@ class Process:
     async def store_index(self) -> None:
         """Store an index of what is known now."""
         state = self.replica.state
-        builder = self.indexes.begin(_MODEL, _EPOCH)
+        builder = self.indexes.begin(_MODEL)
         erased = len(state.erased)
         for page in write_state(state):
             builder.add_page(page)

@@ -87,7 +87,7 @@ def test_the_page_counts_and_lists_what_is_shown_in_part_and_not_yet() -> None:
     source = '@pytest.mark.row("CP-01", level="e2e")\n@pytest.mark.row("CP-02")\ndef test_a(): ...\n'
     page = _page(source, {"CP-02": "the rest", "CP-03": "not built"})
     assert "**1 of 3 rows are shown end to end.**" in page
-    assert "| memory-core-plus (CP) | 3 | 1 | 1 | 1 |" in page
+    assert "| memory-core-plus (CP) | 3 | 1 | 0 | 1 | 1 |" in page
     assert "| CP-01 | First | end to end | **`tests/test_x.py::test_a`** |" in page
     assert "| CP-02 | Second | in part | missing: the rest<br>`tests/test_x.py::test_a` |" in page
     assert "| CP-03 | Third | not yet | missing: not built |" in page
@@ -144,4 +144,21 @@ def test_rows_that_are_not_in_form_are_refused(rows: str) -> None:
 def test_every_system_has_all_of_its_rows() -> None:
     rows = features.read_features(features.FEATURES.read_text(encoding="utf-8"))
     counts = {system: sum(row.id.startswith(f"{system}-") for row in rows) for system in features.SYSTEMS}
-    assert counts == {"CP": 54, "AR": 28, "MW": 53, "MS": 32, "AM": 31, "OC": 11}
+    assert counts == {"CP": 54, "AR": 28, "MW": 53, "MS": 32, "AM": 31, "OC": 12}
+
+
+def test_a_test_counts_only_as_it_was_when_its_run_was_recorded(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    file = tmp_path / "tests" / "test_x.py"
+    source = '@pytest.mark.row("CP-01", level="e2e")\ndef test_a():\n    start()\n'
+    records = {"tests/test_x.py::test_a": {"text": features.digests_of(source)["test_a"]}}
+
+    def state(text: str, records: dict[str, dict[str, str]]) -> str:
+        file.write_text(text)
+        return str(features.state_of("CP-01", features.collect(tmp_path, records), {}))
+
+    assert state(source, records) == "end to end"
+    assert state(source, {}) == "not recorded"
+    assert state(source.replace("start()", "pass"), records) == "not recorded"
+    assert state(f"@pytest.mark.skip\n{source}", records) == "not recorded"
+    assert state(source.replace("    start()", "    # As it was.\n    start()"), records) == "end to end"

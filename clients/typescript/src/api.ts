@@ -197,7 +197,7 @@ export interface EraseNamespaceResponse {
 
 export interface ErasureView {
   "id": string;
-  "what": "memory" | "namespace";
+  "what": "memory" | "namespace" | "former";
   "namespace": string;
   "state": "erased" | "destroyed" | "confirmed";
   "memories"?: (string)[];
@@ -438,6 +438,7 @@ export interface NamespaceView {
   "name": string;
   "custody": "agent" | "relayer";
   "generation": number;
+  "next_generation"?: number | null;
   "state": "live" | "erasing" | "erased";
   "created_at": string;
   "memories"?: number | null;
@@ -464,6 +465,7 @@ export interface Problem {
   "request_id": string;
   "errors"?: (ProblemField)[];
   "retry_after"?: number | null;
+  "generation"?: number | null;
   "server_time"?: number | null;
   "accepted"?: (string)[] | null;
 }
@@ -643,6 +645,19 @@ export interface RevocationsResponse {
 
 export interface RevocationsView {
   "revocations"?: string;
+}
+
+export interface RotateKeysRequest {
+  "namespace"?: string | null;
+  "memory_key": string;
+}
+
+export interface RotateKeysResponse {
+  "namespace": string;
+  "generation": number;
+  "entries"?: number | null;
+  "records"?: number | null;
+  "erasure"?: ErasureView | null;
 }
 
 export interface SourceInfo {

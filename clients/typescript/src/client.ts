@@ -66,9 +66,17 @@ class Temporary extends Error {
   }
 }
 
+/** Thrown inside of a call if the keys of its namespace were rotated. */
+class OtherGeneration extends Error {
+  constructor(readonly reason: MemrelayError, readonly generation: number) {
+    super();
+  }
+}
+
 export class Client {
   readonly #url: URL;
   readonly #keys = new Map<string, CallKeys>();
+  readonly #generations = new Map<string, number>();
   #fleet: Promise<{ list: FleetList; fetchedAt: number }> | undefined;
   #clockOffset = 0;
 
@@ -86,6 +94,7 @@ export class Client {
     return this.#within(call, async (signal, left) => {
       let [pause, corrected, refetched] = [0.1, false, false];
       for (let attempt = 1; ; attempt++) {
+        const used = this.#generation(call);
         try {
           const { body } = await this.#once(call, signal, left);
           return this.#parsed<Answer>(body);
@@ -96,6 +105,12 @@ export class Client {
             attempt -= 1;
             continue;
           }
+          if (error instanceof OtherGeneration && error.generation > used) {
+            // Upwards only: a relayer cannot make a client use a secret again that a rotation has replaced.
+            this.#generations.set(place(call), Math.max(error.generation, this.#generation(call)));
+            attempt -= 1;
+            continue;
+          }
           if (error instanceof ClockSkew && !corrected) {
             corrected = true;
             this.#clockOffset = error.offset;
@@ -103,7 +118,7 @@ export class Client {
             continue;
           }
           const temporary = error instanceof Temporary || error instanceof RelayerUnreachable;
-          const reason = error instanceof Temporary || error instanceof ClockSkew ? error.reason : error;
+          const reason = error instanceof Temporary || error instanceof ClockSkew || error instanceof OtherGeneration ? error.reason : error;
           const wait = Math.max(error instanceof Temporary ? error.after : 0, pause * (0.5 + Math.random() / 2));
           if (!temporary || attempt >= (call.attempts ?? 3) || wait >= left()) throw reason;
           await new Promise<void>((resolve) => {
@@ -133,7 +148,7 @@ export class Client {
     } catch (error) {
       if (controller.signal.aborted) throw new DeadlineExceeded(call.name);
       if (error instanceof Unproven) throw this.#unproven(200);
-      if (error instanceof Temporary || error instanceof ClockSkew) throw error.reason;
+      if (error instanceof Temporary || error instanceof ClockSkew || error instanceof OtherGeneration) throw error.reason;
       throw error instanceof MemrelayError ? error : new RelayerUnreachable(`the connection to ${this.#url.origin} failed`);
     } finally {
       clearTimeout(timer);
@@ -270,6 +285,7 @@ export class Client {
       const offset = problem.server_time - Math.floor(Date.now() / 1000);
       if (Math.abs(offset) <= DAY) return new ClockSkew(refused, offset);
     }
+    if (code === "wrong_generation" && typeof problem.generation === "number") return new OtherGeneration(refused, problem.generation);
     if ([429, 502, 503].includes(response.status) || code === "replayed") {
       const after = Math.max(problem.retry_after ?? 0, Number.isFinite(header) ? header : 0);
       return new Temporary(refused, after);
@@ -289,18 +305,24 @@ export class Client {
     const usable = list.keys.filter((key) => key.notAfter > now + KEY_LIFE).sort((a, b) => b.notAfter - a.notAfter);
     const fleetKey = usable[0]?.publicKey;
     if (!fleetKey) throw new RelayerUntrusted("the relayer is not trusted: all keys that it offers have expired");
-    const place = `${call.signer.keys.agent} ${call.namespace}`;
-    const known = this.#keys.get(place);
+    const generation = this.#generation(call);
+    const name = `${place(call)} ${generation}`;
+    const known = this.#keys.get(name);
     if (known && equal(known.fleetKey, fleetKey) && now + 120 < known.notAfter && known.notAfter <= now + KEY_LIFE) return known;
-    const secret = call.signer.namespaceSecret(call.namespace);
+    const secret = call.signer.namespaceSecret(call.namespace, generation);
     const notAfter = now + KEY_LIFE;
-    const fields = { account: call.signer.account, agentKey: call.signer.keys.publicKey, namespace: call.namespace, generation: GENERATION, secret, notAfter };
+    const fields = { account: call.signer.account, agentKey: call.signer.keys.publicKey, namespace: call.namespace, generation, secret, notAfter };
     const header = base64url(sealKey(fleetKey, fields));
     const route = hex(derive(secret, ["memrelay/v1/route"], { length: 16 }));
     const keys = { header, notAfter, fleetKey, secret, answerKey: answerKey(secret), route };
     if (this.#keys.size >= 256) this.#keys.delete(this.#keys.keys().next().value!);
-    this.#keys.set(place, keys);
+    this.#keys.set(name, keys);
     return keys;
+  }
+
+  /** Return the generation of the secret that a call's namespace is kept under, as far as it is known. */
+  #generation(call: Call): number {
+    return this.#generations.get(place(call)) ?? GENERATION;
   }
 
   async #fleetList(signal: AbortSignal): Promise<{ list: FleetList }> {
@@ -342,6 +364,8 @@ class ClockSkew extends Error {
     super();
   }
 }
+
+const place = (call: Call): string => `${call.signer.keys.agent} ${call.namespace}`;
 
 async function* chunks(response: Response): AsyncGenerator<Uint8Array> {
   const reader = response.body?.getReader();

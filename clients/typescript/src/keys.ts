@@ -101,8 +101,8 @@ export class Signer {
   get account(): string {
     return this.root.account;
   }
-  namespaceSecret(namespace: string): Bytes {
-    return this.#agent.namespaceSecret(namespace);
+  namespaceSecret(namespace: string, generation = GENERATION): Bytes {
+    return this.#agent.namespaceSecret(namespace, generation);
   }
   /** Return the `memory-certificate` header. An agent's is used until an hour before its end, an owner's once. */
   certificate(now: number): string {

@@ -202,7 +202,7 @@ class OpenIndex:
         workspaces = [root.path for root in sorted(self.all_roots) if root.kind is RootKind.WORKSPACE]
         if not workspaces:
             return None
-        return Promotions(self.index, named(workspaces[0]), self.context.settings.capture)
+        return Promotions(self.index, named(workspaces[0]))
 
 
 def open_index(url: str | None, agent: str | None) -> OpenIndex:

@@ -33,7 +33,7 @@ from relayer.wire.memories import Memory
 
 _T = TypeVar("_T")
 _PATIENCE: Final = 30.0
-_DAYS: Final = 92
+MOST_DAYS: Final = 92
 _LEAST_SCORE: Final = 0.5
 RollbackOption = Annotated[bool, typer.Option("--rollback", help="Take back what was written.")]
 
@@ -116,7 +116,7 @@ def promote(
         fail(USAGE, "--memory: only valid with --rollback", "memrelay-gateway memory promote --rollback")
     opened = open_index(run.url, run.agent)
     if rollback:
-        gone = _written(opened, lambda files: files.take_out(memory or ()))
+        gone = written(opened, lambda files: files.take_out(memory or ()))
         run.tell({"removed": gone}, f"{len(gone)} lines were removed from {MEMORY}; their memories are kept")
         return
     found = [one for one in _candidates(opened) if not one.missing(score, recalls, questions)][:limit]
@@ -176,7 +176,7 @@ def rem_harness(run: Run) -> None:
         for one in _candidates(opened)
         if not one.missing(_LEAST_SCORE, LEAST_RECALLS, LEAST_QUESTIONS)
     ]
-    entry = _files(opened).entry(today, _days(opened, today, today).get(today, ()), passing)
+    entry = workspace_files(opened).entry(today, days_told(opened, today, today).get(today, ()), passing)
     run.json({"day": today.isoformat(), "entry": entry, "promotes": [one.id for one in passing]})
     run.raw(entry.rstrip("\n") or "There is nothing to tell of today.")
 
@@ -200,13 +200,13 @@ def rem_backfill(
     """
     opened = open_index(run.url, run.agent)
     if rollback:
-        count = _written(opened, lambda files: files.clear_diary())
+        count = written(opened, lambda files: files.clear_diary())
         run.tell({"removed": count}, f"{count} days were removed from {DIARY}")
         return
     last = until.date() if until else datetime.now(UTC).astimezone().date()
-    first = since.date() if since else last - timedelta(days=_DAYS - 1)
-    told = _days(opened, first, last)
-    count = _written(
+    first = since.date() if since else last - timedelta(days=MOST_DAYS - 1)
+    told = days_told(opened, first, last)
+    count = written(
         opened, lambda files: files.write_diary({day: files.entry(day, told[day]) for day in told})
     )
     run.tell(
@@ -223,7 +223,8 @@ def add_to_memory(app: typer.Typer) -> None:
     command(app, "rem-backfill")(rem_backfill)
 
 
-def _files(opened: OpenIndex) -> Promotions:
+def workspace_files(opened: OpenIndex) -> Promotions:
+    """Return ``MEMORY.md`` and the diary of an agent's workspace; exit with an error if it has none."""
     if opened.promotions is None:
         fail(
             USAGE,
@@ -233,9 +234,9 @@ def _files(opened: OpenIndex) -> Promotions:
     return opened.promotions
 
 
-def _written(opened: OpenIndex, work: Callable[[Promotions], _T]) -> _T:
+def written(opened: OpenIndex, work: Callable[[Promotions], _T]) -> _T:
     """Change files of the workspace while no other process scans them."""
-    files = _files(opened)
+    files = workspace_files(opened)
 
     async def run(_client: RelayerClient) -> _T:
         async with locked_index(opened.index, _PATIENCE) as mine:
@@ -249,14 +250,14 @@ def _written(opened: OpenIndex, work: Callable[[Promotions], _T]) -> _T:
 
 def _apply(opened: OpenIndex, found: Sequence[Candidate]) -> list[Memory]:
     today = datetime.now(UTC).astimezone().date()
-    told = _days(opened, today, today).get(today, ())
+    told = days_told(opened, today, today).get(today, ())
 
     def write(files: Promotions) -> list[Memory]:
         done = files.add(one.memory for one in found)
         files.write_diary({today: files.entry(today, told, done)})
         return done
 
-    done = _written(opened, write)
+    done = written(opened, write)
     owner = opened.context.identity.ref
     with open_outbox(opened.context) as outbox:
         RecallCounts(outbox, owner, SystemClock()).drop(owner, (one.memory.id for one in found))
@@ -273,7 +274,7 @@ def _candidates(opened: OpenIndex) -> list[Candidate]:
     return sorted(found, key=lambda one: (-len(one.count.questions), -one.count.recalls, -one.score))
 
 
-def _days(opened: OpenIndex, first: date, last: date) -> dict[date, list[Memory]]:
+def days_told(opened: OpenIndex, first: date, last: date) -> dict[date, list[Memory]]:
     """Return the owner's memories by the day on which they were told, from the newest day on."""
     identity = opened.context.identity
     return with_client(opened.context.settings, lambda client: owners_days(client, identity, first, last))

@@ -28,7 +28,7 @@ export function showLines(api, pluginId, { agentId, sessionKey }, lines = UNAVAI
   }
 }
 
-export function registerCommands(api, pluginId, ask) {
+export function registerCommands(api, pluginId, ask, dreams) {
   const about = "Long-term memory: status, on, off, why; list, search, show, remember, forget; --global for all chats.";
   const asked = (before) => async (ctx) => {
     try {
@@ -53,12 +53,28 @@ export function registerCommands(api, pluginId, ask) {
       return ` It holds, but could not be written into the configuration: ${error?.message ?? error}`;
     }
   };
+  // Dreaming is a setting alone: it holds once the host has read its configuration again.
+  const dreaming = async (ctx) => {
+    try {
+      const { text, consolidation: enabled } = await ask("command", { args: `dreaming ${ctx.args ?? ""}` }, ctx);
+      const mutate = (draft) => {
+        const entries = ((draft.plugins ??= {}).entries ??= {});
+        const entry = (entries[pluginId] ??= { enabled: true });
+        entry.config = { ...entry.config, consolidation: { ...entry.config?.consolidation, enabled } };
+      };
+      if (enabled !== undefined) await api.runtime.config.mutateConfigFile({ afterWrite: { mode: "auto" }, mutate });
+      return { text };
+    } catch (error) {
+      return { text: `Dreaming was not changed: ${error?.message ?? error}` };
+    }
+  };
   const handler = asked("");
   const register = (name, answer, description = about) =>
     api.registerCommand({ name, description, acceptsArgs: true, exposeSenderIsOwner: true, handler: answer });
   register("memory", handler);
   register("remember", asked("remember "), "Keep something in long-term memory.");
   register("forget", asked("forget "), "Hide a memory by its id, as /memory list shows it.");
+  if (dreams) register("dreaming", dreaming, "Consolidation of memories on a schedule: status, on, off, help.");
   // The host's own active-memory has the second name where it is switched on. Switched on later, it finds the name taken,
   // since the host then loads it alone: we step aside by saying so, and for good once both are loaded anew.
   const owned = (config) => config?.plugins?.entries?.["active-memory"]?.enabled === true;

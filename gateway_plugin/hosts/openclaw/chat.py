@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gateway_plugin.errors import IdentityError
-from gateway_plugin.hosting import TurnAudience, parse_session_key
-from gateway_plugin.hosts.openclaw.commands import is_owner
+from gateway_plugin.hosts.openclaw.commands import owner_refusal
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 
@@ -41,7 +39,7 @@ async def memory_command(plugin: AsyncMemoryPlugin, arguments: str, context: Map
     action, rest = action.lower(), rest.strip()
     if action not in _ACTIONS:
         return None
-    if refusal := _refusal(action, context):
+    if refusal := owner_refusal(f"/memory {action}", context, "others would read your memories here"):
         return refusal
     tool, name, usage = _ACTIONS[action]
     if action == "list":
@@ -61,20 +59,3 @@ async def memory_command(plugin: AsyncMemoryPlugin, arguments: str, context: Map
     if action == "list" and not answer.failed:
         shown += f"\n\n{answer.details['total']} memories in all; /memory forget ID hides one."
     return shown
-
-
-def _refusal(action: str, context: Mapping[str, Any]) -> str:
-    """Return why the sender may not use a command here; "" if they may."""
-    try:
-        ref = parse_session_key(session_key_of(context) or "")
-        heard_by = host_turn(context).heard_by(ref)
-    except IdentityError:
-        heard_by = None
-    if heard_by is not TurnAudience.DIRECT:
-        return f"/memory {action} works in direct chats only: others would read your memories here."
-    if not is_owner(context):
-        return (
-            f"/memory {action} is for the owner of this gateway. If that is you: "
-            "openclaw config set commands.ownerAllowFrom with the id that this chat knows you by."
-        )
-    return ""

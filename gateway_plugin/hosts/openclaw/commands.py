@@ -5,13 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway_plugin.errors import GatewayError
-from gateway_plugin.hosting import OutboxUnavailable, TurnTrace
-from gateway_plugin.hosts.openclaw.config import kept_turns
+from gateway_plugin.errors import GatewayError, IdentityError, SettingsError
+from gateway_plugin.hosting import (
+    LEAST_QUESTIONS,
+    LEAST_RECALLS,
+    OutboxUnavailable,
+    TurnAudience,
+    TurnTrace,
+    parse_session_key,
+)
+from gateway_plugin.hosts.openclaw.config import kept_turns, read_config
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from relayer.wire.fields import one_line
@@ -28,6 +36,11 @@ _HELP: Final = (
     "/memory show ID         one, with what was said around it\n"
     "/memory remember TEXT   keep something; also /remember\n"
     "/memory forget ID       hide one; also /forget"
+)
+_DREAMING_HELP: Final = (
+    "/dreaming status        what consolidation does, and when\n"
+    "/dreaming on | off      switch it (owner, direct chats)\n"
+    "what the last run did:  openclaw memrelay consolidate --last\n"
 )
 _SWITCHES: Final = {
     "on": True, "enable": True, "enabled": True, "off": False, "disable": False, "disabled": False,
@@ -87,6 +100,58 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
     return f"Memory is {word} for this session."
 
 
+def dreaming_command(
+    plugin: AsyncMemoryPlugin, arguments: Sequence[str], context: Mapping[str, Any]
+) -> tuple[str, bool | None]:
+    """Run ``/dreaming``, the host's name of consolidation; return its output, and what the setting is to become, if anything.
+
+    Args:
+        plugin: the gateway's memory.
+        arguments: the words after the command's name.
+        context: the host's context of the command: session, sender, rights.
+    """
+    action = arguments[0].lower() if arguments else "help"
+    if action in {"on", "off"}:
+        if refusal := owner_refusal(
+            f"/dreaming {action}", context, "it changes what is kept of your memories"
+        ):
+            return refusal, None
+        return f"Dreaming is {action} as soon as OpenClaw has read its configuration again.", action == "on"
+    own = plugin.settings.consolidation
+    files = "written" if own.write_files else "not written, see consolidation.writeFiles"
+    rows = [
+        f"Dreaming: {'on' if own.enabled else 'off'}{' (memory is off: MEMRELAY_DISABLE)' if plugin.settings.disabled else ''}",
+        f"schedule: {own.schedule}, local time",
+        f"promoted: what {LEAST_RECALLS} turns and {LEAST_QUESTIONS} different questions needed",
+        f"repeated and replaced memories: {'removed' if own.apply else 'proposed'}",
+        f"MEMORY.md, DREAMS.md: {files}",
+    ]
+    return "\n".join(rows if action == "status" else [_DREAMING_HELP, *rows]), None
+
+
+def owner_refusal(command: str, context: Mapping[str, Any], reason: str) -> str:
+    """Return why the sender may not use a command of the owner's direct chats here; "" if they may.
+
+    Args:
+        command: the command as it was typed.
+        context: the host's context of the command: session, sender, rights.
+        reason: why it is not for groups.
+    """
+    try:
+        ref = parse_session_key(session_key_of(context) or "")
+        heard_by = host_turn(context).heard_by(ref)
+    except IdentityError:
+        heard_by = None
+    if heard_by is not TurnAudience.DIRECT:
+        return f"{command} works in direct chats only: {reason}."
+    if not is_owner(context):
+        return (
+            f"{command} is for the owner of this gateway. If that is you: "
+            "openclaw config set commands.ownerAllowFrom with the id that this chat knows you by."
+        )
+    return ""
+
+
 def is_owner(context: Mapping[str, Any]) -> bool:
     """Return whether the sender has the owner's rights: gateway clients need the scope, others must be the owner."""
     scopes = context.get("gatewayClientScopes")
@@ -106,6 +171,8 @@ def _status(plugin: AsyncMemoryPlugin, context: Mapping[str, Any]) -> str:
     refusal = (
         status.last_refusal if trace.agent and status.last_refusal.startswith(f"{trace.agent}: ") else ""
     )
+    with contextlib.suppress(SettingsError):
+        rows += filter(None, [read_config(os.environ).active_needs(plugin.settings)])
     notes = (trace.detail, status.last_error, status.relayer_trouble, refusal, status.warning, *status.notes)
     return "\n".join(rows + [f"note: {note}" for note in dict.fromkeys(notes) if note])
 
@@ -170,6 +237,7 @@ _OUTCOMES: Final = {
     "not_asked_about": "left out: the question names neither who said it nor the group",
     "audience": "left out: it was said elsewhere",
     "in_prompt": "left out: its file is in the prompt already",
+    "project": "left out: it is noted for another project",
 }
 
 

@@ -25,6 +25,7 @@ from gateway_plugin.settings.model import (
     MAX_OWNERS,
     FilesSettings,
     PluginSettings,
+    RecallMode,
     safe_load,
 )
 
@@ -193,12 +194,15 @@ class HostConfig:
         They are searched if ``sources`` names them, or if conversations are remembered across sessions. That is the default
         unless direct chats are kept apart by person.
         """
-        searches = self.searches(agent)
-        if any("sessions" in _array(search.get("sources")) for search in searches):
+        if self.searches_sessions(agent):
             return True
-        named = [search.get("rememberAcrossConversations") for search in searches]
+        named = [search.get("rememberAcrossConversations") for search in self.searches(agent)]
         said = [one for one in named if isinstance(one, bool)]
         return said[-1] if said else not self.keeps_people_apart
+
+    def searches_sessions(self, agent: str) -> bool:
+        """Return whether ``sources`` of the host's memory search names an agent's sessions."""
+        return any("sessions" in _array(search.get("sources")) for search in self.searches(agent))
 
     def extra_paths(self, agent: str) -> list[object]:
         """Return the additional files and folders that the host's memory search reads for an agent, see `extra_places`."""
@@ -214,6 +218,34 @@ class HostConfig:
             file=one if isinstance(one, int) else PromptLimits.file,
             total=total if isinstance(total, int) else PromptLimits.total,
         )
+
+    def active_needs(self, settings: PluginSettings) -> str:
+        """Return what active mode still needs to ask the model that it should; "" if nothing, or active mode is off.
+
+        OpenClaw lets a plugin ask the default agent's model alone, unless the operator allows more.
+        """
+        active, policy = settings.active, _object(self.entry(self.plugin_id).get("llm"))
+        if settings.recall.mode != RecallMode.ACTIVE or active.mode == "off":
+            return ""
+        if not settings.host_model.enabled:
+            return (
+                "active mode has a model only where the relayer has one; to let it ask OpenClaw's: "
+                "memrelay-gateway init --host openclaw --write --host-model"
+            )
+        setting = f"openclaw config set plugins.entries.{self.plugin_id}.llm"
+        if active.model and policy.get("allowModelOverride") is not True:
+            return f"OpenClaw does not let active mode ask {active.model}: {setting}.allowModelOverride true, or leave active.model out"
+        others = sorted({*active.agents} & {*self.agents} - {self._asked_agent})
+        if others and not active.model and policy.get("allowAgentIdOverride") is not True:
+            told = f"active mode of {', '.join(others)} asks the model of {self._asked_agent}"
+            return f"{told}; for each agent's own: {setting}.allowAgentIdOverride true"
+        return ""
+
+    @property
+    def _asked_agent(self) -> str:
+        """Return the agent whose model the host asks for a plugin."""
+        named = _object(self._defaults.get("systemAgent")).get("agentId")
+        return named if isinstance(named, str) and named else self.agents[0]
 
     @property
     def _defaults(self) -> Json:
@@ -547,6 +579,18 @@ def command_environment(environ: Mapping[str, str]) -> dict[str, str]:
         problem = "is a reference that only the gateway resolves, or names a variable that is not set here"
         raise SettingsError(SettingsIssue("config.key", problem, f"set {_SECRET} for this command"))
     return found
+
+
+def plugin_settings(config: HostConfig, environ: Mapping[str, str]) -> PluginSettings:
+    """Return the plugin's settings as the gateway has them, without the secret. Raises `SettingsError`."""
+    settings = _without_secret(config.settings, environ)
+    if settings is None:
+        raise SettingsError(
+            SettingsIssue(
+                "plugins.entries.memrelay.config", "is wrong", "run memrelay-gateway doctor --host openclaw"
+            )
+        )
+    return with_host_settings(settings, environ)
 
 
 def command_switches(environ: Mapping[str, str]) -> dict[str, bool] | None:

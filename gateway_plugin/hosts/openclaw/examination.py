@@ -312,8 +312,10 @@ def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     settings = safe_load(core_config(config.settings, environ), environ).settings
     policy = config.entry(name).get("llm")
     policy = policy if isinstance(policy, Mapping) else {}
+    needs = "" if settings is None else config.active_needs(settings)
     if settings is None or not settings.host_model.enabled:
-        return Check("openclaw's own model", True, "is not asked (hostModel.enabled is not true)")
+        found = "is not asked (hostModel.enabled is not true)"
+        return Check("openclaw's own model", True, "; ".join(filter(None, (found, needs))))
     whose = "each agent's own" if policy.get("allowAgentIdOverride") is True else "the default agent's"
     most = settings.host_model.calls_per_hour
     found = f"{whose} is asked where the relayer has none, at most {most} times an hour, at OpenClaw's cost"
@@ -321,6 +323,7 @@ def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     refused = bool(named) and policy.get("allowModelOverride") is not True
     if refused:
         found = f"hostModel.model names {named}, and OpenClaw does not let the plugin choose"
+    found = "; ".join(filter(None, (found, needs)))
     fix = f"openclaw config set plugins.entries.{name}.llm.allowModelOverride true, or leave hostModel.model out; {_RESTART}"
     return Check("openclaw's own model", not refused, found, fix)
 

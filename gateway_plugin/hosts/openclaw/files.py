@@ -65,6 +65,8 @@ class AgentPlaces:
         roots: the indexed parts of the workspace, and indexed places outside of it.
         mirrors: whether direct conversations are written into its daily notes, which are private in that case.
         sessions: whether the host's memory search covers its sessions.
+        groups: whether it was set to cover them, which includes those of groups and channels.
+        apart: whether the host keeps direct chats apart.
     """
 
     agent: str
@@ -72,6 +74,8 @@ class AgentPlaces:
     roots: tuple[IndexRoot, ...]
     mirrors: bool = False
     sessions: bool = False
+    groups: bool = False
+    apart: bool = False
 
     def read(self, path: str, *, private: bool) -> str | None:
         """Return the text of an indexed file; None if there is no such file.
@@ -120,7 +124,16 @@ def places_of(
             continue
         workspace = config.workspace(agent, environ)
         roots = _roots(workspace, [*more, *config.extra_paths(agent)], environ)
-        found.append(AgentPlaces(agent, workspace, roots, sessions=config.remembers_sessions(agent)))
+        found.append(
+            AgentPlaces(
+                agent,
+                workspace,
+                roots,
+                sessions=config.remembers_sessions(agent),
+                groups=config.searches_sessions(agent),
+                apart=config.keeps_people_apart,
+            )
+        )
     return found
 
 
@@ -287,8 +300,9 @@ class FileWatch:
             return False
         account = self._plugin.status().account
         known = self._earlier.get(places.agent)
-        if known is None or known.account != account:
-            known = EarlierSessions(state_folder(self._environ), places.agent, account)
+        wanted = (account, places.groups, places.apart)
+        if known is None or (known.account, known.groups, known.apart) != wanted:
+            known = EarlierSessions(state_folder(self._environ), places.agent, *wanted)
             self._earlier[places.agent] = known
         try:
             return await known.look(self._plugin, places.workspace)

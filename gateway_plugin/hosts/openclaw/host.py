@@ -30,7 +30,7 @@ from gateway_plugin.hosting import (
     notify,
 )
 from gateway_plugin.hosts.openclaw.chat import memory_command
-from gateway_plugin.hosts.openclaw.commands import list_replaced, run_command
+from gateway_plugin.hosts.openclaw.commands import dreaming_command, list_replaced, run_command
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_host_settings
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
@@ -478,6 +478,9 @@ class OpenClawHost:
         if self._plugin is None:
             return {"text": f"Memory is not available: {self._problem}"}
         arguments, context = str(call.params.get("args", "")), _context(call)
+        if arguments.split()[:1] == ["dreaming"]:
+            text, wanted = dreaming_command(self._plugin, arguments.split()[1:], context)
+            return {"text": text, **({} if wanted is None else {"consolidation": wanted})}
         if arguments.split()[:1] == ["replaced"]:
             return {"text": await list_replaced(self._plugin, context)}
         told = await memory_command(self._plugin, arguments, context)

@@ -27,7 +27,7 @@ const HOST_LIMIT_MS = 15_000;
 const CONTEXT = [
   "runId", "agentId", "sessionKey", "sessionId", "workspaceDir", "trigger", "channel", "channelId", "chatId", "chatType",
   "senderId", "requesterSenderId", "messageChannel", "inputProvenance", "senderIsOwner", "gatewayClientScopes", "sandboxed", "modelId",
-  "conversationRecall",
+  "conversationRecall", "activeProjectKeys",
 ];
 
 const some = (given, keys) => Object.fromEntries(keys.filter((key) => given?.[key] != null).map((key) => [key, given[key]]));
@@ -155,7 +155,7 @@ function register(api) {
   // The skill asks for this variable: it is not offered by a gateway whose memory is switched off, or whose settings say so.
   if (api.registrationMode === "full" && offers("skill")) process.env.MEMRELAY_SKILL = "on";
   else if (api.registrationMode === "full") delete process.env.MEMRELAY_SKILL;
-  registerCommands(api, manifest.id, ask);
+  registerCommands(api, manifest.id, ask, holdsSlot && !coreIsLoaded(api, config));
   registerCli(api, command, config);
   const named = [recalls && "auto-recall", captures && "auto-capture"].filter(Boolean).join(", ");
   api.registerService({
@@ -194,8 +194,8 @@ function registerTools(api, ask) {
 
 function registerCapability(api, ask, bridge, section) {
   const manager = (agentId) => ({
-    search: async (query, { signal, ...options } = {}) =>
-      (await ask("memory.search", { query, options }, { agentId }, TOOL_MS, signal)).hits,
+    search: async (query, { signal, activeProjectKeys, ...options } = {}) =>
+      (await ask("memory.search", { query, options }, { agentId, activeProjectKeys }, TOOL_MS, signal)).hits,
     readFile: (place) => ask("memory.read", { place }, { agentId }),
     status: () => ({ backend: "builtin", provider: "memrelay", model: bridge.info?.url ?? "", sources: ["memory", "sessions"] }),
     probeEmbeddingAvailability: () => ask("health", {}, { agentId }),
@@ -217,6 +217,13 @@ function registerCapability(api, ask, bridge, section) {
   });
 }
 
+// Next to the plugin in the slot the host loads memory-core for its dreaming alone.
+function coreIsLoaded(api, config) {
+  const { allow, entries } = api.config?.plugins ?? {};
+  const dreams = !holdsSlot || config.dreaming?.enabled !== false;
+  return dreams && entries?.["memory-core"]?.enabled !== false && !(allow?.length && !allow.includes("memory-core"));
+}
+
 // `openclaw memrelay ...` and, where memory-core is not loaded, `openclaw memory ...` are `memrelay-gateway ...` with our settings.
 function registerCli(api, command, config) {
   const env = { ...process.env, MEMRELAY_OPENCLAW_CONFIG: JSON.stringify(config) };
@@ -230,11 +237,8 @@ function registerCli(api, command, config) {
     const group = program.command(name).description(description).argument("[arguments...]").allowUnknownOption();
     group.helpOption(false).action((args) => run(name === "memory" ? [name, ...args] : args)).passThroughOptions?.();
   };
-  const { allow, entries } = api.config?.plugins ?? {};
-  // Next to the plugin in the slot the host loads memory-core for its dreaming alone.
-  const dreams = !holdsSlot || config.dreaming?.enabled !== false;
-  const core = dreams && entries?.["memory-core"]?.enabled !== false && !(allow?.length && !allow.includes("memory-core"));
-  for (const one of manifest.cliCommands.slice(0, core ? 1 : undefined)) api.registerCli(registrar(one), { descriptors: [one] });
+  const ours = manifest.cliCommands.slice(0, coreIsLoaded(api, config) ? 1 : undefined);
+  for (const one of ours) api.registerCli(registrar(one), { descriptors: [one] });
 }
 
 export default { id: manifest.id, name: manifest.name, description: manifest.description, register };

@@ -95,7 +95,7 @@ def manifest() -> dict[str, Any]:
             for name in (*TOOL_NAMES, INTENT_TOOL)
         },
         "skills": ["./skills"],
-        **(common := _common("memrelay", _SLASH)),
+        **(common := _common("memrelay", (*_SLASH, "dreaming"))),
         # The host's ``memory`` command belongs to the plugin in the memory slot.
         "cliCommands": [*common["cliCommands"], _MEMORY_COMMAND],
     }

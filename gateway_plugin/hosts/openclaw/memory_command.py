@@ -36,16 +36,18 @@ from gateway_plugin.files.commands.index import (
 )
 from gateway_plugin.files.commands.promote import add_to_memory
 from gateway_plugin.hosting import DEFAULT_AGENT, SEARCH_FLOOR, NotRead, SystemClock, ranking
+from gateway_plugin.hosts.openclaw.backfill import session_backfill
 from gateway_plugin.hosts.openclaw.config import HOST_VARIABLE, state_folder
 from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from relayer.wire.command_line import USAGE, fail
 from relayer.wire.schemas import RecallRequest
 
 memory = typer.Typer(
-    help="OpenClaw's memory command over memrelay: status, index, search, forget, reset, promote, rem-backfill.",
+    help="OpenClaw's memory command over memrelay: status, index, search, forget, reset, promote, rem-backfill, session-backfill.",
     no_args_is_help=True,
 )
 add_to_memory(memory)
+command(memory, "session-backfill")(session_backfill)
 
 
 @command(memory, "status")

@@ -1,10 +1,12 @@
-"""Capture of the direct chats that the host stored before the plugin was there.
+"""Capture of the chats that the host stored before the plugin was there.
 
 OpenClaw keeps sessions in a SQLite database of each agent. Their turns go through capture, oldest first within a session, as if
 the plugin had been there: the same filters, gates and outbox. A small file in the host's state directory says up to which event
 of which session that was done, so a restart continues there, and until when the host's sessions count as earlier ones.
 
-Groups and channels are left out, because the database does not say who of them spoke.
+What was said keeps its place, which the session's key names, and its speaker, whom the host notes with each message that comes
+over a platform. Groups and channels are captured only where the host's own memory was set to cover sessions. Sessions whose key
+leaves open how many people are in them are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, Final
 
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.hosting import (
+    CaptureReport,
     HostTurn,
     NotRead,
     TurnAudience,
@@ -36,6 +39,8 @@ from gateway_plugin.plugin import AsyncMemoryPlugin
 
 _BUSY_SECONDS: Final = 1.0
 _TURNS_AT_ONCE: Final = 20
+_EVENTS_AT_ONCE: Final = 2_000
+_EVENTS_IN_ALL: Final = 100_000
 _MAX_TURNS: Final = 5_000
 _MAX_WAITING: Final = 50
 _WINDOWS: Final = """
@@ -45,11 +50,11 @@ _WINDOWS: Final = """
 _EVENTS: Final = """
     SELECT seq, event_json FROM transcript_events
     WHERE session_id = :session AND seq > :after AND created_at < :until AND event_json LIKE '{"type":"message"%'
-    ORDER BY seq LIMIT 2000
+    ORDER BY seq LIMIT :most
 """
 _FORGOTTEN: Final = "SELECT session_id FROM memory_session_tombstones"
-# Outcomes after which a turn is tried again later.
-_AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
+AGAIN: Final = frozenset({"full", "failed", "unwritable", "skipped:outbox"})
+"""Outcomes of a capture after which the turn is tried again later."""
 
 Json = Mapping[str, Any]
 
@@ -79,12 +84,20 @@ class EarlierTurn:
         key: the session's key.
         last: number of the turn's last event in the session.
         messages: the messages, oldest first, beginning with the user's.
+        sender: the host's id of the person who wrote; None if the host did not note it.
+        platform: the platform on which they wrote; "" if the host did not note it.
+        stranger: whether the host noted that they are not the owner.
+        automatic: whether the host noted that no person wrote.
     """
 
     session: str
     key: str
     last: int
     messages: tuple[Json, ...] = field(repr=False)
+    sender: str | None = None
+    platform: str = ""
+    stranger: bool = False
+    automatic: bool = False
 
 
 @dataclass(slots=True)
@@ -95,11 +108,16 @@ class EarlierSessions:
         state: the host's state directory.
         agent: the host's id of the agent.
         account: the account that captures; another one starts from the beginning.
+        groups: whether groups and channels are captured, too.
+        apart: whether direct chats are kept apart now. What a person other than the owner said in a session of all, from when
+            they were not, is then left out, because only the owner would hear it.
     """
 
     state: Path
     agent: str
     account: str
+    groups: bool = False
+    apart: bool = False
     _until: int = 0
     _done: dict[str, int] = field(default_factory=dict)
     _taken: int = 0
@@ -111,7 +129,7 @@ class EarlierSessions:
         Does nothing while many captured turns wait, since new ones come first.
         """
         if not self._until:
-            await asyncio.to_thread(self._load)
+            await asyncio.to_thread(self._begin)
         if self._over or plugin.status().waiting > _MAX_WAITING:
             return False
         try:
@@ -121,14 +139,10 @@ class EarlierSessions:
         except sqlite3.Error:
             return False  # the host is writing, or its version keeps sessions in another form
         for turn in turns:
-            host = HostTurn(
-                host=HOST,
-                workspace=str(workspace),
-                turn_id=f"earlier:{turn.session}:{turn.last}",
-            )
-            report = await plugin.after_turn(turn.messages, session_key=turn.key, host=host)
-            if report.status in _AGAIN:
-                break
+            if not self._leaves_out(turn):
+                report = await self.capture(plugin, turn, workspace)
+                if report.status in AGAIN:
+                    break
             self._done[turn.session] = turn.last
             self._taken += 1
         if not turns or self._taken >= _MAX_TURNS:
@@ -140,55 +154,93 @@ class EarlierSessions:
         await asyncio.to_thread(self._save)
         return not self._over
 
-    def _turns(self) -> Iterator[EarlierTurn]:
+    def left(self) -> list[EarlierTurn]:
+        """Return every turn that is still to be captured, and change nothing. Raises `NotRead` and `sqlite3.Error`."""
+        self._load()
+        self._until = self._until or int(time.time() * 1000)
+        return [turn for turn in self._turns(_MAX_TURNS, _EVENTS_IN_ALL) if not self._leaves_out(turn)]
+
+    def all(self) -> list[EarlierTurn]:
+        """Return every stored turn. Raises `NotRead` and `sqlite3.Error`."""
+        self._until = int(time.time() * 1000)
+        return [*self._turns(_EVENTS_IN_ALL, _EVENTS_IN_ALL)]
+
+    async def capture(self, plugin: AsyncMemoryPlugin, turn: EarlierTurn, workspace: Path) -> CaptureReport:
+        """Capture a turn as if the plugin had been there."""
+        host = HostTurn(
+            host=HOST,
+            workspace=str(workspace),
+            turn_id=f"earlier:{turn.session}:{turn.last}",
+            sender=turn.sender,
+            platform=turn.platform,
+            inter_session=turn.automatic,
+            earlier=True,
+        )
+        return await plugin.after_turn(turn.messages, session_key=turn.key, host=host)
+
+    def _turns(self, left: int = _TURNS_AT_ONCE, most: int = _EVENTS_AT_ONCE) -> Iterator[EarlierTurn]:
         """Yield the next turns, those of the newest session first. Raises `NotRead` and `sqlite3.Error`."""
-        left = _TURNS_AT_ONCE
         with closing(open_sessions(self.state, self.agent)) as log:
             forgotten: set[str] = set()
             with suppress(sqlite3.Error):  # hosts before 2026.9 have no such table
                 forgotten = {session for (session,) in log.execute(_FORGOTTEN)}
             for session, key in log.execute(_WINDOWS, {"until": self._until}).fetchall():
-                if session in forgotten or not _is_direct(key):
+                if session in forgotten or not self._covers(key):
                     continue
                 after = self._done.get(session, -1)
-                rows = log.execute(_EVENTS, {"session": session, "after": after, "until": self._until})
+                wanted = {"session": session, "after": after, "until": self._until, "most": most}
+                rows = log.execute(_EVENTS, wanted)
                 for turn in _turns_of(session, key, rows.fetchall()):
                     yield turn
                     left -= 1
                     if not left:
                         return
 
-    @property
-    def _place(self) -> Path:
+    def _covers(self, key: str) -> bool:
+        with suppress(IdentityError):
+            ref = parse_session_key(key)
+            return ref.audience is TurnAudience.DIRECT or (self.groups and ref.audience is ref.said_to)
+        return False
+
+    def _leaves_out(self, turn: EarlierTurn) -> bool:
+        return self.apart and turn.stranger and _is_shared(turn.key)
+
+    def place(self, name: str = "earlier-sessions") -> Path:
+        """Return the file that keeps what is known about the agent's sessions under a name."""
         whose = hashlib.sha256(f"{self.account}\n{self.agent}".encode()).hexdigest()[:16]
-        return self.state / "memrelay" / f"earlier-sessions-{whose}.json"
+        return self.state / "memrelay" / f"{name}-{whose}.json"
+
+    def _begin(self) -> None:
+        self._load()
+        if not self._until:
+            # From now on the plugin captures turns when they end.
+            self._until = int(time.time() * 1000)
+            self._save()
 
     def _load(self) -> None:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            kept = parse_json(self._place.read_text("utf-8"))
+            kept = parse_json(self.place().read_text("utf-8"))
             self._done = {str(session): int(seq) for session, seq in kept["done"].items()}
             self._taken, self._over, self._until = (
                 int(kept["taken"]),
                 kept["over"] is True,
                 int(kept["until"]),
             )
-        if not self._until:
-            # From now on the plugin captures turns when they end.
-            self._until = int(time.time() * 1000)
-            self._save()
+            if self.groups and not kept.get("groups"):
+                self._taken, self._over = 0, False
 
     def _save(self) -> None:
         kept = {"until": self._until, "taken": self._taken, "over": self._over, "done": self._done}
+        kept["groups"] = self.groups
         with suppress(OSError, IdentityError):
-            self._place.parent.mkdir(parents=True, exist_ok=True)
-            replace_private(self._place, json.dumps(kept).encode())
+            self.place().parent.mkdir(parents=True, exist_ok=True)
+            replace_private(self.place(), json.dumps(kept).encode())
 
 
-def _is_direct(key: str) -> bool:
-    with suppress(IdentityError):
-        ref = parse_session_key(key)
-        return HostTurn().heard_by(ref) is TurnAudience.DIRECT
-    return False
+def _is_shared(key: str) -> bool:
+    """Return whether a session is a direct chat whose key names no person."""
+    ref = parse_session_key(key)
+    return ref.audience is TurnAudience.DIRECT and ref.peer is None
 
 
 def _turns_of(session: str, key: str, rows: list[tuple[int, str]]) -> Iterator[EarlierTurn]:
@@ -200,13 +252,28 @@ def _turns_of(session: str, key: str, rows: list[tuple[int, str]]) -> Iterator[E
         if message is None:
             continue
         if message["role"] == "user" and messages:
-            yield EarlierTurn(session, key, last, tuple(messages))
+            yield _turn(session, key, last, messages)
             messages = []
         if message["role"] == "user" or messages:
             messages.append(message)
         last = seq
     if messages:
-        yield EarlierTurn(session, key, last, tuple(messages))
+        yield _turn(session, key, last, messages)
+
+
+def _turn(session: str, key: str, last: int, messages: list[Json]) -> EarlierTurn:
+    noted, cause = _object(messages[0].get("__openclaw")), _object(messages[0].get("provenance"))
+    sender, platform = noted.get("senderId"), _object(noted.get("senderIdentity")).get("pluginId")
+    return EarlierTurn(
+        session,
+        key,
+        last,
+        tuple(messages),
+        sender=sender if isinstance(sender, str) else None,
+        platform=platform if isinstance(platform, str) else "",
+        stranger=isinstance(sender, str) and noted.get("senderIsOwner") is False,
+        automatic=cause.get("kind", "external_user") != "external_user",
+    )
 
 
 def _message(text: str) -> dict[str, Any] | None:
@@ -217,5 +284,10 @@ def _message(text: str) -> dict[str, Any] | None:
     message = entry.get("message") if isinstance(entry, Mapping) else None
     if not isinstance(message, Mapping) or message.get("role") not in {"user", "assistant"}:
         return None
-    told = {name: message.get(name) for name in ("role", "content", "timestamp")}
-    return {**told, "id": entry.get("id")}
+    told = {name: message.get(name) for name in ("role", "content", "provenance", "__openclaw")}
+    at, noted = message.get("timestamp") or entry.get("timestamp"), _object(message.get("__openclaw"))
+    return {**told, "timestamp": at, "id": entry.get("id"), "name": noted.get("senderName")}
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}

@@ -71,8 +71,14 @@ def host_turn(
         model=_text(context, "modelId") or "",
         platform=_text(context, "channel") or _text(context, "messageChannel") or "",
         # The host recalls on behalf of a direct chat, from direct chats alone.
+        projects=_projects(context),
         without_groups=isinstance(context.get("conversationRecall"), Mapping),
     )
+
+
+def _projects(context: Json) -> frozenset[str] | None:
+    named = context.get("activeProjectKeys")
+    return frozenset(map(str, named)) if isinstance(named, list) else None
 
 
 def somebody_waits(context: Json) -> bool:

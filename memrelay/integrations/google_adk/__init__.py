@@ -78,9 +78,7 @@ class MemrelayMemoryService(BaseMemoryService):
             if not event.partial and (text := _text(event.content))
         ]
         user = self.user_of(app_name, user_id)
-        if said:
-            stored = self._memory.add(said, metadata=custom_metadata, user=user, session=session_id)
-            await self.turns.attempt(stored, None)
+        await self.turns.capture(said, metadata=custom_metadata, user=user, session=session_id)
 
     async def add_memory(
         self,

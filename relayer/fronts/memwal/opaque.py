@@ -100,7 +100,6 @@ async def _store(call: CompatCall, access: Access, body: contract.ManualBody, ve
                 record, encode_record(sealed_by_client), salt=context.randomness.bytes(SALT_SIZE)
             ),
             created_at=sealed_by_client.created_at,
-            key_epoch=keys.epoch,
         )
         (outcome,) = await opened.append([Put(access.origin(), stored)], call.deadline)
         return outcome.subject

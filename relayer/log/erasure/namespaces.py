@@ -5,14 +5,15 @@
     close      append an operation after which `apply` refuses everything, so that a late writer learns from the log that
                the namespace is erased. This is the second step, because a log that is just being created may be opened
                until the pointer has changed, and it must be closed too
-    destroy    delete the keyrings with every version of them: from here on, no secret opens any content, not even in a copy
+    destroy    delete the keyring with every version of it: from here on, no secret opens any content, not even in a copy
                of it. Then delete the manifest, segments and stored indexes
     erased     set this state in the pointer: the name can be used again, and gets another incarnation
     confirm    keep the entries for as long as any relayer may trust a manifest that was read before it was deleted: a slot
                whose entry is deleted can be written again, and would be taken for a commit (I3, I11). Then delete the
                entries too, and whatever a late writer has written since
 
-Every step may be repeated by any relayer at any time; the report says how far the erasure is.
+Every step may be repeated by any relayer at any time; the report says how far the erasure is. An incarnation whose keys were
+rotated is erased in the same way, once the name has the next one (`relayer.log.rotation`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from relayer.domain.namespace import Pointer, PointerState
 from relayer.domain.operations import Close, Origin
 from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
 from relayer.log.collector import GRACE_MS
-from relayer.log.creation import find, mark
+from relayer.log.creation import find, mark, succeed
 from relayer.log.erasure.destruction import destroy, discard, left_of
 from relayer.log.erasure.reports import (
     REPORT_FORMAT,
@@ -48,6 +49,12 @@ def namespace_report(account: str, pointer: Pointer, asked_at: int) -> ErasureRe
         what=ErasureKind.NAMESPACE,
         asked_at=asked_at,
     )
+
+
+def former_report(account: str, pointer: Pointer, asked_at: int) -> ErasureReport:
+    """Return the first report of the erasure of an incarnation whose keys are rotated."""
+    report = namespace_report(account, pointer, asked_at)
+    return msgspec.structs.replace(report, what=ErasureKind.FORMER)
 
 
 class NamespaceEraser:
@@ -106,13 +113,24 @@ class NamespaceEraser:
 
     async def _destroy(self, seen: SeenReport) -> SeenReport:
         report, layout = seen.report, self._ports.layout
+        if report.what is ErasureKind.FORMER:
+            # The relayer that rotated the keys may have been stopped before the name had the next incarnation.
+            pointer = await succeed(self._ports, report.account, report.namespace, report.incarnation)
+            if pointer is not None and pointer.incarnation == report.incarnation:
+                raise StoreUnavailable("the keys of a namespace are still being rotated")
         pointer = await find(self._ports, report.account, report.namespace)
         ours = pointer if pointer is not None and pointer.incarnation == report.incarnation else None
+        begun: list[str] = []
         if ours is not None:
+            if ours.next:
+                # A rotation of the keys was begun and not finished: what it copied goes too.
+                begun = await self._ports.keys_below(layout.incarnation(ours.next))
             await mark(self._ports, report.account, ours, PointerState.ERASING)
             await self._close(report.account, ours)
-        keyrings = await self._ports.keys_below(layout.keyrings(report.incarnation))
-        objects = tuple(dict.fromkeys((*report.objects, *keyrings, layout.manifest(report.incarnation))))
+        keyring = layout.keyring(report.incarnation)
+        objects = tuple(
+            dict.fromkeys((*report.objects, keyring, *begun, layout.manifest(report.incarnation)))
+        )
         if objects != report.objects:
             # The keys are recorded first: the relayer that continues after a crash deletes these objects with their versions.
             seen = await self._advance(seen, msgspec.structs.replace(report, objects=objects))

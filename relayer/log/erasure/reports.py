@@ -25,10 +25,11 @@ _PAUSE = 0.2
 
 
 class ErasureKind(StrEnum):
-    """The kind of an erasure: of memories or of a namespace."""
+    """The kind of an erasure: of memories, of a namespace, or of what a namespace was before its keys were rotated."""
 
     MEMORY = "memory"
     NAMESPACE = "namespace"
+    FORMER = "former"
 
 
 class ErasureStage(StrEnum):
@@ -259,7 +260,7 @@ def _same(one: ErasureReport, other: ErasureReport) -> bool:
 
     An incarnation is erased once. A memory is erased once in each log, and a log that was restored counts as another log.
     """
-    return one.what is ErasureKind.NAMESPACE or one.asked_at == other.asked_at
+    return one.what is not ErasureKind.MEMORY or one.asked_at == other.asked_at
 
 
 def _place(key: str) -> bytes:

@@ -60,7 +60,6 @@ STORED = Stored(
     expires_at=1_800_000_000_000,
     sources=(b"\x03" * 16,),
     captured=True,
-    key_epoch=2,
     likeness=b"\x11" * 32,
     left_out=300,
 )
@@ -102,15 +101,16 @@ SMALL = {
         gc_watermark=32,
         gc_moved_at=1_700_000_000_000,
         gc_epoch=3,
-        key_epoch=2,
         live_count=60,
         live_bytes=4000,
         last_time=1_700_000_000_002,
         gc_swept=2,
     ),
     "manifest_empty": Manifest(1, chain_digest=genesis(INCARNATION)),
-    "pointer": Pointer(INCARNATION, Custody.AGENT, PointerState.LIVE, "research/notes", 2, 1_700_000_000_000),
-    "keyring": Keyring(1, b"\x5a" * 32, b"\x1d" * 16, b"\xcc" * 32),
+    "pointer": Pointer(
+        INCARNATION, Custody.AGENT, PointerState.LIVE, "research/notes", 2, 1_700_000_000_000, b"\x0e" * 16, 3
+    ),
+    "keyring": Keyring(b"\x5a" * 32, b"\x1d" * 16, b"\xcc" * 32, b"macs"),
 }
 PAGE = Page(
     format=1,

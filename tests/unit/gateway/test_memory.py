@@ -238,6 +238,36 @@ def test_each_user_has_memories_of_their_own_and_is_listed_exported_and_erased_b
     assert texts(memory, user="Ana") == ["I am back."]
 
 
+def test_reading_and_deleting_what_an_unknown_user_has_creates_nothing(make: Make) -> None:
+    memory = make()
+    memory.add("I live in Bern.", user="ana")
+    unknown = "0" * 26
+    for user in ("unknown", "Un Known"):
+        assert memory.search("Where do I live?", user=user, where={"tags": "home"}) == ()
+        assert memory.recall("Where do I live?", user=user) == ""
+        assert list(memory.list(user=user)) == []
+        assert memory.changes(user=user).changes == ()
+        assert memory.profile(user=user).total == 0
+        assert memory.delete_all(user=user) == 0
+        assert memory.delete_all(user=user, where={"tags": "home"}) == 0
+        assert memory.add([{"role": "user", "content": "ok"}], user=user).status == "empty"
+        for refused in (memory.get, memory.history, memory.delete, memory.restore, memory.erase):
+            with pytest.raises(RelayerRefused, match="no such memory"):
+                refused(unknown, user=user)
+        with pytest.raises(InvalidInput):
+            memory.erase_all(user=user)
+        with pytest.raises(InvalidInput):
+            list(memory.export(user=user))
+    assert memory.users() == ("ana",)
+
+    async def stored() -> list[str]:
+        client = await memory._inner._client()
+        page = await client.namespaces(memory._inner._agent)
+        return [one.name for one in page.namespaces]
+
+    assert memory._here.call(stored()) == ["support/sender-ana"]
+
+
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_two_users_never_share_a_namespace_and_every_name_comes_back(one: str, other: str) -> None:
     assume(one != other)
@@ -271,6 +301,9 @@ BAD: list[tuple[str, Callable[[Memory], object]]] = [
     ("content[0]", lambda memory: memory.add(3)),  # type: ignore[arg-type]
     ("content[0].role", lambda memory: memory.add([{"role": "boss", "content": "x"}])),
     ("content[0].content", lambda memory: memory.add([{"role": "user", "content": 3}])),
+    ("content", lambda memory: memory.add([{"role": "system", "content": "x"}])),
+    ("content[0].role", lambda memory: memory.capture([{"role": "boss", "content": "x"}])),
+    ("content", lambda memory: memory.capture([])),
     ("texts", lambda memory: memory.add_many("text")),
     ("texts[2]", lambda memory: memory.add_many(["one", "two", ""])),
     ("tags", lambda memory: memory.add("x", tags="health")),

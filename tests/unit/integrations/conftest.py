@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from stoppable_relayer import StoppableRelayer
 
 from memrelay import AsyncMemory
 from relayer.testing.local_relayer import LocalRelayer, threaded_relayer
@@ -37,6 +38,14 @@ async def memory(relayer: LocalRelayer, tmp_path: Path) -> AsyncIterator[AsyncMe
 def unopened(relayer: LocalRelayer, tmp_path: Path) -> AsyncMemory:
     """Memories for synchronous code, whose connections close with the event loop that opens them."""
     return unopened_memory(relayer, tmp_path)
+
+
+@pytest.fixture
+async def stoppable() -> AsyncIterator[StoppableRelayer]:
+    relayer = StoppableRelayer()
+    await relayer.start()
+    yield relayer
+    await relayer.stop()
 
 
 @pytest.fixture

@@ -5,14 +5,17 @@ A turn runs in the framework with a scripted model, which records everything tha
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted import Script
+from stoppable_relayer import StoppableRelayer
 
 from memrelay import AsyncMemory
 
@@ -107,6 +110,22 @@ async def test_relayer_away(framework: Any, away: AsyncMemory) -> None:
     assert await framework.turn(away, "ana", QUESTION, script) == "I do not know."
     assert time.monotonic() - begun < 30
     assert len(script.shown) == 2
+
+
+async def test_captured_while_the_relayer_is_away(
+    framework: Any, stoppable: StoppableRelayer, tmp_path: Path
+) -> None:
+    environ = {"HOME": str(tmp_path)}
+    async with AsyncMemory(url=stoppable.url, secret="5a" * 32, environ=dict(environ)) as memory:
+        await framework.turn(memory, "ana", "Hello.", Script("Hello."))
+        await stoppable.stop()
+        await framework.turn(memory, "ana", BIKE, Script("Nice.", deadline=0.3))
+    await stoppable.start()
+    async with AsyncMemory(url=stoppable.url, secret="5a" * 32, environ=dict(environ)) as memory:
+        await framework.turn(memory, "ana", "Hello again.", Script("Hello."))
+        async with asyncio.timeout(20):
+            while BIKE not in await texts(memory, owner(framework, "ana")):  # noqa: ASYNC110 - the relayer does not tell
+                await asyncio.sleep(0.1)
 
 
 async def test_erased_is_gone(framework: Any, memory: AsyncMemory) -> None:

@@ -43,7 +43,7 @@ async def test_a_namespace_is_pointer_then_keyring_then_manifest(empty_world: Wo
     incarnation = opened.pointer.incarnation
     assert [call.key for call in store.calls if call.operation == "create"] == [
         pointer_key(),
-        Layout.keyring(incarnation, 1),
+        Layout.keyring(incarnation),
         Layout.manifest(incarnation),
     ]
 
@@ -198,7 +198,7 @@ async def test_a_name_erased_while_it_was_being_made_gets_a_new_incarnation(empt
 
 async def test_a_manifest_without_its_keyring_is_corrupt_and_no_new_keyring_is_made(world: World) -> None:
     assert world.pointer is not None
-    await world.memory.delete(Layout.keyring(world.pointer.incarnation, 1))
+    await world.memory.delete(Layout.keyring(world.pointer.incarnation))
     store = RecordingStore(world.memory)
     with pytest.raises(CorruptNamespace):
         await creation.open_or_create(world.ports(store), new(), SECRET)

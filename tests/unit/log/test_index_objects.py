@@ -21,7 +21,6 @@ from relayer.testing.recording_store import RecordingStore
 
 MODEL = EmbeddingModel("model", "ab" * 32, 8)
 OTHER = EmbeddingModel("other", "cd" * 32, 8)
-EPOCH = 1
 BLOCKS = [b"view one", b"view two" * 100]
 TEXTS = [b"texts"]
 
@@ -31,7 +30,7 @@ def indexes(world: World, replica: Replica, store: ObjectStore | None = None) ->
 
 
 def draft(indexed: IndexObjects, replica: Replica) -> IndexBuilder:
-    builder = indexed.begin(MODEL, EPOCH)
+    builder = indexed.begin(MODEL)
     for page in write_state(replica.state):
         builder.add_page(page)
     for block in BLOCKS:
@@ -54,7 +53,7 @@ async def keys(world: World) -> list[str]:
 async def read(
     indexed: IndexObjects, manifest: Manifest
 ) -> tuple[StartingState, list[bytes], list[bytes]] | None:
-    reader = await indexed.open(manifest, MODEL, EPOCH)
+    reader = await indexed.open(manifest, MODEL)
     if reader is None:
         return None
     try:
@@ -120,13 +119,12 @@ async def test_an_index_above_the_segments_is_begun_with(world: World) -> None:
     assert begun.replica.state == replica.state
 
 
-async def test_an_index_of_another_model_or_epoch_is_none(world: World) -> None:
+async def test_an_index_of_another_model_is_none(world: World) -> None:
     replica, committer = await world.writer()
     await committer.submit([put()])
     await write(world, replica)
     manifest, indexed = await manifest_in(world), indexes(world, replica)
-    assert await indexed.open(manifest, OTHER, EPOCH) is None
-    assert await indexed.open(manifest, MODEL, EPOCH + 1) is None
+    assert await indexed.open(manifest, OTHER) is None
     assert await indexed.indexed(MODEL) == 1
     assert await indexed.indexed(OTHER) == 0
 
@@ -137,7 +135,7 @@ async def test_an_index_that_is_absent_is_none(world: World) -> None:
     await write(world, replica)
     for key in await keys(world):
         await world.memory.delete(key)
-    assert await indexes(world, replica).open(await manifest_in(world), MODEL, EPOCH) is None
+    assert await indexes(world, replica).open(await manifest_in(world), MODEL) is None
 
 
 @pytest.mark.parametrize("at", [0, 5, 12, 40, 130, 700, -1])
@@ -222,7 +220,7 @@ async def test_an_index_takes_the_place_of_one_of_another_model(world: World) ->
     await committer.submit([put()])
     assert await write(world, replica)
     indexed = indexes(world, replica)
-    other = indexed.begin(OTHER, EPOCH)
+    other = indexed.begin(OTHER)
     for page in write_state(replica.state):
         other.add_page(page)
     assert await indexed.publish(other, OTHER, other.finish(), 0)

@@ -13,7 +13,7 @@ def test_every_key_is_one_that_every_store_keeps_apart() -> None:
         layout.fleet("20260102"),
         layout.account("ab" * 20),
         layout.pointer("ab" * 20, "cd" * 20),
-        layout.keyring(INCARNATION, 1),
+        layout.keyring(INCARNATION),
         layout.manifest(INCARNATION),
         layout.entry(INCARNATION, 1),
     ):

@@ -166,7 +166,7 @@ class StoppedBefore(RecordingStore):
 async def test_parts_made_after_an_erasure_open_nothing_to_who_still_takes_the_name_for_alive(
     world: ErasingWorld, creates: bool
 ) -> None:
-    parts = [Layout.keyring(world.incarnation, 1), Layout.manifest(world.incarnation)]
+    parts = [Layout.keyring(world.incarnation), Layout.manifest(world.incarnation)]
     made = [world.memory.history[key][0] for key in parts]
     for key in parts:
         await world.memory.purge(key)
@@ -194,7 +194,7 @@ async def test_who_opens_a_namespace_while_its_keys_go_is_told_that_it_ended_and
 ) -> None:
     if with_segments:
         await filled(world)
-    keyring = Layout.keyring(world.incarnation, 1)
+    keyring = Layout.keyring(world.incarnation)
     before = await creation.find(world.ports(), ACCOUNT, "research")
     assert before is not None
 
@@ -209,7 +209,7 @@ async def test_who_opens_a_namespace_while_its_keys_go_is_told_that_it_ended_and
 
 
 async def test_a_keyring_that_is_lost_is_damage(world: ErasingWorld) -> None:
-    await world.memory.purge(Layout.keyring(world.incarnation, 1))
+    await world.memory.purge(Layout.keyring(world.incarnation))
     before = await creation.find(world.ports(), ACCOUNT, "research")
     assert before is not None
     with pytest.raises(CorruptNamespace):

@@ -27,18 +27,16 @@ def test_a_pointer_opens_under_its_own_account_and_key_alone(sealer: ObjectSeale
 
 
 def test_a_manifest_and_a_keyring_do_not_open_in_another_incarnation(sealer: ObjectSealer) -> None:
-    manifest, keyring = Manifest(MANIFEST_FORMAT), Keyring(1, b"s" * 32, b"k" * 16, b"c" * 32)
+    manifest, keyring = Manifest(MANIFEST_FORMAT), Keyring(b"s" * 32, b"k" * 16, b"c" * 32)
     sealed_manifest = sealer.seal_manifest(ACCOUNT, ONE, Layout.manifest(ONE), manifest)
-    sealed_keyring = sealer.seal_keyring(ACCOUNT, ONE, Layout.keyring(ONE, 1), keyring)
+    sealed_keyring = sealer.seal_keyring(ACCOUNT, ONE, Layout.keyring(ONE), keyring)
 
     assert sealer.unseal_manifest(ACCOUNT, ONE, Layout.manifest(ONE), sealed_manifest) == manifest
-    assert sealer.unseal_keyring(ACCOUNT, ONE, Layout.keyring(ONE, 1), sealed_keyring) == keyring
+    assert sealer.unseal_keyring(ACCOUNT, ONE, Layout.keyring(ONE), sealed_keyring) == keyring
     with pytest.raises(CorruptNamespace):
         sealer.unseal_manifest(ACCOUNT, TWO, Layout.manifest(TWO), sealed_manifest)
     with pytest.raises(CorruptNamespace):
-        sealer.unseal_keyring(ACCOUNT, TWO, Layout.keyring(TWO, 1), sealed_keyring)
-    with pytest.raises(CorruptNamespace):
-        sealer.unseal_keyring(ACCOUNT, ONE, Layout.keyring(ONE, 2), sealed_keyring)
+        sealer.unseal_keyring(ACCOUNT, TWO, Layout.keyring(TWO), sealed_keyring)
 
 
 def test_an_object_does_not_open_as_another_type(sealer: ObjectSealer) -> None:

@@ -9,7 +9,7 @@ import pytest
 from doubles.stepping_store import SteppingStore
 from index_world import opened_of
 
-from relayer.errors import CorruptNamespace, WrongNamespaceKey
+from relayer.errors import CorruptNamespace, WrongGeneration
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import GetOutcome, ObjectStore
@@ -82,7 +82,7 @@ async def test_another_generation_fails_alone(house, behind):
     await behind.store.wait_for()
     right = asyncio.create_task(_recall(behind, secret=secret))
     behind.store.open_gates()
-    with pytest.raises(WrongNamespaceKey):
+    with pytest.raises(WrongGeneration):
         await wrong
     assert [hit.text for hit in (await right).memories] == [COFFEE]
 

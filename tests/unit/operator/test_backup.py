@@ -372,7 +372,7 @@ async def test_a_damaged_copy_costs_its_own_entry_and_an_older_run_is_named(site
     await other.close()
 
 
-@pytest.mark.parametrize("kind", ["/seg/", "/manifest", "/keyring/"])
+@pytest.mark.parametrize("kind", ["/seg/", "/manifest", "/keyring"])
 async def test_a_restore_without_a_larger_piece_leaves_a_sound_store(site, vault, kind):
     await site.say(*TEXTS[:2])
     await site.compact()
@@ -385,7 +385,7 @@ async def test_a_restore_without_a_larger_piece_leaves_a_sound_store(site, vault
     done = await restore(vault.place(), other.ports)
     await probe(other.ports)
     assert done.findings
-    left = {"/seg/": TEXTS[2:], "/manifest": TEXTS, "/keyring/": []}[kind]
+    left = {"/seg/": TEXTS[2:], "/manifest": TEXTS, "/keyring": []}[kind]
     assert await other.hears(QUERY) == sorted(left)
     assert (await verify_store(other.ports, secrets=[SECRET])).sound
     await other.close()
@@ -703,7 +703,7 @@ async def test_pruning_spares_what_the_next_backup_has_copied_already(site, vaul
 
 async def test_a_namespace_that_nobody_could_open_again_is_said_by_its_first_backup(site, vault):
     await site.say(*TEXTS)
-    await site.drop([Layout.keyring((await site.listed()).incarnation, 1)])
+    await site.drop([Layout.keyring((await site.listed()).incarnation)])
     backup = await vault.back_up()
     assert ["no keyring" in item.sentence for item in backup.findings] == [True]
 

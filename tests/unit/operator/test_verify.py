@@ -97,7 +97,7 @@ async def test_a_damaged_small_object_is_found(site, which):
     listed = await site.listed()
     key = {
         "manifest": Layout.manifest(listed.incarnation),
-        "keyring": Layout.keyring(listed.incarnation, 1),
+        "keyring": Layout.keyring(listed.incarnation),
         "pointer": listed.key,
         "account": f"{listed.key.partition('/ns/')[0]}/account",
     }[which]
@@ -141,7 +141,7 @@ async def test_an_account_object_without_its_newest_revocations_is_found_and_men
 async def test_a_body_under_another_key_is_found_only_with_the_secret(site):
     await site.say(*TEXTS)
     listed = await site.listed()
-    keyring = Layout.keyring(listed.incarnation, 1)
+    keyring = Layout.keyring(listed.incarnation)
     swapped = await site.bytes_of(keyring)
     # A second namespace's words under the first one's log: every outer seal is right.
     from relayer.domain.operations import Origin, Put, Stored

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.domain.namespace import Custody
-from relayer.errors import DeadlineExceeded, Refused, WrongCustody, WrongNamespaceKey
+from relayer.errors import DeadlineExceeded, Refused, WrongCustody, WrongGeneration, WrongNamespaceKey
 from relayer.maintenance.open_namespaces import maintain
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
@@ -92,7 +92,7 @@ async def test_another_secret_does_not_open_a_namespace_open_or_closed(house):
         await ask(fresh, house.access(secret=wrong))
     with pytest.raises(WrongNamespaceKey):
         await remember(fresh.ctx, house.access(secret=wrong), items("x y z"), house.deadline())
-    with pytest.raises(WrongNamespaceKey):
+    with pytest.raises(WrongGeneration):
         await ask(fresh, house.access(generation=1))
 
 

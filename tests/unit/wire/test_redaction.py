@@ -127,6 +127,17 @@ def test_a_hostile_text_costs_no_more_than_its_length(part):
         ("the password for the printer is in the safe", "the password for the printer is in the safe"),
         ("we change the password every 90 days", "we change the password every 90 days"),
         ("the house number is 4471", "the house number is 4471"),
+        ("Mitt lösenord är Kranich77moor", "Mitt lösenord är [password removed]"),
+        ("Lösenordet till routern är Kranich77moor", "Lösenordet till routern är [password removed]"),
+        ("Telefonumun PIN'i 4711.", "Telefonumun PIN'i [one time code removed]."),
+        ("暗証番号は4711です。", "暗証番号は[one time code removed]です。"),
+        ("비밀번호는 4711입니다.", "비밀번호는 [one time code removed]입니다."),
+        ("我的PIN码是4711。", "我的PIN码是[one time code removed]。"),
+        ("Le jeton est f3A9k20QxLm7Zt81Vb", "Le jeton est [assigned secret removed]"),
+        ("密码2024年换过", "密码2024年换过"),
+        ("비밀번호는 2024년에 바꿨어", "비밀번호는 2024년에 바꿨어"),
+        ("パスワードは2024年に変えた", "パスワードは2024年に変えた"),
+        ("the pins of the 4711 bottle", "the pins of the 4711 bottle"),
     ],
 )
 def test_a_secret_that_a_sentence_names_is_taken_out_and_said_in_place(text, left):

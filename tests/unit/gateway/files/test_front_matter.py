@@ -83,3 +83,14 @@ def test_trigger_phrases_are_found_with_their_line_and_kept_with_its_weight():
     assert item.metadata == {"triggers": ["network setup", "loopback"], "importance": 9}
     (plain,) = read_markdown("- Plain. <!-- importance: 99 -->\n", "MEMORY.md", UTC)
     assert (plain.text, plain.metadata) == ("Plain.", {})
+
+
+def test_a_line_is_noted_for_its_repositories_unless_it_is_about_the_user():
+    line = "- Sign with cosign. <!-- project: GitHub.com/Harbour/heron; path:/srv/Quay -->\n"
+    (item,) = read_markdown(line, "MEMORY.md", UTC)
+    assert item.text == "Sign with cosign."
+    assert item.metadata == {"project_scope": "github.com/Harbour/heron; path:/srv/Quay"}
+    (own,) = read_markdown(line, "USER.md", UTC)
+    assert (own.text, own.metadata) == ("Sign with cosign.", {})
+    (unclear,) = read_markdown("- Sign with cosign. <!-- project: -->\n", "MEMORY.md", UTC)
+    assert unclear.metadata == {"project_scope": "!"}

@@ -120,13 +120,13 @@ EARLIER = [
 ]
 
 
-async def captured(tmp_path, account="one"):
+async def captured(tmp_path, account="one", **wanted):
     """Look at the earlier sessions until none is left; return how many turns wait in the outbox of this machine."""
     environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     # Nothing listens there, so that what was captured waits.
     async with AsyncMemoryPlugin("http://127.0.0.1:9", environ=environ) as plugin:
         before = plugin.status().waiting
-        earlier = EarlierSessions(tmp_path / "state", "main", account)
+        earlier = EarlierSessions(tmp_path / "state", "main", account, **wanted)
         while await earlier.look(plugin, tmp_path):
             pass
         return plugin.status().waiting - before
@@ -146,9 +146,52 @@ async def test_earlier_turns_are_captured_once_and_for_each_account(tmp_path):
     "session",
     ["agent:main:telegram:group:-1", "agent:main:subagent:5", "cron:daily", "agent:main:discord:channel:7"],
 )
-async def test_groups_and_runs_that_no_person_began_are_left_out(tmp_path, session):
+async def test_without_groups_they_and_runs_that_no_person_began_are_left_out(tmp_path, session):
     write_sessions(tmp_path / "state", session=session, said=EARLIER)
     assert await captured(tmp_path) == 0
+
+
+GROUP = "agent:main:telegram:group:-1"
+NOTED = {"__openclaw": {"senderId": "222", "senderName": "Kim", "senderIsOwner": False}}
+
+
+async def test_groups_come_when_the_host_is_set_to_cover_them_though_all_else_was_looked_at(tmp_path):
+    write_sessions(tmp_path / "state", session=GROUP, said=EARLIER)
+    assert [await captured(tmp_path), await captured(tmp_path, groups=True)] == [0, 2]
+    assert await captured(tmp_path, groups=True) == 0
+
+
+async def test_of_a_member_who_said_much_before_nothing_is_left_out(tmp_path):
+    # A member of a live group may add forty messages in an hour.
+    said = [
+        ("user", f"Crate {number} of the flea market holds {number + 100} plates.") for number in range(45)
+    ]
+    write_sessions(tmp_path / "state", session=GROUP, said=said, noted=NOTED)
+    assert await captured(tmp_path, groups=True) == 45
+
+
+@pytest.mark.parametrize("session", ["agent:main:telegram:-1", "agent:main:telegram:group:-1:subagent:5"])
+async def test_a_chat_that_may_be_a_group_and_runs_in_a_group_are_left_out(tmp_path, session):
+    write_sessions(tmp_path / "state", session=session, said=EARLIER)
+    assert await captured(tmp_path, groups=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("session", "noted", "turns"),
+    [
+        ("agent:main:main", NOTED, 0),
+        ("agent:main:main", {"__openclaw": {"senderId": "777", "senderIsOwner": True}}, 2),
+        ("agent:main:main", {}, 2),
+        ("agent:main:telegram:direct:222", NOTED, 2),
+        ("agent:main:telegram:direct:222", {"provenance": {"kind": "external_user"}}, 2),
+        ("agent:main:telegram:direct:222", {"provenance": {"kind": "inter_session"}}, 0),
+    ],
+)
+async def test_where_people_are_kept_apart_only_the_owners_words_in_a_session_of_all_are_captured(
+    tmp_path, session, noted, turns
+):
+    write_sessions(tmp_path / "state", session=session, said=EARLIER, noted=noted)
+    assert await captured(tmp_path, apart=True) == turns
 
 
 async def test_a_session_that_the_host_was_told_to_forget_is_left_out(tmp_path):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.errors import IdentityError
+from gateway_plugin.files.markdown import without_notes
 from gateway_plugin.keys.identity import parse_session_key
 from gateway_plugin.keys.people import Hearing, platform_id
 from gateway_plugin.recall.formatting import select, standing_block
@@ -18,6 +19,7 @@ from gateway_plugin.sessions.book import Session
 from gateway_plugin.settings.model import PluginSettings
 from gateway_plugin.turn.gates import HostTurn, Turn
 from gateway_plugin.turn.query import parse_messages, spoken_in_group
+from relayer.wire.labels import passes
 from relayer.wire.memories import RecallHit, SourceInfo
 from relayer.wire.quoting import escape
 from relayer.wire.service import StandingLine
@@ -161,3 +163,18 @@ def test_of_a_message_with_several_peoples_words_only_the_last_are_the_senders()
 def test_a_group_hears_no_direct_chat_and_no_other_group():
     assert Hearing.of_group("telegram:-1", ()).audiences == ("agent", "group:", "group:telegram:-1")
     assert not any(one.startswith("group:") for one in Hearing.of_peer("telegram:1", "").audiences)
+
+
+KEYS = st.sampled_from(["github.com/a/one", "github.com/a/two", "path:/srv/three", "!"])
+
+
+@given(noted=st.lists(KEYS, max_size=3), active=st.none() | st.frozensets(KEYS, max_size=4))
+def test_the_filter_of_projects_passes_what_may_be_told_in_them(noted, active):
+    _, notes = without_notes("Sign it. " + " ".join(f"<!-- project: {key} -->" for key in noted))
+    said = memory(turn("agent:main:main", "777", frozenset()), "Kim", shared=False)
+    said = said.model_copy(update={"metadata": notes})
+    hearing = Hearing(("agent",), projects=active)
+    told = active is None or set(noted) <= active
+    assert hearing.is_of_project(said) is told
+    where = hearing.project_filter
+    assert (not where or passes(where, tags=(), session="", metadata=notes)) is told

@@ -415,3 +415,16 @@ def test_a_model_of_the_settings_that_the_relayer_does_not_have_is_told_of(wire,
     wire.remind = lambda _: {"status": "fallback", "reason": "no_model", "model_missing": True}
     turn(one, "And how do I take my tea, once more?")
     assert one.why().detail == "the relayer has no model mine (active.model); no other model was used"
+
+
+def test_the_model_is_given_what_is_noted_for_the_repositories_of_the_session_alone(wire, plugin):
+    says(wire)
+    found = turn(plugin(), host=HostTurn(projects=frozenset({"github.com/harbour/heron"})))
+    assert found.status == "ok"
+    (asked,) = reminders(wire)
+    assert asked["where"] == {
+        "or": [
+            {"not": {"project_scope": {"gte": ""}}},
+            {"project_scope": {"in": ["github.com/harbour/heron"]}},
+        ]
+    }

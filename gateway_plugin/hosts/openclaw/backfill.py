@@ -1,0 +1,282 @@
+"""``openclaw memory session-backfill``: the direct chats that OpenClaw stored, by day, captured when a person asks for it.
+
+A turn is captured as in `EarlierSessions`, which does it in the background where OpenClaw's memory covers sessions. A small file
+in the host's state directory names the turns that the command captured; ``--rollback`` forgets what they added to memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from gateway_plugin.commands.run import Run, guarded, with_client
+from gateway_plugin.errors import IdentityError
+from gateway_plugin.files.commands.index import OpenIndex, open_index
+from gateway_plugin.files.commands.promote import (
+    MOST_DAYS,
+    RollbackOption,
+    days_told,
+    workspace_files,
+    written,
+)
+from gateway_plugin.hosting import (
+    MessageOrigin,
+    NotRead,
+    RelayerClient,
+    judge,
+    parse_json,
+    parse_messages,
+    replace_private,
+)
+from gateway_plugin.hosts.openclaw.config import plugin_settings, read_config, state_folder
+from gateway_plugin.hosts.openclaw.sessions import AGAIN, EarlierSessions, EarlierTurn
+from gateway_plugin.plugin import AsyncMemoryPlugin
+from gateway_plugin.settings.model import PluginSettings
+from relayer.wire.command_line import FAILED, USAGE, fail
+from relayer.wire.fields import one_line
+from relayer.wire.memories import Memory
+from relayer.wire.redaction import redact
+
+_PAGE: Final = 100
+_SHOWN: Final = 5
+_SHOWN_CHARS: Final = 200
+_DELIVERY_SECONDS: Final = 120.0
+_MAX_WAITING: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A stored turn with messages that would be captured.
+
+    Attributes:
+        turn: the turn.
+        day: the local day of its first message.
+        texts: what the person said, without envelopes and secrets.
+    """
+
+    turn: EarlierTurn = field(repr=False)
+    day: date
+    texts: tuple[str, ...] = field(repr=False)
+
+
+def session_backfill(
+    run: Run,
+    *,
+    since: Annotated[
+        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="The first day.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="The last day.")
+    ] = None,
+    limit_days: Annotated[
+        int, typer.Option("--limit-days", min=1, help="At most this many days, the oldest first.")
+    ] = MOST_DAYS,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Capture them, and write their days into DREAMS.md.")
+    ] = False,
+    rollback: RollbackOption = False,
+) -> None:
+    """Show what the direct chats that OpenClaw stored would add to memory, by day; with --apply, add it.
+
+    Example: memrelay-gateway memory session-backfill --from 2026-01-01
+
+    Example: memrelay-gateway memory session-backfill --apply
+    """
+    if rollback and (apply or since or until):
+        fail(
+            USAGE,
+            "--rollback: cannot be combined with --apply, --from or --to",
+            "memrelay-gateway memory session-backfill --rollback",
+        )
+    opened = open_index(run.url, run.agent)
+    apart = guarded(lambda: read_config(os.environ)).keeps_people_apart
+    account = opened.context.identity.account
+    stored = EarlierSessions(state_folder(os.environ), opened.name, account, apart=apart)
+    if rollback:
+        _roll_back(run, opened, stored)
+        return
+    found = _candidates(opened, stored, since and since.date(), until and until.date())
+    days = sorted({one.day for one in found})[:limit_days]
+    chosen = [one for one in found if one.day in days]
+    queued = _apply(opened, stored, chosen, days) if apply and chosen else 0
+    rows = [_row(day, [one for one in chosen if one.day == day]) for day in days]
+    count = sum(row["candidateCount"] for row in rows)
+    run.json({"days": rows, "candidateCount": count, "stagedEntries": queued, "applied": apply})
+    for row in rows:
+        run.say(f"{row['day']}: {row['candidateCount']} messages")
+        for text in row["topCandidates"]:
+            run.say(f"- {text}")
+    if not rows:
+        run.say("there is nothing new in the direct chats that OpenClaw stored")
+    elif apply:
+        run.say(f"{queued} messages were handed to memory; take back: memory session-backfill --rollback")
+    else:
+        run.say("nothing was changed; add them with: memory session-backfill --apply")
+
+
+def _row(day: date, found: Iterable[_Candidate]) -> dict[str, Any]:
+    texts = [text for one in found for text in one.texts]
+    return {
+        "day": day.isoformat(),
+        "candidateCount": len(texts),
+        "topCandidates": [text[:_SHOWN_CHARS] for text in texts[:_SHOWN]],
+    }
+
+
+def _candidates(
+    opened: OpenIndex, stored: EarlierSessions, first: date | None, last: date | None
+) -> list[_Candidate]:
+    """Return the stored turns that memory does not have yet, oldest first."""
+    settings, _ = _host_settings(opened)
+    done = _handed(stored)
+    found = []
+    turns = _read(stored.left)
+    known = _texts_by_session(opened) if turns else {}
+    for turn in turns:
+        one = _candidate(turn, settings)
+        if one is None or turn.last in done.get(turn.session, ()):
+            continue
+        said = "\n".join(one.texts)
+        if not any(text in said for text in known.get(turn.key, ())) and _is_within(one.day, first, last):
+            found.append(one)
+    return sorted(found, key=lambda one: one.day)
+
+
+def _read(read: Callable[[], list[EarlierTurn]]) -> list[EarlierTurn]:
+    try:
+        return read()
+    except NotRead:
+        return []  # the agent has no sessions yet
+    except sqlite3.Error as error:
+        fail(FAILED, f"OpenClaw's sessions cannot be read just now ({type(error).__name__})", "try again")
+
+
+def _candidate(turn: EarlierTurn, settings: PluginSettings) -> _Candidate | None:
+    messages = [one for one in parse_messages(turn.messages) if one.role.value == MessageOrigin.USER]
+    judged = [judge(one.text, origin=MessageOrigin.USER, settings=settings.capture) for one in messages]
+    texts = tuple(one_line(redact(one.text).text) for one in judged if one.dropped is None)
+    at = next((one.at for one in messages if one.at is not None), None)
+    if not texts or at is None:
+        return None
+    return _Candidate(turn, datetime.fromtimestamp(at / 1000, UTC).astimezone().date(), texts)
+
+
+def _is_within(day: date, first: date | None, last: date | None) -> bool:
+    return (first is None or first <= day) and (last is None or day <= last)
+
+
+def _host_settings(opened: OpenIndex) -> tuple[PluginSettings, Path]:
+    """Return the plugin's settings as the gateway has them, and the agent's workspace."""
+    config = guarded(lambda: read_config(os.environ))
+    settings = guarded(lambda: plugin_settings(config, os.environ))
+    url = opened.context.settings.url
+    return settings.model_copy(update={"url": url}), config.workspace(opened.name, os.environ)
+
+
+def _apply(opened: OpenIndex, stored: EarlierSessions, chosen: list[_Candidate], days: list[date]) -> int:
+    """Capture turns and write the diary of their days; return how many messages were captured."""
+    workspace_files(opened)
+    settings, workspace = _host_settings(opened)
+    done = _handed(stored)
+
+    async def capture() -> tuple[int, str]:
+        queued, problem = 0, ""
+        async with AsyncMemoryPlugin(settings=settings, holder=opened.context.holder) as plugin:
+            for one in chosen:
+                if plugin.status().waiting > _MAX_WAITING:
+                    await plugin.flush(_DELIVERY_SECONDS)
+                report = await stored.capture(plugin, one.turn, workspace)
+                if report.status in AGAIN:
+                    problem = f"{report.status} {report.detail}".strip()
+                    break
+                if report.status.startswith("skipped:"):
+                    # Of one session, or of all: it is offered again.
+                    problem = f"{report.status} {report.detail}".strip()
+                    continue
+                queued += report.queued
+                done.setdefault(one.turn.session, []).append(one.turn.last)
+            if not await plugin.flush(_DELIVERY_SECONDS):
+                problem = problem or "the relayer did not take them yet; they wait in the outbox"
+        return queued, problem
+
+    queued, problem = guarded(lambda: asyncio.run(capture()))
+    with suppress(OSError, IdentityError):
+        stored.place(_FILE).parent.mkdir(parents=True, exist_ok=True)
+        replace_private(stored.place(_FILE), json.dumps(done).encode())
+    told = days_told(opened, days[0], days[-1])
+    written(
+        opened,
+        lambda files: files.write_diary({day: files.entry(day, told[day]) for day in days if day in told}),
+    )
+    if problem:
+        fail(FAILED, f"{queued} messages were captured, not all: {problem}", "see: memrelay-gateway doctor")
+    return queued
+
+
+def _roll_back(run: Run, opened: OpenIndex, stored: EarlierSessions) -> None:
+    """Forget what the command added to memory, and clear the diary."""
+    done = _handed(stored)
+    handed = [turn for turn in _read(stored.all) if turn.last in done.get(turn.session, ())]
+    ids = {(turn.key, str(message["id"])) for turn in handed for message in turn.messages}
+    identity = opened.context.identity
+    gone = [
+        one.id
+        for one in _memories(opened)
+        if any((one.source.session, message) in ids for message in one.source.message_ids)
+    ]
+
+    async def forget(client: RelayerClient) -> None:
+        for one in gone:
+            await client.forget(identity, one)
+
+    with_client(opened.context.settings, forget)
+    days = written(opened, lambda files: files.clear_diary())
+    run.tell(
+        {"rollback": {"removedDiaryEntries": days, "removedStagedEntries": len(gone)}},
+        f"{len(gone)} memories were forgotten (bring one back: memrelay-gateway restore ID), "
+        f"and {days} days were removed from DREAMS.md",
+    )
+
+
+def _memories(opened: OpenIndex) -> list[Memory]:
+    identity = opened.context.identity
+
+    async def listed(client: RelayerClient) -> list[Memory]:
+        found: list[Memory] = []
+        cursor = None
+        while True:
+            page = await client.list_memories(identity, limit=_PAGE, cursor=cursor)
+            found += page.memories
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    return with_client(opened.context.settings, listed)
+
+
+def _texts_by_session(opened: OpenIndex) -> Mapping[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for one in _memories(opened):
+        texts.setdefault(one.source.session, []).append(one_line(one.text))
+    return texts
+
+
+_FILE: Final = "backfilled"
+
+
+def _handed(stored: EarlierSessions) -> dict[str, list[int]]:
+    """Return the turns that the command captured: the numbers of their last events, by session."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        kept = parse_json(stored.place(_FILE).read_text("utf-8"))
+        return {str(session): [int(last) for last in turns] for session, turns in kept.items()}
+    return {}

@@ -1,0 +1,110 @@
+"""`openclaw memory session-backfill` as it is typed: stored chats are shown by day, captured when asked to, and taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openclaw_sessions import write_sessions
+from plugin_site import PluginSite, own_relayer
+from typed_commands import Done, run_gateway
+
+BOAT = "My boat is called Wilhelmine and lies in Greetsiel."
+SISTER = "My sister Ilse repairs clocks in Emden."
+SECRET = "My password for the harbour office is Kranich77!moor."
+SAID = [
+    ("user", BOAT),
+    ("assistant", "A fine name for a boat in Greetsiel."),
+    ("user", SISTER),
+    ("assistant", "Clocks are patient work."),
+    ("user", SECRET),
+]
+DAY = "2026-11-22"
+
+
+@pytest.fixture
+def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
+    """A gateway of OpenClaw with stored chats, none of which memory has."""
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    config = tmp_path / "openclaw.json"
+    config.write_text(json.dumps({"agents": {"entries": {"main": {"workspace": str(workspace)}}}}))
+    with own_relayer() as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
+        made.environment |= {
+            "OPENCLAW_CONFIG_PATH": str(config),
+            "OPENCLAW_STATE_DIR": str(tmp_path / "oc"),
+            "MEMRELAY_OPENCLAW_FILES": "{}",
+            "TZ": "UTC",
+        }
+        yield made
+
+
+def backfill(site: PluginSite, *arguments: str) -> Done:
+    return run_gateway(site.environment, "memory", "session-backfill", *arguments)
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_a_preview_changes_nothing_and_shows_no_secret(site: PluginSite, tmp_path: Path) -> None:
+    write_sessions(tmp_path / "oc", said=SAID)
+    before = sorted(str(file) for file in (tmp_path / "oc").rglob("*"))
+    shown = json.loads(backfill(site, "--json").stdout)
+    assert [(row["day"], row["candidateCount"]) for row in shown["days"]] == [(DAY, 3)]
+    assert shown["days"][0]["topCandidates"][:2] == [BOAT, SISTER]
+    assert "Kranich" not in json.dumps(shown)
+    assert sorted(str(file) for file in (tmp_path / "oc").rglob("*")) == before
+    assert site.texts() == []
+    assert json.loads(backfill(site, "--to", "2026-11-21", "--json").stdout)["days"] == []
+    assert "memory session-backfill --apply" in backfill(site).stdout
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_chats_are_captured_once_told_in_the_diary_and_taken_back(site: PluginSite, tmp_path: Path) -> None:
+    write_sessions(tmp_path / "oc", said=SAID)
+    done = backfill(site, "--apply")
+    assert done.returncode == 0, done.stderr
+    assert {BOAT, SISTER} <= set(site.texts())
+    diary = tmp_path / "ws" / "DREAMS.md"
+    assert [text in diary.read_text() for text in (DAY, BOAT, SISTER, "Kranich")] == [True, True, True, False]
+    assert json.loads(backfill(site, "--json").stdout)["candidateCount"] == 0
+    known = sorted(site.texts())
+    site.command("memory", "session-backfill", "--apply")
+    assert sorted(site.texts()) == known
+    gone = json.loads(backfill(site, "--rollback", "--json").stdout)["rollback"]
+    assert gone == {"removedDiaryEntries": 1, "removedStagedEntries": len(known)}
+    assert site.texts() == []
+    assert BOAT not in diary.read_text()
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_what_memory_does_not_take_is_offered_again(site: PluginSite, tmp_path: Path) -> None:
+    write_sessions(tmp_path / "oc", said=SAID)
+    site.command("off")
+    refused = backfill(site, "--apply")
+    assert (refused.returncode, "skipped" in refused.stderr) == (1, True)
+    assert not (tmp_path / "ws" / "DREAMS.md").exists()
+    site.command("on")
+    assert json.loads(backfill(site, "--json").stdout)["candidateCount"] == 3
+
+
+def test_an_agent_without_chats_has_nothing_to_show_or_take_back(site: PluginSite) -> None:
+    assert "nothing new" in backfill(site).stdout
+    assert json.loads(backfill(site, "--rollback", "--json").stdout)["rollback"] == {
+        "removedDiaryEntries": 0,
+        "removedStagedEntries": 0,
+    }
+
+
+def test_chats_of_groups_and_a_broken_database_are_no_candidates(site: PluginSite, tmp_path: Path) -> None:
+    write_sessions(tmp_path / "oc", session="agent:main:telegram:group:-1", said=SAID)
+    assert "nothing new" in backfill(site).stdout
+    (tmp_path / "oc/agents/main/agent/openclaw-agent.sqlite").write_bytes(b"no database at all" * 100)
+    broken = backfill(site)
+    assert (broken.returncode, "cannot be read just now" in broken.stderr) == (1, True)
+
+
+def test_options_that_exclude_each_other_are_refused(site: PluginSite) -> None:
+    for more in (("--apply",), ("--from", DAY), ("--to", DAY)):
+        assert backfill(site, "--rollback", *more).returncode == 2
+    assert backfill(site, "--from", "yesterday").returncode == 2
