@@ -27,7 +27,7 @@ Numbers = NDArray[np.float64]
 
 MOST_READ: Final = 30
 """The number of best candidates that are read."""
-_SHA256: Final = "5999021454b73aeef49e172948a5b0f744fd8387aa6d9626298477f01bfcd52c"
+_SHA256: Final = "cae931d294477a905254173e82e5f68b271fc70e0eb4ba49cec31056d8f2a235"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
