@@ -329,9 +329,16 @@ async def _copy(client: RelayerClient, source: Identity, target: Identity) -> Mo
 _STEP = 2**40
 
 
-async def reseal(client: RelayerClient, holder: RootHolder, agent: str) -> AsyncIterator[RotateKeysResponse]:
-    """Have each namespace of an agent sealed again under a new secret; a rotation that was interrupted is continued."""
+async def reseal(
+    client: RelayerClient, holder: RootHolder, agent: str, *, only: str | None = None
+) -> AsyncIterator[RotateKeysResponse]:
+    """Have each namespace of an agent sealed again under a new secret, or ``only`` one of them.
+
+    A rotation that was interrupted is continued. ``shared`` is the agent of the namespaces that belong to none.
+    """
     for view in await live_namespaces(client, holder, agent):
+        if only not in (None, view.name):
+            continue
         generation = view.next_generation or view.generation + 1 + secrets.randbelow(_STEP)
         yield await client.rotate_keys(holder.person(agent, view.name), generation)
 

@@ -13,7 +13,7 @@ import typer
 
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands.keys import revoke
+from gateway_plugin.commands.keys import reseal, revoke
 from gateway_plugin.commands.run import Run, command, guarded, root_holder, text_or_file, with_client
 from gateway_plugin.errors import IdentityError, RelayerRefused
 from gateway_plugin.keys.identity import OWNER, Identity, RootHolder, invited, named, typed
@@ -119,17 +119,38 @@ def accept(
 
 
 @command(agent=None)
-def unshare(run: Run, namespace: _Namespace = None, *, reader: _With = None, key: _WithKey = None) -> None:
+def unshare(
+    run: Run,
+    namespace: _Namespace = None,
+    *,
+    reader: _With = None,
+    key: _WithKey = None,
+    sealed_again: Annotated[
+        bool,
+        typer.Option(
+            "--reseal",
+            help="With --with-key: seal the namespace again under a new secret. This ends all invitations to it.",
+        ),
+    ] = False,
+) -> None:
     """End what `share` or `accept` began: from the next recall on the agent finds its own memories alone.
 
     Example: memrelay-gateway unshare researcher --with coder
+
+    Example: memrelay-gateway unshare shared/team --with-key 9f86d0... --reseal
 
     Example: memrelay-gateway unshare researcher@0x1a2b3c4d --with coder
     """
     shares = _shares(run)
     if key is not None:
-        _withdraw(run, shares, _namespace(namespace, reader), key)
+        _withdraw(run, shares, _namespace(namespace, reader), key, sealed_again=sealed_again)
         return
+    if sealed_again:
+        fail(
+            USAGE,
+            "--reseal: give --with-key; agents of this account were given no keys",
+            "leave --reseal out",
+        )
     if namespace is not None and reader is not None and "@" in namespace:
         agent = guarded(lambda: named(reader, shown=True))
         if not guarded(lambda: shares.drop(namespace.strip(), agent)):
@@ -218,17 +239,25 @@ async def _check(client: RelayerClient, identity: Identity, invitation: Invitati
         )
 
 
-def _withdraw(run: Run, shares: Shares, namespace: str, key: str) -> None:
+def _withdraw(run: Run, shares: Shares, namespace: str, key: str, *, sealed_again: bool) -> None:
     agent_key = _agent_key(key)
-    grants = _grants_of(shares, namespace, agent_key)
+    holder, grants = root_holder(run.context, "sharing"), _grants_of(shares, namespace, agent_key)
     if not grants:
         _not_shared(typed(namespace), agent_key.hex())
-    _revoke(run, root_holder(run.context, "sharing"), grants)
+    _revoke(run, holder, grants)
+    said = f"{agent_key.hex()} reads {typed(namespace)} no more; replicas that had it in memory follow within 15 seconds"
+    if sealed_again:
+        # The grant stays until this is done, so that the command can be run again.
+        with_client(run.context.settings, lambda client: _sealed_again(client, holder, namespace))
+        said = f"{said}\n{typed(namespace)} has new keys; invite others again whom it is shared with"
     guarded(lambda: shares.set_grant(namespace, agent_key.hex(), None))
-    run.tell(
-        {"ended": {"namespace": typed(namespace), "agent_key": agent_key.hex()}},
-        f"{agent_key.hex()} reads {typed(namespace)} no more; replicas that had it in memory follow within 15 seconds",
-    )
+    ended = {"namespace": typed(namespace), "agent_key": agent_key.hex(), "sealed_again": sealed_again}
+    run.tell({"ended": ended}, said)
+
+
+async def _sealed_again(client: RelayerClient, holder: RootHolder, namespace: str) -> None:
+    async for _ in reseal(client, holder, namespace.partition("/")[0], only=namespace):
+        pass
 
 
 def _grants_of(shares: Shares, namespace: str, agent_key: bytes) -> list[Grant]:

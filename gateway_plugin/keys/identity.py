@@ -586,6 +586,8 @@ class RootHolder:
     def person(self, agent: str, namespace: str | None = None) -> Identity:
         """Return the account's owner, with every right on an agent's namespaces: for what a person typed, never for a turn.
 
+        ``shared`` is the agent of the namespaces that belong to none.
+
         The owner signs with a key of its own, so that a revoked agent's memories are still the owner's. Each request has a
         certificate of its own, which is valid for ten minutes.
         """
@@ -600,7 +602,7 @@ class RootHolder:
             generation=FIRST_GENERATION,
             keys=self.root.agent(OWNER),
             credential=IssuedCertificates(self.root, mint_owner, renew_before=_SHORT_SECONDS),
-            owner=self.root.agent(agent),
+            owner=self._keys_of(agent),
         )
 
     def reader(self, agent: str, namespace: str, *, writes: bool) -> Identity:
@@ -625,8 +627,11 @@ class RootHolder:
             generation=FIRST_GENERATION,
             keys=self.root.agent(agent),
             credential=IssuedCertificates(self.root, mint_share, renew_before=_RENEW_SHARE_BEFORE_END),
-            owner=SharedKeys(self.root) if owner == SHARED else self.root.agent(owner),
+            owner=self._keys_of(owner),
         )
+
+    def _keys_of(self, owner: str) -> AgentKeys | SharedKeys:
+        return SharedKeys(self.root) if owner == SHARED else self.root.agent(owner)
 
 
 class AgentHolder:

@@ -8,6 +8,7 @@ with the same procedure what the attacker may open.
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import secrets
 from collections.abc import Iterator
@@ -222,3 +223,29 @@ def test_an_invitation_opens_what_is_written_after_its_end_and_nothing_in_a_new_
     site.owner.run("erase", "--namespace", "--agent", "researcher", "--yes")
     assert OWN in site.owner.run("list", "--agent", "researcher-2")
     assert site.dump().opened_by(account, held) == set()
+
+
+@pytest.mark.parametrize("namespace", ["researcher", "shared/mill"])
+def test_an_invitation_that_is_ended_with_new_keys_opens_nothing_any_more(site: Site, namespace: str) -> None:
+    place = site.folder / "guest"
+    guest = Home(place, machine(place, site.relayer.url, secrets.token_hex(32)))
+    root = RootKeys(bytes.fromhex(guest.environment["MEMRELAY_SECRET"]))
+    key = json.loads(guest.run("keys", "show", "--agent", "coder", "--json"))["agent_key"]
+    site.owner.run("share", namespace, "--with", "coder", "--write")
+    site.store_as_coder(namespace, OWN)
+    site.remember("coder", OTHER)
+    invited = ("share", namespace, "--with-key", key, "--json")
+    guest.run("accept", json.loads(site.owner.run(*invited))["invitation"], "--agent", "coder")
+    stored = json.loads((place / "config/memrelay/shares.json").read_text())["accepted"]
+    (sealed,) = stored[root.account]["coder"].values()
+    held = derived_secrets([Invitation.open(sealed, root.agent("coder")).secret], AGENTS, NAMESPACES)
+    assert site.dump().opened_by(site.root.account, held) == {OWN, VECTOR}
+    site.owner.run("unshare", namespace, "--with-key", key, "--reseal")
+    site.store_as_coder(namespace, OWN_LATER)
+    assert site.dump().opened_by(site.root.account, held) == set()
+    # Another invitation has the new secret, and nothing was lost.
+    guest.run("accept", json.loads(site.owner.run(*invited))["invitation"], "--agent", "coder")
+    with MemoryPlugin(environ=dict(guest.environment), secret=root.root.hex()) as plugin:
+        for said in (OWN, OWN_LATER):
+            found = plugin.before_turn(said, session_key="agent:coder:main", deadline=30)
+            assert said in html.unescape(found.text)
