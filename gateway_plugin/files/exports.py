@@ -26,9 +26,11 @@ from relayer.wire.fields import one_line
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.service import ImportItem
 
-_SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json"})
+_SUFFIXES: Final = frozenset({".md", ".markdown", ".jsonl", ".json", ".af"})
 # The names under which versions of mem0 store the text of a memory.
 _TEXT_NAMES: Final = ("memory", "text", "data", "content")
+# The block in which an agent of Letta describes itself, which is no memory of a user.
+_LETTA_SELF: Final = "persona"
 
 
 class ImportProblem(Exception):
@@ -84,8 +86,8 @@ def read_file(
     try:
         if path.suffix.lower() == ".jsonl":
             items = list(_own_lines(text))
-        elif path.suffix.lower() == ".json":
-            items = list(_mem0(parse_json(text)))
+        elif path.suffix.lower() in {".json", ".af"}:
+            items = list(_document(parse_json(text)))
         else:
             place = datetime.now(UTC).astimezone().tzinfo or UTC
             items = read_markdown(without_profiles(text), shown, place)
@@ -170,18 +172,52 @@ def _own_lines(text: str) -> Iterator[ImportItem]:
         raise _NotThat("the export was cut short: its last line is missing; export again")
 
 
-def _mem0(document: Any) -> Iterator[ImportItem]:
-    """Read mem0's ``get_all`` or export: a list, or an object that contains one."""
+def _document(document: Any) -> Iterator[ImportItem]:
+    """Read an agent file of Letta, edges of Zep or Graphiti, or memories of mem0, told apart by the names of their fields."""
     rows = document
     if isinstance(document, dict):
-        rows = next(
-            (document[name] for name in ("results", "memories") if isinstance(document.get(name), list)), None
-        )
+        if isinstance(document.get("agents"), list) and isinstance(document.get("blocks"), list):
+            return _letta(document["blocks"])
+        names = ("results", "memories", "edges", "facts")
+        rows = next((document[name] for name in names if isinstance(document.get(name), list)), None)
     if not isinstance(rows, list):
-        raise _NotThat("it contains no list of memories; an export of mem0 has one under results")
+        raise _NotThat(
+            "it contains no list of memories; an export of mem0 has one under results, edges of Zep under edges, and an agent "
+            "file of Letta has agents and blocks"
+        )
+    if not all(isinstance(row, dict) for row in rows):
+        raise _NotThat("a memory is not a JSON object")
+    return _edges(rows) if any("fact" in row for row in rows) else _mem0(rows)
+
+
+def _letta(blocks: list[Any]) -> Iterator[ImportItem]:
+    """Read the memory blocks of an agent file of Letta (``.af``), each as Markdown: a line or paragraph is a memory."""
+    for block in blocks:
+        if not isinstance(block, dict) or not isinstance(block.get("value"), str):
+            raise _NotThat("a block has no value that is a text")
+        label = _short(block.get("label"))
+        if label != _LETTA_SELF:
+            yield from read_markdown(block["value"], f"letta/{label}", UTC)
+
+
+def _edges(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
+    """Read edges of a graph of Zep or Graphiti. Facts that stopped being true are left out."""
     for row in rows:
-        if not isinstance(row, dict):
-            raise _NotThat("a memory is not a JSON object")
+        text = row.get("fact")
+        if not isinstance(text, str) or not text.strip() or row.get("invalid_at") or row.get("expired_at"):
+            continue
+        yield ImportItem(
+            text=text,
+            kind="imported",
+            trust="imported",
+            occurred_at=_time(row.get("valid_at") or row.get("created_at")),
+            source=SourceInfo(reference=_short(row.get("uuid")) and f"zep:{_short(row.get('uuid'))}"),
+        )
+
+
+def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
+    """Read the memories of mem0's ``get_all`` or export."""
+    for row in rows:
         text = next((row[name] for name in _TEXT_NAMES if isinstance(row.get(name), str)), "")
         if text.strip():
             yield ImportItem(

@@ -160,9 +160,11 @@ def import_files(
         ),
     ] = False,
 ) -> None:
-    """Store memories from files as imported ones: our export (.jsonl), MEMORY.md and daily logs (.md), mem0's export (.json).
+    """Store memories from files as imported ones: our export (.jsonl), Markdown (.md), exports of mem0 and Zep (.json), Letta's agents (.af).
 
     Example: memrelay-gateway import MEMORY.md memory/ mem0-export.json
+
+    Example: memrelay-gateway import agent.af zep-edges.json --agent coder
 
     Example: memrelay-gateway import --as-backup memories.jsonl
     """
@@ -181,7 +183,7 @@ def import_files(
     found = [(root, path) for root, listed in zip(roots, below, strict=True) for path, _ in listed.files]
     problems = [str(error) for listed in below for error in listed.left_out]
     if not found and not problems:
-        fail(FAILED, "PATH: contains no .md, .jsonl or .json file", "")
+        fail(FAILED, "PATH: contains no .md, .jsonl, .json or .af file", "")
     total = Counter[str]()
     claims = 0
     for root, path in found:

@@ -140,6 +140,42 @@ def test_mem0s_export_is_read_with_its_times(tmp_path, frame):
     assert second.occurred_at == at(2026, 2, 1, place=UTC)
 
 
+def test_the_blocks_of_a_letta_agent_are_read_line_by_line_without_its_description_of_itself(tmp_path):
+    document = {
+        "agents": [{"id": "agent-0", "block_ids": ["block-0", "block-1"], "messages": []}],
+        "blocks": [
+            {"id": "block-0", "label": "human", "value": "- Ana is vegan.\n- Lives in Lisbon.", "limit": 20_000},
+            {"id": "block-1", "label": "persona", "value": "I am a helpful agent."},
+            {"id": "block-2", "label": "project", "value": "The boat is called Mabel."},
+        ],
+        "groups": [], "files": [], "sources": [], "tools": [], "mcp_servers": [],
+    }  # fmt: skip
+    items = read_file(write(tmp_path, "agent.af", document), "agent.af")
+    assert [(item.text, item.trust) for item in items] == [
+        ("Ana is vegan.", "imported"),
+        ("Lives in Lisbon.", "imported"),
+        ("The boat is called Mabel.", "imported"),
+    ]
+    assert [item.source.reference for item in items] == [
+        "letta/human#1", "letta/human#2", "letta/project#1"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("frame", [lambda rows: rows, lambda rows: {"edges": rows}])
+def test_facts_of_zep_and_graphiti_are_read_while_they_are_true(tmp_path, frame):
+    rows = [
+        {"uuid": "e-1", "name": "LIVES_IN", "fact": "Ana lives in Porto.", "valid_at": "2026-01-02T00:00:00Z", "invalid_at": None},
+        {"uuid": "e-2", "fact": "Ana lives in Lisbon.", "created_at": "2025-01-02T00:00:00Z", "invalid_at": "2026-01-02T00:00:00Z"},
+        {"uuid": "e-3", "fact": "Ana rows.", "created_at": "2025-03-04T00:00:00Z", "expired_at": "2025-05-01T00:00:00Z"},
+        {"uuid": "e-4", "fact": "Ana owns a boat.", "created_at": "2025-03-04T00:00:00Z"},
+    ]  # fmt: skip
+    items = read_file(write(tmp_path, "edges.json", frame(rows)), "edges.json")
+    assert [(item.text, item.source.reference, item.occurred_at) for item in items] == [
+        ("Ana lives in Porto.", "zep:e-1", at(2026, 1, 2, place=UTC)),
+        ("Ana owns a boat.", "zep:e-4", at(2025, 3, 4, place=UTC)),
+    ]
+
+
 def test_an_own_export_that_was_cut_short_is_not_taken_for_whole(tmp_path):
     head, line, end = {"memrelay_export": 1}, {"memory": {"text": "one"}}, {"end": True, "memories": 1}
     whole = "\n".join(map(json.dumps, (head, line, end)))
