@@ -531,7 +531,7 @@ def _reseal(run: Run, agent: str, *, yes: bool) -> None:
                 f"what the old keys open is {answer.erasure.state}; check: memrelay-gateway erasure {answer.erasure.id} "
                 f"--agent {typed(answer.namespace)}"
             )
-    run.say(f"{len(done)} namespaces of agent {agent} have new keys; gateways follow by themselves")
+    run.say(f"namespaces of agent {agent} with new keys: {len(done)}; gateways follow by themselves")
 
 
 async def _movable(client: RelayerClient, holder: RootHolder, old: str, new: str) -> list[str]:

@@ -179,7 +179,7 @@ async def test_what_is_written_and_asked_during_a_rotation_is_answered_and_stays
         await _until(lambda: len(archive.acknowledged) >= 100, *tasks)
         for _ in range(2):
             command = await _rotate(site)
-            assert "have new keys" in await _ended(command)
+            assert "with new keys" in await _ended(command)
             assert command.returncode == 0
             wanted = len(archive.acknowledged) + 20, len(read) + 5
             await _until(

@@ -116,7 +116,7 @@ def test_typescript_goes_on_after_a_rotation_of_the_keys(relayer: RelayerProcess
     rotated = run_gateway(
         machine(tmp_path, relayer.url, secret), "keys", "rotate", "--agent", "support", "--reseal", "--yes"
     )
-    assert "1 namespaces of agent support have new keys" in rotated.stdout, rotated.stderr
+    assert "namespaces of agent support with new keys: 1" in rotated.stdout, rotated.stderr
     ended = _run(program)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert [one["text"] for one in json.loads(ended.stdout)] == ["My cat is called Minka."]

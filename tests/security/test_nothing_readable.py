@@ -291,8 +291,9 @@ def incarnations(loot: Loot) -> dict[str, list[Path]]:
 
 
 def kind_of(path: Path) -> ObjectType:
-    kinds = {"wal": ObjectType.ENTRY, "keyring": ObjectType.KEYRING}
-    return kinds.get(path.parent.name, ObjectType.MANIFEST)
+    if path.name == "keyring":
+        return ObjectType.KEYRING
+    return ObjectType.ENTRY if path.parent.name == "wal" else ObjectType.MANIFEST
 
 
 def open_outer(loot: Loot, path: Path, key: SealingKey) -> bytes:
@@ -306,7 +307,7 @@ def keys_of(loot: Loot, agent: str, paths: list[Path]) -> NamespaceKeys:
     [ring] = [path for path in paths if kind_of(path) is ObjectType.KEYRING]
     keyring = decode(open_outer(loot, ring, loot.relayer_keys.metadata), Keyring)
     secret = loot.root.agent(agent).namespace_secret(agent, GENERATION)
-    incarnation = bytes.fromhex(ring.parts[-3])
+    incarnation = bytes.fromhex(ring.parent.name)
     return NamespaceKeys.open(secret, keyring, account=loot.root.account, incarnation=incarnation)
 
 
