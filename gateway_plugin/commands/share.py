@@ -256,8 +256,14 @@ def _withdraw(run: Run, shares: Shares, namespace: str, key: str, *, sealed_agai
 
 
 async def _sealed_again(client: RelayerClient, holder: RootHolder, namespace: str) -> None:
-    async for _ in reseal(client, holder, namespace.partition("/")[0], only=namespace):
-        pass
+    done = [one async for one in reseal(client, holder, namespace.partition("/")[0], only=namespace)]
+    if not done:
+        # What is written there first would be sealed with the secret that the invitation has.
+        fail(
+            FAILED,
+            f"the share is ended, but {typed(namespace)} stores nothing yet and so cannot get new keys",
+            "use another namespace, or run this again when something is stored there",
+        )
 
 
 def _grants_of(shares: Shares, namespace: str, agent_key: bytes) -> list[Grant]:

@@ -346,6 +346,15 @@ def test_rotated_keys_end_an_invitation_and_a_new_one_has_the_new_keys(mara: Gat
     assert BOILER in kim.recalled()
 
 
+def test_a_namespace_that_stores_nothing_gets_no_new_keys_and_that_is_said(
+    mara: Gateway, kim: Gateway
+) -> None:
+    invitation(mara, kim, namespace="shared/empty")
+    ended = ("unshare", "shared/empty", "--with-key", kim.key("coder"), "--reseal")
+    assert "stores nothing yet and so cannot get new keys" in mara.run(*ended, code=1)
+    assert len(json.loads(mara.run("share", "--json"))["invited"]) == 1
+
+
 def test_a_namespace_that_is_shown_like_one_of_another_account_does_not_replace_it(
     mara: Gateway, kim: Gateway, tmp_path: Path
 ) -> None:
