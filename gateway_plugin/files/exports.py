@@ -204,7 +204,8 @@ def _edges(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
     """Read edges of a graph of Zep or Graphiti. Facts that stopped being true are left out."""
     for row in rows:
         text = row.get("fact")
-        if not isinstance(text, str) or not text.strip() or row.get("invalid_at") or row.get("expired_at"):
+        over = any(_is_past(row.get(name)) for name in ("invalid_at", "expired_at"))
+        if over or not isinstance(text, str) or not text.strip():
             continue
         yield ImportItem(
             text=text,
@@ -231,6 +232,11 @@ def _mem0(rows: list[dict[str, Any]]) -> Iterator[ImportItem]:
                     reference=_short(row.get("id")) and f"mem0:{_short(row.get('id'))}",
                 ),
             )
+
+
+def _is_past(value: object) -> bool:
+    """Return whether a time has come; one that cannot be read counts as past, None does not."""
+    return bool(value) and (_time(value) or 0) <= datetime.now(UTC).timestamp() * 1000
 
 
 def _short(value: object) -> str:

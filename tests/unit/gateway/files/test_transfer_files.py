@@ -164,7 +164,7 @@ def test_the_blocks_of_a_letta_agent_are_read_line_by_line_without_its_descripti
 @pytest.mark.parametrize("frame", [lambda rows: rows, lambda rows: {"edges": rows}])
 def test_facts_of_zep_and_graphiti_are_read_while_they_are_true(tmp_path, frame):
     rows = [
-        {"uuid": "e-1", "name": "LIVES_IN", "fact": "Ana lives in Porto.", "valid_at": "2026-01-02T00:00:00Z", "invalid_at": None},
+        {"uuid": "e-1", "name": "LIVES_IN", "fact": "Ana lives in Porto.", "valid_at": "2026-01-02T00:00:00Z", "invalid_at": "9000-01-01T00:00:00Z"},
         {"uuid": "e-2", "fact": "Ana lives in Lisbon.", "created_at": "2025-01-02T00:00:00Z", "invalid_at": "2026-01-02T00:00:00Z"},
         {"uuid": "e-3", "fact": "Ana rows.", "created_at": "2025-03-04T00:00:00Z", "expired_at": "2025-05-01T00:00:00Z"},
         {"uuid": "e-4", "fact": "Ana owns a boat.", "created_at": "2025-03-04T00:00:00Z"},
