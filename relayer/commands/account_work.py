@@ -327,6 +327,16 @@ async def _set_revoked(ports: LogPorts, account: str, now: int) -> AccountRules:
     return await _accounts(ports).set_rules(account, change)
 
 
+def _stored_as(account: str, catalogue: Catalogue) -> list[str]:
+    """Return the ids under which a store has an account; raises `ConfigurationError` if it has none."""
+    stored = [one for one in _ids(account) if one in catalogue.accounts]
+    if not stored:
+        raise ConfigurationError(
+            f"{account}: this store has no such account; memrelay account list shows them"
+        )
+    return stored
+
+
 @store_command("exporting")
 async def export(
     site: Site,
@@ -342,11 +352,7 @@ async def export(
     """
     name = checked_account(account)
     catalogue = await read_catalogue(site.ports)
-    stored = [one for one in _ids(name) if one in catalogue.accounts]
-    if not stored:
-        raise ConfigurationError(
-            f"{account}: this store has no such account; memrelay account list shows them"
-        )
+    stored = _stored_as(name, catalogue)
     chosen = [listed for listed in catalogue.namespaces if listed.account in stored]
     tags = [site.ports.keys.tag("account", one) for one in stored]
     own = tuple(of(tag) for tag in tags for of in (Layout.pointers, Layout.account, Layout.revoked))
@@ -443,11 +449,7 @@ async def erase(
     """
     name = checked_account(account)
     catalogue = await read_catalogue(site.ports)
-    stored = [one for one in _ids(name) if one in catalogue.accounts]
-    if not stored:
-        raise ConfigurationError(
-            f"{account}: this store has no such account; memrelay account list shows them"
-        )
+    stored = _stored_as(name, catalogue)
     eraser = _AccountEraser(site, stored)
     there = len(eraser.namespaces_of(catalogue))
     if not yes:
