@@ -37,7 +37,7 @@ OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations" / "s3.m
 # As in service, but a test has less time.
 PATIENCE = Timeouts(connect=1.0, silence=1.0, call=3.0)
 # A request answers within its deadline, plus what a busy machine may need.
-SLACK = 10.0
+SLACK = 2.0
 PATIENT, HURRIED = (
     20_000,
     1500,
