@@ -108,15 +108,18 @@ class CachedEmbedder(LocalEmbedder):
 
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind)
-        self._known: dict[tuple[str, bool], NDArray[np.float32]] = {}
+        self._known: dict[tuple[str, bool, bool], NDArray[np.float32]] = {}
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
+    ) -> NDArray[np.float32]:
         """As the real one."""
-        new = [text for text in dict.fromkeys(texts) if (text, query) not in self._known]
+        new = [text for text in dict.fromkeys(texts) if (text, query, prompt) not in self._known]
         if new:
-            for text, row in zip(new, await super().embed(new, query=query), strict=True):
-                self._known[text, query] = row
-        return np.stack([self._known[text, query] for text in texts])
+            rows = await super().embed(new, query=query, prompt=prompt)
+            for text, row in zip(new, rows, strict=True):
+                self._known[text, query, prompt] = row
+        return np.stack([self._known[text, query, prompt] for text in texts])
 
 
 def personas(half: str, only: Iterable[str] = ()) -> list[Persona]:

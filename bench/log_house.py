@@ -45,7 +45,7 @@ class NoEmbedder:
 
     model = EmbeddingModel("bench", "be" * 32, DIMENSION)
 
-    async def embed(self, texts: Any, *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - neither
+    async def embed(self, texts: Any, *, query: bool = False, prompt: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - neither
         """Refuse."""
         raise EmbedderUnavailable(f"{len(texts)} texts without vectors")
 

@@ -1,26 +1,31 @@
 """Learn which memories belong in a prompt: the weights of `relayer.search.relevance`.
 
     python -m bench.relevance --cases FILE            # search for all prompts once, and keep what the searches know in FILE
-    python -m bench.relevance --cases FILE --write    # learn from FILE, report, and write the weights
-    python -m bench.relevance --cases FILE --write --prompt-only    # keep the weights of memories, and learn those of prompts
+    python -m bench.prompt_layers --cases FILE        # train the layers that prompts have of their own
+    python -m bench.relevance --cases FILE --write    # search with them, learn, report, and write the weights
 
-The people of ``bench/sets/precise/train`` and of the halves ``seen`` and ``second`` of ``bench/sets/day`` are namespaces of their
+The people of ``bench/sets/precise/train``, of ``more`` and of the halves ``seen`` and ``second`` of ``bench/sets/day`` are namespaces of their
 own, alone and among memories of others. Each asks its own prompts, prompts that no memory answers, questions of other people, and
-some of its questions again without the memory that answers them. The turn of a prompt's vector and the products of components are
-learnt from two thirds of the people for the other third, so that the other weights are learnt from vectors as they will be. Needs scikit-learn, of the extra
-``bench``. The same sets and model give the same file.
+some of its questions again without the memory that answers them. The layers of prompts and the products of components are
+learnt from two thirds of the people for the other third, so that the other weights are learnt from vectors as they will be.
+Needs scikit-learn, of the extra ``bench``. The same sets and model give the same file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib
+import os
 import pickle
 import random
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from unittest import mock
@@ -34,11 +39,13 @@ from bench.day import CachedEmbedder, personas
 from bench.prompt_reader import labelled
 from bench.spaces import PRECISE, people
 from relayer.lib.n_grams import read_prompt
+from relayer.ports import QueryVectors
 from relayer.search import index as index_module
 from relayer.search.baseline import PRIORS, UNRELATED_PROMPTS, Calibration, shipped_priors
 from relayer.search.index import MemoryIndex, QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.relevance import (
+    MOST_READ,
     CandidateScores,
     Logistic,
     PromptFacts,
@@ -46,7 +53,6 @@ from relayer.search.relevance import (
     chosen,
     features,
     gate_features,
-    relevance_reader,
 )
 
 MODEL = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
@@ -55,15 +61,17 @@ Numbers = NDArray[np.float64]
 Kind = Literal["question", "plan", "unanswerable", "untouched", "unrelated", "removed", "unneeded"]
 _FILLS = (40, 170)
 _POOL = 40
-_FOLDS = 3
+FOLDS = 3
+GENERAL = ("untouched", "unrelated")
+"""The kinds of prompts that many people ask."""
 # Of the untouched and unrelated prompts in a person's language, how many each person asks.
 _ASKED_OF_EACH = 12
-_COMPONENTS = 64
-# The components of a prompt and of a memory whose products are learnt, and those of a prompt for its admission.
+_BEST = 8
+_LEFT_OUT = 0.5
+# The components of a prompt and of a memory whose products are learnt.
 _BEARING = 20
-_CONTENT = 40
 # The logit from which a prompt is admitted, chosen with the people of the development set.
-_BAR = -1.5
+_BAR = -1.25
 # The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
 _KNOWN = 0.2
 # Weights of cases for the probability of a memory, and for the admission of a prompt.
@@ -116,16 +124,31 @@ class Case:
 def listed(part: str, name: str) -> dict[str, list[str]]:
     """Return the prompts of a table of ``bench/sets/precise``, by person or language."""
     prompts: dict[str, list[str]] = defaultdict(list)
-    for line in (PRECISE / part / f"{name}.tsv").read_text("utf-8").splitlines():
+    for line in _lines(part, name):
         owner, text = line.split("\t")
         prompts[owner].append(text)
     return prompts
 
 
+def _lines(part: str, name: str) -> Iterator[str]:
+    for each in ("dev",) if part == "dev" else ("train", "more"):
+        table = PRECISE / each / f"{name}.tsv"
+        yield from table.read_text("utf-8").splitlines() if table.exists() else ()
+
+
+def _plans(part: str) -> dict[str, list[tuple[str, list[int]]]]:
+    """Return the plans of ``plans.tsv``, by person: each with the numbers of the memories that would change the answer."""
+    plans: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)
+    for line in _lines(part, "plans"):
+        owner, right, text = line.split("\t")
+        plans[owner].append((text, [int(one) for one in right.split(",")]))
+    return plans
+
+
 def of_people(part: str) -> Iterator[Person]:
-    """Yield the people of ``train`` or ``dev``, who also ask prompts of the tables of untouched and unrelated ones."""
+    """Yield the people of ``train``, ``more`` or ``dev``, who also ask prompts of the tables of untouched and unrelated ones."""
     rng = random.Random(7)
-    untouched, unrelated = listed(part, "untouched"), listed(part, "unrelated")
+    untouched, unrelated, plans = listed(part, "untouched"), listed(part, "unrelated"), _plans(part)
     for space in people(f"{part}/people"):
         kinds: dict[str, Kind] = {
             "question": "question",
@@ -138,9 +161,11 @@ def of_people(part: str) -> Iterator[Person]:
             for one in space.asked
             if one.kind in kinds
         ]
-        near = [text for owner, texts in untouched.items() if owner[:2] == space.language for text in texts]
-        own = untouched.get(Path(space.name).name) or rng.sample(near, min(_ASKED_OF_EACH, len(near)))
+        name = Path(space.name).name
+        near = untouched[space.language]
+        own = untouched.get(name, []) + rng.sample(near, min(_ASKED_OF_EACH, len(near)))
         asked += [("untouched", text, [], []) for text in own]
+        asked += [("plan", text, right, []) for text, right in plans[name]]
         far = unrelated[space.language]
         asked += [("unrelated", text, [], []) for text in rng.sample(far, min(_ASKED_OF_EACH, len(far)))]
         yield Person(space.name, space.language, space.memories, asked)
@@ -149,6 +174,7 @@ def of_people(part: str) -> Iterator[Person]:
 def everyone() -> Iterator[Person]:
     """Yield the people of the sets for training, and those of the development set."""
     yield from of_people("train")
+    yield from of_people("more")
     yield from of_people("dev")
     for half in ("seen", "second"):
         for persona in personas(half):
@@ -180,23 +206,35 @@ def _of_the_day(half: str, name: str, language: str, raw: dict[str, Any]) -> Per
     )
 
 
+Prompts = dict[tuple[int, str], tuple[NDArray[np.float32], float]]
+"""The vector and the admission of prompts by layers that were trained without a fold, see `fold_of`."""
+
+
+def folds_of(persons: Iterable[str]) -> dict[str, int]:
+    """Return the third of the people that each person is in; those of the development set are in none."""
+    names = sorted({name for name in persons if not name.startswith("dev/")})
+    return {name: number % FOLDS for number, name in enumerate(names)}
+
+
+def fold_of(person: str, kind: str, text: str, folds: Mapping[str, int]) -> int:
+    """Return the fold that a prompt's vector is learnt without: -1 for the development set, which no fold is learnt from.
+
+    Prompts that many people ask have folds of their own, by their text.
+    """
+    if person not in folds:
+        return -1
+    return zlib.crc32(text.encode()) % FOLDS if kind in GENERAL else folds[person]
+
+
 class _Recorder:
     """Keeps what a search knows of its prompt, in place of a `RelevanceReader`."""
 
     def __init__(self) -> None:
         self.last: tuple[CandidateScores, PromptFacts] | None = None
 
-    def turn(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the vector as it is."""
-        return query
-
     def bearing(self, query: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
         """Return a direction that counts for nothing."""
         return query, 0.0
-
-    def content(self, query: NDArray[np.float32]) -> float:  # noqa: ARG002 - as of a reader
-        """Return the logit of a prompt that is as likely admitted as not."""
-        return 0.0
 
     def estimate(self, read: CandidateScores, prompt: PromptFacts) -> Relevances:
         """Keep both, and choose everything."""
@@ -204,181 +242,137 @@ class _Recorder:
         return Relevances(np.ones(len(read.ranked)), 1.0)
 
 
-async def gather() -> list[Case]:
-    """Search for every prompt in its namespace."""
-    rng = random.Random(5)
+def gather(prompts: Prompts | None) -> list[Case]:
+    """Search for every prompt in its namespace, on all processors.
+
+    Args:
+        prompts: the vectors of prompts; None searches without them, and adds the right memories that it does not find.
+    """
+    workers = os.cpu_count() or 1
+    with ProcessPoolExecutor(workers) as pool:
+        parts = pool.map(_gather_part, range(workers), repeat(workers), repeat(prompts))
+        return [case for part in parts for case in part]
+
+
+def _gather_part(part: int, parts: int, prompts: Prompts | None) -> list[Case]:
+    return asyncio.run(_searched(part, parts, prompts))
+
+
+async def _searched(part: int, parts: int, prompts: Prompts | None) -> list[Case]:
     embedder = CachedEmbedder("multilingual")
     await embedder.load()
-    sha256 = embedder.model.sha256
-    prior = Calibration(PRIORS[sha256], (), shipped_priors(sha256), sha256)
+    prior = Calibration(PRIORS[MODEL], (), shipped_priors(MODEL), MODEL)
     persons = list(everyone())
-    by_language: dict[str, list[Person]] = defaultdict(list)
-    for person in persons:
-        by_language[person.language].append(person)
-    nones: dict[str, list[str]] = defaultdict(list)
-    for language, label, text in labelled():
-        if label == "none":
-            nones[language].append(text)
-    for prompts in nones.values():
-        rng.shuffle(prompts)
+    folds = folds_of(person.name for person in persons)
     cases: list[Case] = []
-    recorder = _Recorder()
-    with mock.patch.object(index_module, "relevance_reader", return_value=recorder):
-        for number, person in enumerate(persons):
-            others = [
-                one
-                for one in by_language[person.language]
-                if one is not person and not one.name.startswith("dev/")
-            ]
-            strange = [text for one in others for text in one.memories]
-            strange += [
-                text
-                for one in rng.sample(persons, min(8, len(persons)))
-                if one is not person and not one.name.startswith("dev/")
-                for text in one.memories
-            ]
-            asked = list(person.asked)
-            foreign = [text for one in others for kind, text, *_ in one.asked if kind == "question"]
-            asked += [("unanswerable", text, [], []) for text in rng.sample(foreign, min(4, len(foreign)))]
-            unrelated = rng.sample(nones[person.language][:_POOL], 8) + rng.sample(UNRELATED_PROMPTS, 8)
-            asked += [("unrelated", text, [], []) for text in unrelated]
-            asked += [
-                ("removed", text, right, old)
-                for kind, text, right, old in person.asked[::3]
-                if kind == "question"
-            ]
-            asked += [
-                ("unneeded", text, right, old) for kind, text, right, old in person.asked if kind == "plan"
-            ]
-            vectors = await embedder.embed([one[1] for one in asked], query=True)
-            for fill in (0, _FILLS[number % len(_FILLS)]):
-                texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
-                rows = await embedder.embed(texts)
-                found = MemoryIndex(embedder.model.dimension, prior)
-                for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
-                    found.put(key, row, text)
-                for (kind, text, right, old), vector in zip(asked, vectors, strict=True):
-                    if fill and kind in ("removed", "unneeded"):
-                        continue
-                    allowed = None
-                    if kind in ("removed", "unneeded"):
-                        allowed = KeyMask.from_keys(set(range(len(texts))) - set(right))
-                    form = read_prompt(text).reading(vector, sha256)
-                    hits = found.search(
-                        vector,
-                        QueryWords.from_query(text),
-                        30,
-                        allowed=allowed,
-                        floor=0.0,
-                        reading=form,
-                        prompt=True,
-                    ).hits
-                    keys = [hit.key for hit in hits]
-                    assert recorder.last is not None
-                    read, prompt = recorder.last
-                    gold = np.array([1 if key in right else -1 if key in old else 0 for key in keys])
-                    cases.append(
-                        Case(
-                            person.name,
-                            person.language,
-                            kind,
-                            text,
-                            fill,
-                            vector,
-                            rows[keys],
-                            read,
-                            prompt,
-                            gold,
-                        )
+    for number, person in enumerate(persons):
+        if number % parts != part:
+            continue
+        rng = random.Random(person.name)
+        others = [one for one in persons if one is not person and not one.name.startswith("dev/")]
+        near = [one for one in others if one.language == person.language]
+        strange = [text for one in (*near, *rng.sample(others, 8)) for text in one.memories]
+        asked = _asked(person, near, rng)
+        vectors = await embedder.embed([one[1] for one in asked], query=True)
+        for fill in (0, _FILLS[number // parts % len(_FILLS)]):
+            texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
+            rows = await embedder.embed(texts)
+            index = MemoryIndex(embedder.model.dimension, prior)
+            for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
+                index.put(key, row, text)
+            for one, vector in zip(asked, vectors, strict=True):
+                # Among memories of others, half of the prompts that nothing answers are enough.
+                if fill and (one[0] in ("removed", "unneeded") or (not one[2] and rng.random() < _LEFT_OUT)):
+                    continue
+                own = vector, 0.0
+                if prompts is not None:
+                    own = prompts[fold_of(person.name, one[0], one[1], folds), one[1]]
+                cases.append(
+                    _case(
+                        person, fill, one, QueryVectors(vector, *own), index, rows, known=prompts is not None
                     )
-            if number % 10 == 0:
-                print(number, len(cases), flush=True)
+                )
+        if number % 10 == part:
+            print(number, len(cases), flush=True)
     await embedder.close()
     return cases
 
 
-def learn_turn(
-    cases: Sequence[Case], *, epochs: int = 12, rate: float = 0.02, decay: float = 2e-4
-) -> NDArray[np.float32]:
-    """Learn a matrix that turns prompts towards what answers them, by the softmax over the candidates and those of others."""
-    rng = np.random.default_rng(0)
-    used = [one for one in cases if (one.right == 1).any() and one.kind in ("question", "plan")]
-    dimension = used[0].query.shape[0]
-    matrix = np.zeros((dimension, dimension), np.float32)
-    first, second = np.zeros_like(matrix), np.zeros_like(matrix)
-    batch, scale, step = 48, np.float32(14.0), 0
-    for epoch in range(epochs):
-        order = rng.permutation(len(used))
-        for start in range(0, len(order) - batch + 1, batch):
-            some = [used[at] for at in order[start : start + batch]]
-            queries = np.stack([one.query for one in some])
-            rows = np.concatenate([one.rows for one in some])
-            own = np.repeat(np.arange(batch), [len(one.rows) for one in some])
-            label = np.concatenate([one.right for one in some])
-            mine = own[None] == np.arange(batch)[:, None]
-            logits = scale * ((queries + queries @ matrix) @ rows.T) - (~mine).astype(np.float32)
-            logits[mine & (label == -1)[None]] = -1e4
-            right = mine & (label == 1)[None]
-            likely = np.exp(logits - logits.max(1, keepdims=True))
-            likely /= likely.sum(1, keepdims=True)
-            wanted = right * (likely + np.float32(1e-12))
-            wanted /= wanted.sum(1, keepdims=True)
-            gradient = (
-                queries.T @ ((likely - wanted) @ rows) * (scale / batch) + decay * scale * matrix * batch
-            )
-            step += 1
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.99 * second + 0.01 * gradient**2
-            speed = rate * 0.05 * (1 - epoch / epochs)
-            matrix -= (
-                speed * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-6)
-            ).astype(np.float32)
-    return matrix
+def _asked(
+    person: Person, near: Sequence[Person], rng: random.Random
+) -> list[tuple[Kind, str, list[int], list[int]]]:
+    """Return the prompts of a person, questions of others, unrelated ones, and some without their memories."""
+    asked = list(person.asked)
+    foreign = [text for one in near for kind, text, *_ in one.asked if kind == "question"]
+    asked += [("unanswerable", text, [], []) for text in rng.sample(foreign, min(4, len(foreign)))]
+    unrelated = rng.sample(_nones()[person.language][:_POOL], 6) + rng.sample(UNRELATED_PROMPTS, 6)
+    asked += [("unrelated", text, [], []) for text in unrelated]
+    asked += [("removed", *one[1:]) for one in person.asked[::3] if one[0] == "question"]
+    asked += [("unneeded", *one[1:]) for one in person.asked if one[0] == "plan"]
+    return asked
 
 
-def halves(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the best approximation of a matrix of `_COMPONENTS` components, as stored."""
-    left, values, right = np.linalg.svd(matrix)
-    root = np.sqrt(values[:_COMPONENTS])
-    down = (left[:, :_COMPONENTS] * root).astype(np.float16).astype(np.float32)
-    up = (root[:, None] * right[:_COMPONENTS]).astype(np.float16).astype(np.float32)
-    return down, up
+@cache
+def _nones() -> dict[str, list[str]]:
+    """Return the prompts that the classifier of prompts learnt to be without memories, by language."""
+    nones: dict[str, list[str]] = defaultdict(list)
+    for language, label, text in labelled():
+        if label == "none":
+            nones[language].append(text)
+    for texts in nones.values():
+        random.Random(5).shuffle(texts)
+    return nones
 
 
-class Matrices(NamedTuple):
-    """The learnt matrices of prompts' vectors, as a `relayer.search.relevance.RelevanceReader` has them."""
+def _case(  # noqa: PLR0917 - a search
+    person: Person,
+    fill: int,
+    asked: tuple[Kind, str, list[int], list[int]],
+    vectors: QueryVectors,
+    index: MemoryIndex,
+    rows: NDArray[np.float32],
+    *,
+    known: bool,
+) -> Case:
+    """Search for one prompt."""
+    kind, text, right, old = asked
+    allowed = None
+    if kind in ("removed", "unneeded"):
+        allowed = KeyMask.from_keys(set(range(len(rows))) - set(right))
+    recorder = _Recorder()
+    with mock.patch.object(index_module, "relevance_reader", return_value=recorder):
+        hits = index.search(
+            vectors.query,
+            QueryWords.from_query(text),
+            2 * MOST_READ,
+            allowed=allowed,
+            floor=0.0,
+            reading=read_prompt(text).reading(vectors.query, MODEL),
+            prompt=vectors,
+        ).hits
+    assert recorder.last is not None
+    keys = [hit.key for hit in hits]
+    if not known and kind in ("question", "plan"):
+        keys += [key for key in right if key not in keys]
+    gold = np.array([1 if key in right else -1 if key in old else 0 for key in keys])
+    return Case(
+        person.name, person.language, kind, text, fill, vectors.query, rows[keys], *recorder.last, gold
+    )
+
+
+class Bearing(NamedTuple):
+    """The learnt matrices of contents, as a `relayer.search.relevance.RelevanceReader` has them."""
 
     down: NDArray[np.float32]
     up: NDArray[np.float32]
-    bearing_down: NDArray[np.float32]
-    bearing_up: NDArray[np.float32]
-
-    @classmethod
-    def from_cases(cls, cases: Sequence[Case]) -> Matrices:
-        """Learn them."""
-        down, up = halves(learn_turn(cases))
-        return cls(down, up, *learn_bearing(cases, [_turned(case, down, up) for case in cases]))
 
     def read(self, case: Case) -> CandidateScores:
         """Return what a search with these matrices knows."""
-        direction = (case.query @ self.bearing_down) @ self.bearing_up
-        bearing = (case.rows @ direction).astype(np.float64)
-        return _turned(case, self.down, self.up)._replace(bearing=bearing)
-
-    def stored(self) -> dict[str, NDArray[Any]]:
-        """Return them as they are stored, by name."""
-        return {name.replace("_", "-"): one.astype(np.float16) for name, one in self._asdict().items()}
+        direction = (case.query @ self.down) @ self.up
+        return case.read._replace(bearing=(case.rows @ direction).astype(np.float64))
 
 
-def _turned(case: Case, down: NDArray[np.float32], up: NDArray[np.float32]) -> CandidateScores:
-    query = case.query + (case.query @ down) @ up
-    query /= np.linalg.norm(query)
-    return case.read._replace(turned=(case.rows @ query).astype(np.float64))
-
-
-def learn_bearing(
-    cases: Sequence[Case], reads: Sequence[CandidateScores]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def learn_bearing(cases: Sequence[Case]) -> Bearing:
     """Learn how much a memory with one content bears on a prompt with another, as for a meal and an allergy.
 
     A logistic regression on the features of candidates and on all products of the first components of both vectors, which are
@@ -390,7 +384,7 @@ def learn_bearing(
     of_prompt, of_memory = components(queries, _BEARING), components(rows, _BEARING)
     weights = _memory_weights(cases)
     used = weights > 0
-    known = np.concatenate([features(read, case.prompt) for case, read in zip(cases, reads, strict=True)])
+    known = np.concatenate([features(case.read, case.prompt) for case in cases])
     known = (known - known.mean(0)) / (known.std(0) + 1e-6)
     products = ((queries @ of_prompt)[own[used]][:, :, None] * (rows[used] @ of_memory)[:, None]).reshape(
         int(used.sum()), -1
@@ -401,7 +395,7 @@ def learn_bearing(
     labels = np.concatenate([case.right for case in cases])[used]
     learnt.fit(np.concatenate([known[used], products * scale], axis=1), labels, sample_weight=weights[used])
     matrix = (learnt.coef_[0][known.shape[1] :] * scale).reshape(_BEARING, _BEARING)
-    return _half(of_prompt @ matrix), _half(of_memory.T)
+    return Bearing(_half(of_prompt @ matrix), _half(of_memory.T))
 
 
 def components(vectors: Numbers, count: int) -> Numbers:
@@ -460,19 +454,21 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     """Learn all weights, and print what they choose for the people of the development set, whom nothing is learnt from."""
     held_out = np.array([_is_held_out(case) for case in cases])
     learnt_from = [case for case in cases if not _is_held_out(case)]
-    names = sorted({case.person for case in learnt_from})
-    fold = np.array([-1 if _is_held_out(case) else names.index(case.person) % _FOLDS for case in cases])
+    folds = folds_of(case.person for case in cases)
+    fold = np.array([folds.get(case.person, -1) for case in cases])
     reads: list[CandidateScores] = [case.read for case in cases]
-    for one in range(_FOLDS):
+    for one in range(FOLDS):
         others = [case for case, its in zip(cases, fold, strict=True) if its not in (one, -1)]
-        matrices = Matrices.from_cases(others)
+        bearing = learn_bearing(others)
         for at in np.flatnonzero(fold == one).tolist():
-            reads[at] = matrices.read(cases[at])
+            reads[at] = bearing.read(cases[at])
         print(f"learnt from {len(others)} searches for {int((fold == one).sum())} others", flush=True)
-    matrices = Matrices.from_cases(learnt_from)
+    bearing = learn_bearing(learnt_from)
     for at in np.flatnonzero(held_out).tolist():
-        reads[at] = matrices.read(cases[at])
-    _print_ranks(cases, reads)
+        reads[at] = bearing.read(cases[at])
+    _print_ranks(
+        [case for case in cases if _is_held_out(case)], [reads[at] for at in np.flatnonzero(held_out)]
+    )
     reads_of_all = [reads[at] for at in np.flatnonzero(~held_out)]
     every = np.concatenate(
         [features(read, case.prompt) for case, read in zip(learnt_from, reads_of_all, strict=True)]
@@ -480,12 +476,13 @@ def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
     labels = np.concatenate([case.right for case in learnt_from])
     weights = _memory_weights(learnt_from)
     memory = learn_logistic(every[weights > 0], labels[weights > 0], weights[weights > 0], 0.3)
-    prompt, direction = learn_prompt(learnt_from, reads_of_all, memory)
-    print_choices(cases, reads, memory, prompt, direction)
-    return matrices.stored() | {
+    prompt = learn_prompt(learnt_from, reads_of_all, memory)
+    print_choices(cases, reads, memory, prompt)
+    return {
+        "bearing-down": bearing.down.astype(np.float16),
+        "bearing-up": bearing.up.astype(np.float16),
         "memory": memory.weights.astype(np.float32),
         "prompt": prompt.weights.astype(np.float32),
-        "direction": direction.astype(np.float32),
     }
 
 
@@ -502,54 +499,28 @@ def estimates(
     return likelies, np.stack(rows)
 
 
-def learn_prompt(
-    cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic
-) -> tuple[Logistic, Numbers]:
-    """Learn which prompts are admitted: the weights of their features, and a direction for their vectors."""
+def learn_prompt(cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic) -> Logistic:
+    """Learn which prompts are admitted."""
     _, rows = estimates(cases, reads, memory)
-    kinds = np.array([case.kind for case in cases])
-    wanted = np.isin(kinds, ("question", "plan"))
+    wanted = np.isin([case.kind for case in cases], ("question", "plan"))
     weights = np.array([_OF_PROMPT[case.kind] * (1.0 if _is_new(case) else _KNOWN) for case in cases])
     used = weights > 0
-    queries = np.stack([case.query for case in cases]).astype(np.float64)
-    main = components(queries[used], _CONTENT)
-    both = np.concatenate([rows, queries @ main], axis=1)
-    learnt = learn_logistic(both[used], wanted[used].astype(int), weights[used], 0.03).weights
-    direction = main @ learnt[rows.shape[1] : -1]
-    return Logistic(np.append(learnt[: rows.shape[1]], learnt[-1] - _BAR)), direction
+    learnt = learn_logistic(rows[used], wanted[used].astype(int), weights[used], 0.03).weights
+    learnt[-1] -= _BAR
+    return Logistic(learnt)
 
 
 def print_choices(
-    cases: Sequence[Case],
-    reads: Sequence[CandidateScores],
-    memory: Logistic,
-    prompt: Logistic,
-    direction: Numbers,
+    cases: Sequence[Case], reads: Sequence[CandidateScores], memory: Logistic, prompt: Logistic
 ) -> None:
     """Print what the people of the development set get, at bars around the one that is used."""
     some = [at for at, case in enumerate(cases) if _is_held_out(case) and not case.fill]
     held_out = [cases[at] for at in some]
     likelies, rows = estimates(held_out, [reads[at] for at in some], memory)
-    logits = prompt.logits(rows) + np.stack([case.query for case in held_out]) @ direction
-    for bar in (-1.0, -0.5, 0.0, 0.5, 1.0):
+    logits = prompt.logits(rows)
+    for bar in (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5):
         readings = [Relevances(*one) for one in zip(likelies, logits.tolist(), strict=True)]
         print(f"bar {_BAR + bar:+.2f}:", report(held_out, readings, bar))
-
-
-def learn_prompt_only(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
-    """Learn which prompts are admitted, with the turn and the weights of memories that are in use."""
-    reader = relevance_reader(MODEL)
-    assert reader is not None
-    matrices = Matrices(reader.down, reader.up, reader.bearing_down, reader.bearing_up)
-    reads = [matrices.read(case) for case in cases]
-    at = [number for number, case in enumerate(cases) if not _is_held_out(case)]
-    prompt, direction = learn_prompt([cases[one] for one in at], [reads[one] for one in at], reader.memory)
-    print_choices(cases, reads, reader.memory, prompt, direction)
-    return matrices.stored() | {
-        "memory": reader.memory.weights.astype(np.float32),
-        "prompt": prompt.weights.astype(np.float32),
-        "direction": direction.astype(np.float32),
-    }
 
 
 def _is_held_out(case: Case) -> bool:
@@ -558,7 +529,7 @@ def _is_held_out(case: Case) -> bool:
 
 def _is_new(case: Case) -> bool:
     """Return whether the classifier of prompts was not learnt from the case's prompt."""
-    return case.person.startswith("train/") and (
+    return case.person.startswith(("train/", "more/")) and (
         case.kind != "unrelated" or case.text in UNRELATED_PROMPTS or case.text in _unrelated()
     )
 
@@ -570,7 +541,10 @@ def _unrelated() -> frozenset[str]:
 
 def _counted(case: Case) -> NDArray[np.bool_]:
     """Of a prompt without a right memory only the best candidates count, since the others are all alike."""
-    return np.arange(len(case.right)) < (30 if case.kind in ("question", "plan") else 8)
+    place = np.arange(len(case.right))
+    if case.kind in ("question", "plan"):
+        return place >= 0
+    return (place < _BEST) | np.isin(place, np.argsort(-case.read.turned, kind="stable")[: _BEST // 2])
 
 
 def _print_ranks(cases: Sequence[Case], reads: Sequence[CandidateScores]) -> None:
@@ -589,16 +563,18 @@ def _print_ranks(cases: Sequence[Case], reads: Sequence[CandidateScores]) -> Non
 def main(
     cases: Annotated[Path, typer.Option(help="Where the searches are kept.")],
     *,
-    write: Annotated[bool, typer.Option("--write", help="Learn, and write the weights.")] = False,
-    prompt_only: Annotated[
-        bool, typer.Option("--prompt-only", help="Learn only which prompts are admitted.")
-    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the weights.")] = False,
 ) -> None:
     """Learn which memories belong in a prompt."""
-    if not cases.exists():
-        cases.write_bytes(pickle.dumps(asyncio.run(gather())))
-    found: list[Case] = pickle.loads(cases.read_bytes())
-    learnt = learn_prompt_only(found) if prompt_only else learn(found)
+    layers = Path(f"{cases}.prompts")
+    if not layers.exists():
+        cases.write_bytes(pickle.dumps(gather(None)))
+        print(f"train the layers of prompts now: python -m bench.prompt_layers --cases {cases}")
+        return
+    searched = Path(f"{cases}.searched")
+    if not searched.exists():
+        searched.write_bytes(pickle.dumps(gather(pickle.loads(layers.read_bytes()))))
+    learnt = learn(pickle.loads(searched.read_bytes()))
     if write:
         Path(f"{cases}.learnt").write_bytes(pickle.dumps(learnt))
         np.savez_compressed(WEIGHTS, **{f"{MODEL}_{name}": one for name, one in learnt.items()})  # type: ignore[arg-type]
@@ -607,4 +583,5 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    # By its own name, under which `bench.prompt_layers` finds the class of the cases, too.
+    typer.run(importlib.import_module("bench.relevance").main)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -308,6 +308,28 @@ class EmbeddingModel:
     dimension: int
 
 
+class QueryVectors(NamedTuple):
+    """What an embedding model says of a query.
+
+    Attributes:
+        query: the vector of the query, of length 1; shape (dimension,).
+        prompt: the vector towards memories that answer the query as a prompt or bear on it, of length 1; None if the model
+            was not trained for prompts or the query is none.
+        admission: the logit that such memories exist at all, by the prompt alone.
+    """
+
+    query: NDArray[np.float32]
+    prompt: NDArray[np.float32] | None = None
+    admission: float = 0.0
+
+    @classmethod
+    def split(cls, row: NDArray[np.float32], dimension: int) -> QueryVectors:
+        """Split a row that `Embedder.embed` returned for a query."""
+        if len(row) == dimension:
+            return cls(row)
+        return cls(row[:dimension], row[dimension:-1], float(row[-1]))
+
+
 class Embedder(Protocol):
     """An embedding model that computes a unit vector for each text."""
 
@@ -316,12 +338,16 @@ class Embedder(Protocol):
         """Return the identity of the model in use."""
         ...
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
+    ) -> NDArray[np.float32]:
         """Embed texts; the result has shape (len(texts), dimension), float32, rows of length 1.
 
         Args:
             texts: in any language.
             query: whether the texts are search queries and not memories: some models embed the two differently.
+            prompt: whether these queries are prompts that did not ask for memories. A model that was trained for prompts
+                appends to each row what `QueryVectors` splits off; other models ignore it.
 
         The computation never runs on the event loop's thread.
 

@@ -224,10 +224,12 @@ class MeteredEmbedder:
         """The model in use."""
         return self._inner.model
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
+    ) -> NDArray[np.float32]:
         """Embed texts, as the port defines; the recorded time is the model's own, without the time in an account's queue."""
         began = perf_counter()
-        vectors = await self._inner.embed(texts, query=query)
+        vectors = await self._inner.embed(texts, query=query, prompt=prompt)
         self._observe("query" if query else "memory", perf_counter() - began)
         return vectors
 

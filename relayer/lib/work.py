@@ -715,11 +715,13 @@ class FairEmbedder:
         """The number of calls that wait for the model."""
         return len(self._queue)
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
+    ) -> NDArray[np.float32]:
         """Embed texts as `Embedder.embed` does, when it is the account's turn.
 
         Returns:
-            One row for each text, of shape (texts, dimension).
+            One row for each text, of shape (texts, dimension); of a prompt as the port defines.
 
         Raises:
             AccountBusy: too many calls of this account wait.
@@ -728,12 +730,12 @@ class FairEmbedder:
         """
         if len(texts) <= 1 or not self._limits.one_by_one:
             async with self._turn(texts):
-                return await self._embedder.embed(texts, query=query)
-        vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
-        for row, text in enumerate(texts):
-            async with self._turn([text], admitted=row > 0):
-                vectors[row] = (await self._embedder.embed([text], query=query))[0]
-        return vectors
+                return await self._embedder.embed(texts, query=query, prompt=prompt)
+        rows: list[NDArray[np.float32]] = []
+        for text in texts:
+            async with self._turn([text], admitted=bool(rows)):
+                rows.append((await self._embedder.embed([text], query=query, prompt=prompt))[0])
+        return np.stack(rows)
 
     async def close(self) -> None:
         """Close the embedder."""

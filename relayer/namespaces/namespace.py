@@ -60,7 +60,7 @@ from relayer.namespaces.labels import fields_of, labels_of
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
 from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
-from relayer.ports import Embedder, EmbeddingModel
+from relayer.ports import Embedder, EmbeddingModel, QueryVectors
 from relayer.search.essentials import Essential, essential_of
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
@@ -227,7 +227,7 @@ class OpenNamespace:
     @property
     def nbytes(self) -> int:
         """Return the approximate size in memory, in bytes."""
-        kept = len(self._vectors) * self._vector_bytes + len(self._essentials) * _ESSENTIAL_BYTES
+        kept = int(self._vectors.currsize) + len(self._essentials) * _ESSENTIAL_BYTES
         return _EMPTY_BYTES + self.log.nbytes + self.view.nbytes + kept
 
     # State in the log.
@@ -458,7 +458,7 @@ class OpenNamespace:
         past: bool = False,
         topic: Vector | None = None,
         reading: PromptReading | None = None,
-        prompt: bool = False,
+        prompt: QueryVectors | None = None,
     ) -> SearchResult:
         """Search live memories, or with ``past`` superseded and forgotten ones; call `wait_indexed` first.
 
@@ -567,27 +567,23 @@ class OpenNamespace:
         return past if allowed is None else past.within(allowed.flags)
 
     async def embed(
-        self, embedder: Embedder, texts: Sequence[str], *, query: bool = False
+        self, embedder: Embedder, texts: Sequence[str], *, query: bool = False, prompt: bool = False
     ) -> NDArray[np.float32]:
         """Embed texts as `relayer.ports.Embedder.embed` does; the vector of a text that is embedded alone is cached."""
         if len(texts) != 1:
-            return await embedder.embed(texts, query=query)
-        data = f"{embedder.model.sha256} {query:d} {texts[0]}".encode("utf-8", "surrogatepass")
+            return await embedder.embed(texts, query=query, prompt=prompt)
+        data = f"{embedder.model.sha256} {query:d}{prompt:d} {texts[0]}".encode("utf-8", "surrogatepass")
         key = self.keys.idempotency_mac("cache of vectors")
         place, kept = hashlib.blake2b(data, key=key, digest_size=16).digest(), self._vectors
         known = kept.get(place)
         if known is None:
-            known = (await embedder.embed(texts, query=query)).copy()
+            known = (await embedder.embed(texts, query=query, prompt=prompt)).copy()
             # If an erasure replaced the cache while the model was running, this entry goes into the discarded one.
             kept[place] = known
         return known.copy()
 
     def _forget_vectors(self) -> None:
-        self._vectors = LRUCache(_VECTORS_BYTES // self._vector_bytes)
-
-    @property
-    def _vector_bytes(self) -> int:
-        return 4 * self.newest.model.dimension + _VECTOR_BYTES
+        self._vectors = LRUCache(_VECTORS_BYTES, getsizeof=lambda rows: rows.nbytes + _VECTOR_BYTES)
 
     @property
     def null_is_due(self) -> bool:

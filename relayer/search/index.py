@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayer.lib.n_grams import PromptReading
+from relayer.ports import QueryVectors
 from relayer.search.baseline import ENGLISH, LEXICAL_PRIOR, Calibration, NamespaceBaseline, NullParts
 from relayer.search.dense import DenseParts, DenseQuery, PinnedDense
 from relayer.search.key_mask import KeyMask
@@ -71,13 +72,15 @@ class PromptQuery(NamedTuple):
 
     Attributes:
         reader: estimates the relevance of each memory.
-        turned: the vector query of the prompt turned by it.
+        turned: the vector query of the prompt's own vector.
+        admission: see `relayer.ports.QueryVectors`.
         bearing: the vector query for the direction in which memories bear on the prompt.
         scale: what the inner products with this direction are multiplied by.
     """
 
     reader: RelevanceReader
     turned: DenseQuery | VectorQuery
+    admission: float
     bearing: DenseQuery | VectorQuery
     scale: float
 
@@ -106,7 +109,7 @@ class SearchQuery(NamedTuple):
     def best(self, count: int, allowed: KeyMask | None) -> set[int]:
         """Return the keys of the best candidates of each part."""
         proposed: set[int] = set()
-        for half in (self.topic, self.lexical):
+        for half in (self.topic, self.lexical, None if self.prompt is None else self.prompt.turned):
             if half is not None:
                 proposed.update(half.best(count, allowed)[0].tolist())
         return proposed if self.passages is None else proposed | self.passages.best(count, allowed)
@@ -574,7 +577,7 @@ class MemoryIndex:
         floor: float = 0.3,
         topic: NDArray[np.float32] | None = None,
         reading: PromptReading | None = None,
-        prompt: bool = False,
+        prompt: QueryVectors | None = None,
     ) -> SearchResult:
         """Return the best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
 
@@ -586,7 +589,7 @@ class MemoryIndex:
             floor: 0..1, see `relayer.search.ranking.gate`.
             topic: the query's vector without the names of speakers, see `relayer.search.ranking.without_name`.
             reading: the classification of the prompt, which counts in the decision.
-            prompt: whether the query is a prompt that did not ask for memories: it gets those that
+            prompt: the vectors of a prompt that did not ask for memories: if there is one of its own, it gets those that
                 `relayer.search.relevance` chooses, while an explicit search gets the best ``k``.
 
         Raises:
@@ -606,12 +609,10 @@ class MemoryIndex:
         language = ENGLISH if reading is None else reading.language
         weight = term_weight(self.calibration.model, english=language == ENGLISH)
         asked = self._asked(query_vector, topic, words)._replace(weight=weight)
-        reader = relevance_reader(self.calibration.model) if prompt and reading is not None else None
-        if reader is not None and query_vector is not None:
-            direction, scale = reader.bearing(query_vector)
-            turned = self._dense.ask(reader.turn(query_vector))
-            asked = asked._replace(prompt=PromptQuery(reader, turned, self._dense.ask(direction), scale))
-        candidates = self._candidates(asked, max(CANDIDATES, 4 * k), keys)
+        if prompt is not None and reading is not None:
+            asked = asked._replace(prompt=self._asked_for_prompt(prompt))
+        most = max(CANDIDATES, 4 * k if asked.prompt is None else k)
+        candidates = self._candidates(asked, most, keys)
         strange = words is not None and self._lacks(words.names)
         doubt = UNKNOWN_NAME_PENALTY if strange else 0.0
         # Each row, and each text that may share a word with the query, is one more chance of an accidental match.
@@ -619,9 +620,8 @@ class MemoryIndex:
         null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
         by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
-        if reading is not None and reader is not None and query_vector is not None:
-            content = reader.content(query_vector)
-            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, content)
+        if reading is not None and asked.prompt is not None:
+            of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, asked.prompt.admission)
             passed, judgement = self._chosen(by_meaning, asked, of_prompt, floor, k)
         else:
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
@@ -706,6 +706,15 @@ class MemoryIndex:
         )
         return SearchQuery(dense, about, self._lexical.ask(asked), self._passages.ask(asked), worth=worth)
 
+    def _asked_for_prompt(self, vectors: QueryVectors) -> PromptQuery | None:
+        """Return what a prompt asks; None if it has no vector of its own or nothing was learnt for the model."""
+        reader = relevance_reader(self.calibration.model)
+        if reader is None or vectors.prompt is None:
+            return None
+        direction, scale = reader.bearing(vectors.query)
+        turned = self._dense.ask(vectors.prompt)
+        return PromptQuery(reader, turned, vectors.admission, self._dense.ask(direction), scale)
+
     def _along(self, direction: Vector, keys: Sequence[int]) -> Numbers:
         """Return the inner product of each memory's row with a direction; NaN without a row."""
         return self._dense.ask(direction).scores(keys)
@@ -758,12 +767,16 @@ class MemoryIndex:
         if not candidates.keys or asked.prompt is None:
             return [], SearchJudgement(None, null, prompt.doubt)
         ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
-        order = np.argsort(-ranked, kind="stable")[:MOST_READ]
+        order = np.argsort(-ranked, kind="stable")
+        turned = asked.prompt.turned.scores(candidates.keys)
+        nearest = np.zeros(len(order), np.bool_)
+        nearest[np.argsort(-turned, kind="stable")[:MOST_READ]] = True
+        order = order[nearest[order] | (np.arange(len(order)) < MOST_READ)]
         best = candidates.where_at(order)
         read = CandidateScores(
             ranked=ranked[order],
             cosine=best.cosine,
-            turned=asked.prompt.turned.scores(best.keys),
+            turned=turned[order],
             bearing=asked.prompt.scale * asked.prompt.bearing.scores(best.keys),
             judged=best.judged,
             covered=best.covered,
@@ -771,20 +784,11 @@ class MemoryIndex:
             worth=best.worth,
             every=candidates.cosine,
         )
-        reading = asked.prompt.reader.estimate(read, prompt)
-        if self._surely_relevant(float(candidates.judged.max()), prompt):
-            reading = reading._replace(admitted=max(reading.admitted, 0.0))
-        each = chosen(reading)
+        each = chosen(asked.prompt.reader.estimate(read, prompt))
         hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
         hits.sort(key=lambda hit: -round(hit.relevance, 2))
         passed = [hit for hit in hits if hit.relevance >= floor][:k]
         return passed, SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
-
-    def _surely_relevant(self, best: float, prompt: PromptFacts) -> bool:
-        """Return whether the best score and the form of a prompt alone are enough, as in an explicit search."""
-        steps = in_steps(best - prompt.doubt, prompt.null)
-        asks, concerns = prompt.logits
-        return judged_steps(steps, asks, concerns, self.calibration.model) >= 1
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
         """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""

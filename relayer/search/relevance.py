@@ -25,9 +25,9 @@ from relayer.search.rows import SHORTEST, Vector
 
 Numbers = NDArray[np.float64]
 
-MOST_READ: Final = 30
-"""The number of best candidates that are read."""
-_SHA256: Final = "cae931d294477a905254173e82e5f68b271fc70e0eb4ba49cec31056d8f2a235"
+MOST_READ: Final = 20
+"""The number of candidates that are read: the best by evidence, and as many that are nearest to the prompt's own vector."""
+_SHA256: Final = "8f5433c3c686693fefd504f22f52ec8e93acb33fcebcdd9909e9c5b0484e02e5"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
@@ -36,6 +36,7 @@ LEAST_SHARE: Final = 0.12
 MOST_UNCERTAIN: Final = 3
 _MOST_LOGITS: Final = 10.0
 _MOST_BEARING: Final = 8.0
+_MOST_ADMISSION: Final = 8.0
 # Subtracted for a list of questions or of question words, which is similar to many prompts and answers none. No set for training
 # has such memories.
 _ASKING_LOGITS: Final = 6.0
@@ -54,7 +55,7 @@ class PromptFacts(NamedTuple):
         null: the best scores of unrelated prompts among as many memories.
         doubt: the penalty because it names a person or thing that no memory mentions.
         size: the number of memories that were searched.
-        content: the logit that it concerns memory by its vector alone, see `RelevanceReader.content`.
+        admission: see `relayer.ports.QueryVectors`, within `_MOST_ADMISSION`.
     """
 
     asks: float
@@ -63,20 +64,20 @@ class PromptFacts(NamedTuple):
     null: Baseline
     doubt: float
     size: int
-    content: float = 0.0
+    admission: float = 0.0
 
     @classmethod
     def from_reading(
-        cls, reading: PromptReading, null: Baseline, doubt: float, size: int, content: float
+        cls, reading: PromptReading, null: Baseline, doubt: float, size: int, admission: float
     ) -> PromptFacts:
-        """Return what is known of a prompt by its classification, its namespace and its vector."""
+        """Return what is known of a prompt by its classification, its namespace and its vectors."""
         asks, concerns = np.clip((reading.asks, reading.concerns), -_MOST_LOGITS, _MOST_LOGITS) / _MOST_LOGITS
-        return cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size, content)
+        facts = cls(float(asks), float(concerns), reading.language == ENGLISH, null, doubt, size)
+        return facts.admitted(admission)
 
-    @property
-    def logits(self) -> tuple[float, float]:
-        """Return the two logits of its form."""
-        return _MOST_LOGITS * self.asks, _MOST_LOGITS * self.concerns
+    def admitted(self, admission: float) -> PromptFacts:
+        """Return the same facts with an admission."""
+        return self._replace(admission=float(np.clip(admission, -_MOST_ADMISSION, _MOST_ADMISSION)))
 
     def steps(self, judged: Numbers) -> Numbers:
         """Return scores as standard scores of the baseline, see `relayer.search.ranking.in_steps`."""
@@ -85,12 +86,12 @@ class PromptFacts(NamedTuple):
 
 
 class CandidateScores(NamedTuple):
-    """The scores of the best candidates, best first.
+    """The scores of the candidates that are read, best by evidence first.
 
     Attributes:
         ranked: the scores that they are ordered by.
         cosine: of each and the prompt.
-        turned: of each and the prompt's vector turned towards what answers it, see `RelevanceReader.turn`.
+        turned: of each and the prompt's own vector, see `relayer.ports.QueryVectors`.
         bearing: logits that memories with such contents bear on prompts with such contents, see `RelevanceReader.bearing`.
         judged: the scores that the decision is made by.
         covered: shares of the prompt's terms.
@@ -148,6 +149,7 @@ def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
         prompt.doubt > 0,
         np.log1p(prompt.size) / 5,
         prompt.english,
+        prompt.admission / _MOST_ADMISSION,
     )
     own = np.stack(
         [
@@ -201,6 +203,10 @@ def gate_features(likely: Numbers, steps: float, prompt: PromptFacts) -> Numbers
             first * concerns,
             prompt.doubt > 0,
             prompt.english,
+            prompt.admission,
+            max(prompt.admission, 0.0),
+            min(prompt.admission, 0.0) * concerns,
+            first * prompt.admission / _MOST_ADMISSION,
         ],
         np.float64,
     )
@@ -235,28 +241,16 @@ class RelevanceReader:
     """The weights for the vectors of one model.
 
     Attributes:
-        down: of the turn of a prompt's vector, from the dimension to a few components.
-        up: likewise, from these components back.
         bearing_down: of the products of the components of a prompt and of a memory, from a prompt's vector to components.
         bearing_up: likewise, from these components to a direction of the dimension.
         memory: of the probability of a memory.
         prompt: of the admission of a prompt.
-        direction: of a prompt's vector, of the dimension, added to the logit of the admission.
     """
 
-    down: NDArray[np.float32]
-    up: NDArray[np.float32]
     bearing_down: NDArray[np.float32]
     bearing_up: NDArray[np.float32]
     memory: Logistic
     prompt: Logistic
-    direction: NDArray[np.float32]
-
-    def turn(self, query: Vector) -> Vector:
-        """Return a prompt's vector turned towards the memories that answer it, with length 1."""
-        turned = query + (query @ self.down) @ self.up
-        length = np.linalg.norm(turned)
-        return query if length < SHORTEST else (turned / length).astype(np.float32)
 
     def bearing(self, query: Vector) -> tuple[Vector, float]:
         """Return the direction in which memories bear on a prompt, and what a row's inner product with it has to be multiplied by."""
@@ -264,16 +258,12 @@ class RelevanceReader:
         length = float(np.linalg.norm(direction))
         return (query, 0.0) if length < SHORTEST else ((direction / length).astype(np.float32), length)
 
-    def content(self, query: Vector) -> float:
-        """Return the logit that a prompt concerns memory by its vector alone."""
-        return float(query @ self.direction)
-
     def estimate(self, read: CandidateScores, prompt: PromptFacts) -> Relevances:
         """Return the relevance of candidates."""
         asks_only = read.told < 0
         likely = _logistic(self.memory.logits(features(read, prompt)) - _ASKING_LOGITS * asks_only)
         steps = float(np.clip(prompt.steps(read.judged), -3, 6).max())
-        admitted = float(self.prompt.logits(gate_features(likely, steps, prompt))) + prompt.content
+        admitted = float(self.prompt.logits(gate_features(likely, steps, prompt)))
         return Relevances(likely, admitted)
 
 
@@ -299,13 +289,10 @@ def _readers() -> dict[str, RelevanceReader]:
         models = {name.split("_")[0] for name in stored.files}
         return {
             model: RelevanceReader(
-                stored[f"{model}_down"].astype(np.float32),
-                stored[f"{model}_up"].astype(np.float32),
                 stored[f"{model}_bearing-down"].astype(np.float32),
                 stored[f"{model}_bearing-up"].astype(np.float32),
                 Logistic(stored[f"{model}_memory"].astype(np.float64)),
                 Logistic(stored[f"{model}_prompt"].astype(np.float64)),
-                stored[f"{model}_direction"].astype(np.float32),
             )
             for model in models
         }

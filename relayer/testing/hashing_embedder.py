@@ -45,7 +45,13 @@ class HashingEmbedder:
         """The identity of this hashing as a model."""
         return self._model
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - not needed here
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        query: bool = False,  # noqa: ARG002 - not needed here
+        prompt: bool = False,  # noqa: ARG002 - not trained for it
+    ) -> NDArray[np.float32]:
         """Embed texts; returns rows of length 1, shape (len(texts), dimension)."""
         if self.down:
             raise EmbedderUnavailable("the embedder is down")

@@ -28,7 +28,7 @@ from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import MemoryOrigin, RenderedMemory
-from relayer.ports import EmbeddingModel
+from relayer.ports import EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.passages import passage_at
@@ -207,7 +207,9 @@ async def recall_encoded(
     asked_at = ctx.clock.monotonic()
     if request.query is not None and len(request.query) > _QUERY_CHARACTERS:
         request = request.model_copy(update={"query": request.query[:_QUERY_CHARACTERS]})
-    given = parse_vector(request.vector, ctx.embedder.model) if request.vector is not None else None
+    given = None
+    if request.vector is not None:
+        given = QueryVectors(parse_vector(request.vector, ctx.embedder.model))
     patience = deadline.remaining() * _OPENING_SHARE
     async with ctx.namespaces.use_if_exists(access, deadline, patience=patience) as opened:
         if opened is None:
@@ -215,25 +217,27 @@ async def recall_encoded(
         if opened.lags:
             return _counted(ctx, await _recall_part(ctx, opened, request, given, deadline, asked_at=asked_at))
         with ctx.texts.queries:
-            question, model, vector = await _read_and_embed(
+            question, model, vectors = await _read_and_embed(
                 ctx, opened, request, given, deadline, asked_at=asked_at
             )
-            topic = await _topic(ctx, opened, question, vector, deadline)
+            topic = await _topic(ctx, opened, question, vectors, deadline)
             # Entries may have been appended while the query was embedded. Log and index must agree before they are searched.
             await opened.wait_indexed()
             if model != opened.model and question is not None:
                 # The namespace has just changed its embedding model, or the supplied vector is of a model that the namespace
                 # has not changed to yet.
                 model = opened.model
-                vector = await _embed_query(ctx, opened, model, question.text, deadline)
-                topic = await _topic(ctx, opened, question, vector, deadline)
+                vectors = await _embed_query(
+                    ctx, opened, model, question.text, deadline, prompt=request.prompt
+                )
+                topic = await _topic(ctx, opened, question, vectors, deadline)
                 await opened.wait_indexed()
             passing = await opened.passing(request.where)
             if passing is not None:
                 await opened.wait_indexed()
             if model != opened.model:
-                vector = topic = None
-            found = _search(ctx, opened, request, question, vector=vector, topic=topic, passing=passing)
+                vectors = topic = None
+            found = _search(ctx, opened, request, question, vectors=vectors, topic=topic, passing=passing)
             return _counted(ctx, found)
 
 
@@ -276,15 +280,15 @@ async def _read_and_embed(
     ctx: Context,
     opened: OpenNamespace,
     request: schemas.RecallRequest,
-    given: NDArray[np.float32] | None,
+    given: QueryVectors | None,
     deadline: Deadline,
     *,
     asked_at: float,
-) -> tuple[_Question | None, EmbeddingModel, NDArray[np.float32] | None]:
+) -> tuple[_Question | None, EmbeddingModel, QueryVectors | None]:
     """Bring the index up to date while the query is being embedded.
 
     Returns:
-        The parsed query or None if there is none, a model, and the vector of that model; None if there is no vector.
+        The parsed query or None if there is none, a model, and the vectors of that model; None if there are none.
     """
     query = request.query
     if given is not None or query is None:
@@ -292,7 +296,9 @@ async def _read_and_embed(
         question = None if query is None else _Question.parsed(opened, query)
         return question, (ctx.embedder.model if given is not None else opened.model), given
     model = opened.model
-    embedding = asyncio.ensure_future(_embed_query(ctx, opened, model, query, deadline))
+    embedding = asyncio.ensure_future(
+        _embed_query(ctx, opened, model, query, deadline, prompt=request.prompt)
+    )
     try:
         # The model takes longest, so it gets the text before anything else is started.
         await asyncio.sleep(0)
@@ -308,7 +314,7 @@ async def _recall_part(
     ctx: Context,
     opened: OpenNamespace,
     request: schemas.RecallRequest,
-    given: NDArray[np.float32] | None,
+    given: QueryVectors | None,
     deadline: Deadline,
     *,
     asked_at: float,
@@ -320,13 +326,13 @@ async def _recall_part(
     async with deadline.step("read"):
         await opened.read_log(request.consistency, request.min_position, asked_at)
     model, query = opened.model, request.query
-    vector = given if model == ctx.embedder.model else None
-    if vector is None and query is not None:
-        vector = await _embed_query(ctx, opened, model, query, deadline)
+    vectors = given if model == ctx.embedder.model else None
+    if vectors is None and query is not None:
+        vectors = await _embed_query(ctx, opened, model, query, deadline, prompt=request.prompt)
     question = None if query is None else _Question.parsed(opened, query)
     request = request.model_copy(update={"include": (), "standing": ()})
     passing = await opened.passing(request.where)
-    found = _search(ctx, opened, request, question, vector=vector, topic=None, passing=passing)
+    found = _search(ctx, opened, request, question, vectors=vectors, topic=None, passing=passing)
     return msgspec.structs.replace(found, degraded=True)
 
 
@@ -342,45 +348,50 @@ async def _read(
 
 
 async def _embed_query(
-    ctx: Context, opened: OpenNamespace, model: EmbeddingModel, query: str, deadline: Deadline
-) -> NDArray[np.float32] | None:
-    """Return the query's vector; None if the embedder is unavailable or too slow, so that terms alone are searched.
+    ctx: Context,
+    opened: OpenNamespace,
+    model: EmbeddingModel,
+    query: str,
+    deadline: Deadline,
+    *,
+    prompt: bool = False,
+) -> QueryVectors | None:
+    """Return the query's vectors; None if the embedder is unavailable or too slow, so that terms alone are searched.
 
     Raises:
         AccountBusy: the account has more requests waiting for the embedder than its share.
     """
     try:
         async with asyncio.timeout(deadline.remaining() * _EMBEDDING_SHARE):
-            vectors = await opened.embed(ctx.embedder_of(model), [query], query=True)
+            rows = await opened.embed(ctx.embedder_of(model), [query], query=True, prompt=prompt)
     except AccountBusy:
         # The account has more requests waiting than its share. Searching by terms instead would cost as much again, so the
         # caller is to come back later.
         raise
     except (EmbedderUnavailable, QueueFull, TimeoutError):
         return None
-    first: NDArray[np.float32] = vectors[0]
-    return first
+    return QueryVectors.split(rows[0], model.dimension)
 
 
 async def _topic(
     ctx: Context,
     opened: OpenNamespace,
     question: _Question | None,
-    vector: NDArray[np.float32] | None,
+    vectors: QueryVectors | None,
     deadline: Deadline,
 ) -> NDArray[np.float32] | None:
     """Return the query's vector with the influence of the speakers' names removed; None without names or without a vector."""
-    if question is None or vector is None or not question.named:
+    if question is None or vectors is None or not question.named:
         return None
     model = opened.model
     about: list[NDArray[np.float32]] = []
     for name in (*question.named, ONESELF):
         # The namespace caches vectors of texts that are embedded alone, and the same names come up in many queries.
         found = await _embed_query(ctx, opened, model, ABOUT.format(name), deadline)
-        if found is None or found.shape != vector.shape:
+        if found is None or found.query.shape != vectors.query.shape:
             return None
-        about.append(found)
-    return without_name(vector, about[:-1], about[-1])
+        about.append(found.query)
+    return without_name(vectors.query, about[:-1], about[-1])
 
 
 def _search(
@@ -389,7 +400,7 @@ def _search(
     request: schemas.RecallRequest,
     question: _Question | None,
     *,
-    vector: NDArray[np.float32] | None,
+    vectors: QueryVectors | None,
     topic: NDArray[np.float32] | None,
     passing: KeyMask | None,
 ) -> _Answer:
@@ -398,6 +409,7 @@ def _search(
     times = () if question is None else named_times(question.text, now)
     count = wanted(request, times) * (2 if opened.repeats_texts else 1)
     words = reading = None
+    vector = None if vectors is None else vectors.query
     if question is not None:
         words, reading = question.words, question.form.reading(vector, opened.model.sha256)
     search = partial(
@@ -408,7 +420,7 @@ def _search(
         floor=request.floor,
         topic=topic,
         reading=reading,
-        prompt=request.prompt,
+        prompt=vectors if request.prompt else None,
     )
     found = search(allowed=allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}

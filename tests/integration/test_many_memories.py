@@ -50,7 +50,9 @@ class RowsEmbedder(HashingEmbedder):
         super().__init__(DIMENSION)
         self._matrix = rows
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
+    ) -> NDArray[np.float32]:
         """Return the rows of the texts; for any other text that of `HashingEmbedder`."""
         other = await super().embed(texts)
         numbers = [re.fullmatch(r"memory (\d+)", text) for text in texts]

@@ -32,14 +32,14 @@ class _OneByOne(HashingEmbedder):
         self.going.set()
         self._runs = asyncio.Semaphore(2)
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
+    async def embed(self, texts: Sequence[str], *, query: bool = False, prompt: bool = False) -> np.ndarray:
         async with self._runs:
             self.called.set()
             self.most = max(self.most, len(texts))
             await self.going.wait()
             self.done.append(texts[0])
             self.longest = max(self.longest, *map(len, texts), 0)
-            return await super().embed(texts, query=query)
+            return await super().embed(texts, query=query, prompt=prompt)
 
 
 async def test_a_flood_of_long_queries_of_one_account_does_not_hold_up_another_one_s_recall() -> None:

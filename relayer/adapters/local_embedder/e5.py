@@ -240,8 +240,11 @@ class E5:
             self._centre[:] = 0
         self.layers, self.divisors, self._threads = file.layers, divisors(file), threads
         self._products = int8_products(self.divisors, signed=adds_exactly())
-        # Two sessions, because the reader of relations shares the lower layers.
-        self._lower, self._upper = (self.session_of(file, part) for part in halves(file.layers))
+        # Three sessions, because the reader of relations shares the lower half, and that of prompts all but the last layers.
+        lower, upper = halves(file.layers)
+        last = last_layers(file.layers)
+        parts = lower, range(upper.start, last.start), last
+        self._lower, self._middle, self._last = (self.session_of(file, part) for part in parts)
 
     def encode(self, text: str, *, query: bool) -> list[int]:
         """Return the token ids of a text, at most 256, including the model's start and end tokens."""
@@ -254,11 +257,19 @@ class E5:
         Raises:
             EmbedderUnavailable: the runtime failed, for want of memory for example.
         """
-        return runtime.unit(self.raw(ids) - self._centre[int(query)])
+        return self.centred(self.raw(ids), query=query)
+
+    def centred(self, raw: runtime.Vectors, *, query: bool) -> runtime.Vectors:
+        """Return a vector without the mean vector of queries or passages, of length 1."""
+        return runtime.unit(raw - self._centre[int(query)])
 
     def raw(self, ids: Sequence[int]) -> runtime.Vectors:
         """Return the vector of an encoded text from which the mean vector is not subtracted; shape (384,)."""
-        return runtime.mean_row(runtime.hidden_states(self._upper, {"rows": self.lower_states(ids)[None]}))
+        return self.pooled(self.shared_states(ids))
+
+    def pooled(self, states: runtime.Vectors) -> runtime.Vectors:
+        """Run the last layers, and return the mean row; shape (384,)."""
+        return runtime.mean_row(runtime.hidden_states(self._last, {"rows": states[None]}))
 
     def encode_pair(self, old: str, new: str) -> tuple[list[int], int]:
         """Return the token ids of two statements, of each at most `PAIR_TOKENS`, and how many of them belong to the older one."""
@@ -269,6 +280,10 @@ class E5:
     def lower_states(self, ids: Sequence[int]) -> runtime.Vectors:
         """Return the hidden states of an encoded text after the lower half of the layers; shape (len(ids), 384)."""
         return runtime.hidden_states(self._lower, {"rows": self.rows(ids)})
+
+    def shared_states(self, ids: Sequence[int]) -> runtime.Vectors:
+        """Return the hidden states of an encoded text before the last layers, see `last_layers`; shape (len(ids), 384)."""
+        return runtime.hidden_states(self._middle, {"rows": self.lower_states(ids)[None]})
 
     def session_of(self, weights: LayerWeights, layers: range) -> Any:
         """Load some of the layers, with these weights and the products of this processor."""
@@ -323,6 +338,11 @@ def _unfolded(blocks: NDArray[Any]) -> NDArray[np.float32]:
 def halves(layers: int) -> tuple[range, range]:
     """Return the numbers of the lower and of the upper half of the layers."""
     return range(layers // 2), range(layers // 2, layers)
+
+
+def last_layers(layers: int) -> range:
+    """Return the numbers of the last two layers, of which prompts have their own."""
+    return range(layers - 2, layers)
 
 
 def encoder(file: LayerWeights, product: Product, outputs: Sequence[str] = (), *, layers: range) -> bytes:

@@ -19,6 +19,7 @@ import numpy as np
 from relayer.adapters.local_embedder import e5, minilm
 from relayer.adapters.local_embedder.e5 import E5
 from relayer.adapters.local_embedder.minilm import MiniLm
+from relayer.adapters.local_embedder.prompts import PromptReader
 from relayer.adapters.local_embedder.relations import PairReader, verify_reader
 from relayer.adapters.local_embedder.runtime import LocalModel, Vectors, give_back
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
@@ -68,6 +69,7 @@ class LocalEmbedder:
         self._waiting = 0
         self._model: LocalModel | None = None
         self._reader: PairReader | None = None
+        self._prompts: PromptReader | None = None
         self._bulk = asyncio.Lock()
         self._loading = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="embedder")
@@ -87,8 +89,10 @@ class LocalEmbedder:
         """
         await self._on_thread(self._loaded)
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, query: bool = False, prompt: bool = False) -> Vectors:
         """Embed texts; shape (len(texts), 384), float32, rows of length 1, in the order given.
+
+        Rows of prompts have 769 numbers with the multilingual model, see `relayer.ports.QueryVectors`.
 
         Raises:
             QueueFull: too many calls run or wait already.
@@ -101,9 +105,14 @@ class LocalEmbedder:
             raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
         self._waiting += 1
         try:
+            embed = partial(self._vector, query=query, prompt=prompt)
             if len(texts) == 1:
-                return (await self._one(texts[0], query))[None]
-            return await self._many(texts, query)
+                return (await self._on_thread(partial(embed, texts[0])))[None]
+            rows: list[Vectors] = []
+            for text in texts:
+                async with self._bulk:
+                    rows.append(await self._on_thread(partial(embed, text)))
+            return np.stack(rows)
         finally:
             self._waiting -= 1
 
@@ -131,17 +140,7 @@ class LocalEmbedder:
         """Finish the texts that are being embedded, reject the others, and release threads and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
-        self._model = self._reader = None
-
-    async def _many(self, texts: Sequence[str], query: bool) -> Vectors:  # noqa: FBT001 - the port's
-        vectors = np.empty((len(texts), self.model.dimension), dtype=np.float32)
-        for row, text in enumerate(texts):
-            async with self._bulk:
-                vectors[row] = await self._one(text, query)
-        return vectors
-
-    async def _one(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
-        return await self._on_thread(partial(self._vector, text, query))
+        self._model = self._reader = self._prompts = None
 
     async def _on_thread(self, work: Callable[[], Result]) -> Result:
         if self._closed.is_set():
@@ -156,9 +155,11 @@ class LocalEmbedder:
     def _loaded(self) -> LocalModel:
         with self._loading:
             if self._model is None:
-                self._model = self._kind(weights=self._weights, threads=self._threads)
-                if self.reads_relations:
+                model = self._kind(weights=self._weights, threads=self._threads)
+                if isinstance(model, E5):
                     verify_reader()
+                    self._prompts = PromptReader(model)
+                self._model = model
                 give_back()
             return self._model
 
@@ -171,9 +172,12 @@ class LocalEmbedder:
                 give_back()
         return self._reader.read(old, new)
 
-    def _vector(self, text: str, query: bool) -> Vectors:  # noqa: FBT001 - the port's
+    def _vector(self, text: str, *, query: bool, prompt: bool) -> Vectors:
         model = self._loaded()
-        return model.vector(model.encode(text, query=query), query=query)
+        ids = model.encode(text, query=query)
+        if not prompt or self._prompts is None:
+            return model.vector(ids, query=query)
+        return self._prompts.row(ids)
 
 
 def _cancelling() -> bool:

@@ -95,7 +95,13 @@ class OpenAIEmbedder:
             )
         self._model = endpoint_model(self._name, dimension)
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:  # noqa: ARG002 - servers know no queries
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        query: bool = False,  # noqa: ARG002 - servers know no queries
+        prompt: bool = False,  # noqa: ARG002 - and no prompts
+    ) -> Vectors:
         """Embed texts.
 
         Returns:

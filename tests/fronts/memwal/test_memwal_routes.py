@@ -425,10 +425,10 @@ async def test_a_full_quota_is_a_402_in_megabytes() -> None:
 class _Away(HashingEmbedder):
     away = False
 
-    async def embed(self, texts: Any, *, query: bool = False) -> Any:
+    async def embed(self, texts: Any, *, query: bool = False, prompt: bool = False) -> Any:
         if self.away:
             raise EmbedderUnavailable("away")
-        return await super().embed(texts, query=query)
+        return await super().embed(texts, query=query, prompt=prompt)
 
 
 @pytest.mark.row("MW-38", level="e2e")

@@ -33,10 +33,12 @@ class Away(HashingEmbedder):
 
     away = False
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, prompt: bool = False
+    ) -> NDArray[np.float32]:
         if self.away:
             raise EmbedderUnavailable("away")
-        return await super().embed(texts, query=query)
+        return await super().embed(texts, query=query, prompt=prompt)
 
 
 async def _page(at: Border) -> str:

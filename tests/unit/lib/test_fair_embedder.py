@@ -27,7 +27,7 @@ class _Gated:
     def model(self) -> EmbeddingModel:
         return self._inner.model
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
+    async def embed(self, texts: Sequence[str], *, query: bool = False, prompt: bool = False) -> np.ndarray:
         gate = asyncio.Event()
         self.begun.append(texts[0])
         self.another.set()

@@ -236,9 +236,9 @@ class _Interrupting:
     def model(self):
         return self.inner.model
 
-    async def embed(self, texts, *, query=False):
+    async def embed(self, texts, *, query=False, prompt=False):
         await self.meanwhile()
-        return await self.inner.embed(texts, query=query)
+        return await self.inner.embed(texts, query=query, prompt=prompt)
 
 
 async def test_a_change_of_what_stays_after_the_look_and_before_the_entry_brings_back_what_went(house):

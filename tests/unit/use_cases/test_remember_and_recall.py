@@ -184,9 +184,9 @@ class _Watched:
     def model(self):
         return self.inner.model
 
-    async def embed(self, texts, *, query=False):
+    async def embed(self, texts, *, query=False, prompt=False):
         self.reads.append(self.store.count("get"))
-        return await self.inner.embed(texts, query=query)
+        return await self.inner.embed(texts, query=query, prompt=prompt)
 
 
 async def test_the_model_has_a_query_before_the_log_is_looked_at(house):

@@ -1,0 +1,291 @@
+"""Train the last layers of the embedding model for prompts: the weights of `relayer.adapters.local_embedder.prompts`.
+
+    python -m bench.relevance --cases FILE        # search for all prompts once
+    python -m bench.prompt_layers --cases FILE    # train, report, write the layers, and the vectors of the prompts beside FILE
+
+The vectors of memories stay. A prompt's vector is drawn to the memories that answer it or bear on it, from the other candidates of
+its search and those of other prompts (a softmax), and so that its cosines say how likely each is right (a logistic regression
+of one number). A linear form of the same vector learns whether any memory is right. `folds_of` divides the people: for the weights
+that are learnt afterwards, each prompt has vectors of layers that were trained without it. Needs torch; a fold takes about three
+minutes of one processor. The same sets and model give nearly the same file, which depends on the version of torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+import typer
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bench.relation_reader import Layer
+from bench.relevance import FOLDS, GENERAL, Case, Prompts, fold_of, folds_of
+from relayer.adapters.local_embedder.e5 import E5, WeightsFile, centre_file, last_layers, model_file
+from relayer.adapters.local_embedder.prompts import prompts_file
+from relayer.adapters.local_embedder.relations import layer_names, packed
+
+_BATCH = 48
+_RATE, _HEAD_RATE = 8e-5, 1e-2
+_WARM_UP = 50
+# Parts of the loss, beside the softmax: each memory's probability, the admission, and the distance from the query's vector.
+_OF_PROBABILITY, _OF_ADMISSION, _OF_DRIFT = 3.0, 0.5, 0.3
+# Weights of cases for the probability of memories, and for the admission. Questions of others are often asked in half the epochs.
+_MEMORY = {"question": 1.0, "plan": 1.5, "unanswerable": 0.5, "untouched": 0.8, "unrelated": 0.6}
+_ADMISSION = {"question": 1.0, "plan": 1.0, "unanswerable": 0.0, "untouched": 1.5, "unrelated": 1.0}
+_READ_TOKENS = 64
+# The length that the vector has before the linear form.
+_LENGTH = 10.0
+
+States = dict[str, NDArray[np.float16]]
+"""The hidden states of prompts before the last layers."""
+
+
+class Net(nn.Module):
+    """The last layers, and the linear form of the admission."""
+
+    def __init__(self, weights: WeightsFile, centre: NDArray[np.float32]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(weights, number) for number in last_layers(weights.layers))
+        self.centre = torch.from_numpy(centre)
+        self.scale = nn.Parameter(torch.tensor(2.7))
+        self.slope, self.bias = nn.Parameter(torch.tensor(2.0)), nn.Parameter(torch.tensor(-4.0))
+        self.admission = nn.Linear(weights.width, 1)
+        nn.init.zeros_(self.admission.weight)
+        nn.init.zeros_(self.admission.bias)
+
+    def forward(self, states: Sequence[NDArray[np.float16]]) -> tuple[Tensor, Tensor]:
+        """Return the vectors and the admissions of prompts."""
+        longest = max(map(len, states))
+        rows = torch.zeros(len(states), longest, states[0].shape[1])
+        present = torch.zeros(len(states), longest, dtype=torch.bool)
+        for at, one in enumerate(states):
+            rows[at, : len(one)] = torch.from_numpy(one.astype(np.float32))
+            present[at, : len(one)] = True
+        for layer in self.layers:
+            rows = layer(rows, present[:, None, None])
+        mean = functional.normalize((rows * present[..., None]).sum(1), dim=-1)
+        vectors = functional.normalize(mean - self.centre, dim=-1)
+        return vectors, self.admission(vectors * _LENGTH)[:, 0]
+
+
+class Batch(NamedTuple):
+    """The candidates of some cases, one after the other.
+
+    Attributes:
+        rows: their vectors.
+        right: 1, 0 or -1, see `bench.relevance.Case`.
+        own: the number of the case of each.
+        counted: the weight of each.
+        wanted: whether memories are right for a case.
+    """
+
+    rows: Tensor
+    right: Tensor
+    own: Tensor
+    counted: Tensor
+    wanted: Tensor
+
+    @classmethod
+    def joined(cls, cases: Sequence[Case]) -> Batch:
+        """Join the candidates of cases."""
+        wanted = [case.kind in ("question", "plan") for case in cases]
+        # Of a prompt without a right memory only the best candidates count, since the others are all alike.
+        counted = [
+            _MEMORY[case.kind]
+            * ((case.right >= 0) & (np.arange(len(case.right)) < (len(case.right) if asks else 8)))
+            for case, asks in zip(cases, wanted, strict=True)
+        ]
+        return cls(
+            torch.from_numpy(np.concatenate([case.rows for case in cases]).astype(np.float32)),
+            torch.from_numpy(np.concatenate([case.right for case in cases])),
+            torch.from_numpy(np.repeat(np.arange(len(cases)), [len(case.right) for case in cases])),
+            torch.from_numpy(np.concatenate(counted).astype(np.float32)),
+            torch.tensor(wanted),
+        )
+
+
+def loss_of(net: Net, cases: Sequence[Case], states: States) -> Tensor:
+    """Return the loss of a batch."""
+    vectors, admissions = net([states[case.text] for case in cases])
+    batch = Batch.joined(cases)
+    cosines = vectors @ batch.rows.T
+    mine = batch.own[None] == torch.arange(len(cases))[:, None]
+    right = mine & (batch.right == 1)[None]
+    logits = (cosines * net.scale.exp()).masked_fill(mine & (batch.right < 0)[None], -1e4)
+    others = torch.where(mine, logits.masked_fill(right, -1e4), logits - 1)
+    every = torch.logsumexp(torch.cat([others, logits.masked_fill(~right, -1e4)], dim=1), dim=1)
+    # Of several right memories each is wanted.
+    drawn = (every - (logits * right).sum(1) / right.sum(1).clamp(min=1))[batch.wanted]
+    softmax = drawn.mean() if len(drawn) else cosines.sum() * 0
+    own = cosines[batch.own, torch.arange(len(batch.own))]
+    likely = functional.binary_cross_entropy_with_logits(
+        net.slope.exp() * own + net.bias, (batch.right == 1).float(), reduction="none"
+    )
+    weights = torch.tensor([_ADMISSION[case.kind] for case in cases])
+    admitted = functional.binary_cross_entropy_with_logits(admissions, batch.wanted.float(), reduction="none")
+    drift = (1 - (vectors * torch.from_numpy(np.stack([case.query for case in cases]))).sum(-1)).mean()
+    return (
+        softmax
+        + _OF_PROBABILITY * (likely * batch.counted).sum() / batch.counted.sum()
+        + _OF_ADMISSION * (admitted * weights).sum() / weights.sum().clamp(min=1)
+        + _OF_DRIFT * drift
+    )
+
+
+def train(cases: Sequence[Case], states: States, net: Net, epochs: int) -> Net:
+    """Train the layers; each epoch takes one of the searches for each prompt."""
+    random = Random(0)
+    torch.manual_seed(0)
+    searches: defaultdict[tuple[str, ...], list[Case]] = defaultdict(list)
+    for case in cases:
+        searches[
+            (case.kind, case.text) if case.kind in GENERAL else (case.kind, case.person, case.text)
+        ].append(case)
+    own = [net.scale, net.slope, net.bias, *net.admission.parameters()]
+    optimizer = torch.optim.AdamW(
+        [{"params": net.layers.parameters(), "lr": _RATE}, {"params": own, "lr": _HEAD_RATE}],
+        weight_decay=0.01,
+    )
+    steps = epochs * len(searches) // _BATCH
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, (step + 1) / _WARM_UP) * max(0.03, 1 - step / steps)
+    )
+    begun = time.monotonic()
+    for epoch in range(epochs):
+        some = [
+            random.choice(each)
+            for kind, each in searches.items()
+            if kind[0] != "unanswerable" or random.random() < 0.5
+        ]
+        # Prompts of about the same length are in one batch.
+        some.sort(key=lambda case: len(states[case.text]) + 8 * random.random())
+        batches = [some[at : at + _BATCH] for at in range(0, len(some), _BATCH)]
+        random.shuffle(batches)
+        lost = 0.0
+        for batch in batches:
+            loss = loss_of(net, batch, states)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            lost += float(loss.detach())
+        print(f"epoch {epoch}: loss {lost / len(batches):.3f}, {time.monotonic() - begun:.0f} s", flush=True)
+    return net.eval()
+
+
+def prompt_vectors(
+    net: Net, texts: Sequence[str], states: States
+) -> dict[str, tuple[NDArray[np.float32], float]]:
+    """Return the vectors and admissions of prompts."""
+    found: dict[str, tuple[NDArray[np.float32], float]] = {}
+    texts = sorted(set(texts), key=lambda text: len(states[text]))
+    with torch.no_grad():
+        for at in range(0, len(texts), _BATCH):
+            some = texts[at : at + _BATCH]
+            vectors, admissions = net([states[text] for text in some])
+            found |= dict(zip(some, zip(vectors.numpy(), admissions.tolist(), strict=True), strict=True))
+    return found
+
+
+def print_ranks(cases: Sequence[Case], prompts: dict[str, tuple[NDArray[np.float32], float]]) -> None:
+    """Print how often a right memory is the nearest and among the nearest three, by the query's vector and by the prompt's."""
+    for kind in ("question", "plan"):
+        ranks = []
+        for case in cases:
+            if case.kind == kind and (case.right == 1).any():
+                by_each = (case.rows @ case.query, case.rows @ prompts[case.text][0])
+                ranks.append([int((one > one[case.right == 1].max()).sum()) for one in by_each])
+        places = np.array(ranks)
+        print(
+            f"{kind}: {len(places)}, first {(places < 1).mean(0).round(3)}, first 3 {(places < 3).mean(0).round(3)}",
+            flush=True,
+        )
+
+
+def encoded(texts: Sequence[str], model: E5) -> States:
+    """Run all layers but the last over prompts."""
+    ids = {text: model.encode(text, query=True)[:_READ_TOKENS] for text in texts}
+    return {text: model.shared_states(one).astype(np.float16) for text, one in ids.items()}
+
+
+def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
+    """Return the content of the file that `relayer.adapters.local_embedder.prompts` reads."""
+    state = {name: value.numpy() for name, value in net.state_dict().items()}
+    arrays: dict[str, Any] = {
+        "sizes": np.array([weights.width, weights.inner, weights.heads]),
+        "epsilon": np.float64(weights.epsilon),
+        "admission.w": state["admission.weight"][0] * np.float32(_LENGTH),
+        "admission.b": state["admission.bias"],
+    }
+    numbers = last_layers(weights.layers)
+    for number in numbers:
+        matrices, vectors = layer_names(number)
+        for name in (*matrices, *vectors):
+            _, part, kind = name.split(".")
+            value = state[f"layers.{number - numbers.start}.{part}.{'weight' if kind == 'w' else 'bias'}"]
+            arrays |= packed(name, value, model.divisors) if name in matrices else {name: value}
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def main(
+    cases: Annotated[Path, typer.Option(help="The searches that bench.relevance keeps.")],
+    epochs: Annotated[int, typer.Option(help="Passes over the prompts.")] = 3,
+    fold: Annotated[
+        int | None, typer.Option(help="Train only without this fold; -1 is none. All by default.")
+    ] = None,
+) -> None:
+    """Train the layers, and write them and the vectors of the prompts."""
+    torch.set_num_threads(1)
+    found: list[Case] = pickle.loads(cases.read_bytes())
+    kept = Path(f"{cases}.states")
+    if not kept.exists():
+        kept.write_bytes(pickle.dumps(encoded(sorted({case.text for case in found}), E5())))
+    states: States = pickle.loads(kept.read_bytes())
+    folds = folds_of(case.person for case in found)
+    weights, centre = WeightsFile(model_file()), np.load(centre_file()).astype(np.float32)[1]
+    for one in [fold] if fold is not None else [*range(FOLDS), -1]:
+        used = [
+            case
+            for case in found
+            if case.kind in _MEMORY
+            and case.person in folds
+            and folds[case.person] != one
+            and (case.kind not in GENERAL or fold_of(case.person, case.kind, case.text, folds) != one)
+            and (case.kind not in ("question", "plan") or (case.right == 1).any())
+        ]
+        held_out = [case for case in found if fold_of(case.person, case.kind, case.text, folds) == one]
+        print(f"fold {one}: {len(used)} searches", flush=True)
+        net = train(used, states, Net(weights, centre), epochs)
+        prompts = prompt_vectors(net, [case.text for case in held_out], states)
+        print_ranks(held_out, prompts)
+        Path(f"{cases}.{one}").write_bytes(pickle.dumps(prompts))
+        if one == -1:
+            content = written_file(net, weights, E5())
+            prompts_file().write_bytes(content)
+            print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")
+    parts = {one: Path(f"{cases}.{one}") for one in (*range(FOLDS), -1)}
+    if all(part.exists() for part in parts.values()):
+        every: Prompts = {
+            (one, text): row
+            for one, part in parts.items()
+            for text, row in pickle.loads(part.read_bytes()).items()
+        }
+        Path(f"{cases}.prompts").write_bytes(pickle.dumps(every))
+
+
+if __name__ == "__main__":
+    typer.run(main)
