@@ -2,21 +2,25 @@
 
 Each question is asked in all ways, one after the other, over HTTP, signed and encrypted. The relayer has embedded the questions
 before, so that the model's time does not hide the rest. What is compared is the CPU time of the program and the relayer together,
-which other programs on the machine hardly change.
+which other programs on the machine change little. What a filter adds is the difference between two searches for the same question
+in the same round. The medians of each question's rounds give the median and its confidence interval, so that neither a slow moment
+nor an expensive question decides.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from bench.http_servers import Server, started
 from bench.material import items, queries, unit_vectors
 from bench.report import Lab, Section
-from bench.stats import percentile, ratio, spread
+from bench.stats import Spread, likely_median, percentile, ratio, spread
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from memrelay import AsyncMemory, Memory, RelayerClient, SyncRelayerClient
@@ -40,22 +44,28 @@ _FILTERS: dict[str, dict[str, Any]] = {
 _BARE, _MEMORY = "RelayerClient.recall", "AsyncMemory.search"
 _SYNC_BARE, _SYNC_MEMORY = "SyncRelayerClient.recall", "Memory.search"
 
-# The p50 of each round in seconds of CPU time, by the way in which the questions were asked.
-_Rounds = dict[str, list[float]]
+# For each round the seconds of CPU time of each question, by the way in which it was asked.
+_Rounds = dict[str, list[list[float]]]
 
 
 async def memory_of_programs(lab: Lab) -> list[Section]:
     """Measure `AsyncMemory` and `Memory` next to the clients below them, without and with filters."""
     calls: list[tuple[str, ...]] = []
     filters: list[tuple[str, ...]] = []
-    data: dict[str, _Rounds] = {}
+    data: dict[str, dict[str, list[float]]] = {}
+    differences: dict[str, dict[str, dict[str, float]]] = {}
     for size in _SIZES[: lab.count(len(_SIZES), 1)]:
-        rounds = data[f"{size:,}"] = await _measured(lab, size)
+        measured = await _measured(lab, size)
+        rounds = data[f"{size:,}"] = {
+            way: [percentile(samples, 0.5) for samples in each] for way, each in measured.items()
+        }
         for bare, above in ((_BARE, _MEMORY), (_SYNC_BARE, _SYNC_MEMORY)):
             ms = [f"{spread(rounds[way]).median * 1e3:.2f}" for way in (bare, above)]
             calls.append((f"{size:,}", above, *ms, str(ratio(rounds[above], rounds[bare]))))
-        added = [_difference(rounds[name], rounds[_MEMORY]) for name in _FILTERS]
-        filters.append((f"{size:,}", *added))
+        added = {name: added_by(measured[name], measured[_MEMORY]) for name in _FILTERS}
+        differences[f"{size:,}"] = {name: asdict(one) for name, one in added.items()}
+        cells = (f"{one.median:.2f} ({one.low:.2f}..{one.high:.2f})" for one in added.values())
+        filters.append((f"{size:,}", *cells))
     note = f"p50 of {_QUESTIONS} questions with {_LIMIT} hits; median of {_ROUNDS} rounds, the lowest and the highest in brackets."
     columns = ("memories", "call", "bare client", "call", "ratio")
     return [
@@ -64,15 +74,19 @@ async def memory_of_programs(lab: Lab) -> list[Section]:
             "What a filter adds to AsyncMemory.search, CPU time in ms",
             ("memories", *_FILTERS),
             filters,
-            {},
-            (note,),
+            differences,
+            (
+                f"median of {_QUESTIONS} questions of the median of {_ROUNDS} rounds, its confidence interval of 95 % in brackets.",
+            ),
         ),
     ]
 
 
-def _difference(above: list[float], below: list[float]) -> str:
-    each = spread([(one - other) * 1e3 for one, other in zip(above, below, strict=True)])
-    return f"{each.median:.2f} ({each.low:.2f}..{each.high:.2f})"
+def added_by(above: list[list[float]], below: list[list[float]]) -> Spread:
+    """Return how many milliseconds one way takes longer than another, from the seconds of the same questions in the same rounds."""
+    pairs = zip(above, below, strict=True)
+    rounds = [[(one - other) * 1e3 for one, other in zip(*pair, strict=True)] for pair in pairs]
+    return likely_median([statistics.median(question) for question in zip(*rounds, strict=True)])
 
 
 async def _measured(lab: Lab, size: int) -> _Rounds:
@@ -120,7 +134,7 @@ async def _measured(lab: Lab, size: int) -> _Rounds:
             lab.say(f"programs: {size:,} memories, round {number + 1}")
             seconds = await _round(ways, asked, number, server)
             for way, samples in seconds.items():
-                rounds[way] += [percentile(samples, 0.5)] if number >= 0 else []
+                rounds[way] += [samples] if number >= 0 else []
         await client.aclose()
         await memory.aclose()
     return rounds

@@ -7,7 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Ratio", "Spread", "percentile", "ratio", "spread"]
+__all__ = ["Ratio", "Spread", "likely_median", "percentile", "ratio", "spread"]
+
+_NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,16 @@ def percentile(values: Sequence[float], share: float) -> float:
 def spread(values: Sequence[float]) -> Spread:
     """Return median, least and greatest of at least one value."""
     return Spread(statistics.median(values), min(values), max(values))
+
+
+def likely_median(values: Sequence[float]) -> Spread:
+    """Return the median and its confidence interval of 95 %, by ranks (binomial), whatever the distribution is.
+
+    Fewer than six values give no such interval; then low and high are the least and the greatest.
+    """
+    ranked = sorted(values)
+    below = max(math.floor(len(ranked) / 2 - _NORMAL_95 * math.sqrt(len(ranked)) / 2), 0)
+    return Spread(statistics.median(ranked), ranked[below], ranked[-1 - below])
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:

@@ -28,6 +28,7 @@ from relayer.http.health import Readiness
 from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
+from relayer.http.page_origins import PageOrigins
 from relayer.http.routes import Services, table
 from relayer.http.server import NativeFront, RequestHandler
 from relayer.jobs.worker import working
@@ -321,6 +322,7 @@ def _assemble(
         metrics=metrics,
         randomness=context.randomness,
         traces=traces,
+        pages=PageOrigins(settings.page_origins),
     )
     indexes = IndexMaintenance(context)
     limits_of_logs = LogMaintenanceLimits(

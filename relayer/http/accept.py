@@ -90,7 +90,7 @@ class Acceptance:
         self.limits = limits
         self.bodies = RequestBodies(limits)
         self.authorities = Authorities(authorities)
-        self._routes = Routes(routes)
+        self.routes = Routes(routes)
         self._accounts = accounts
         self._fleet = fleet
         self._keys = keys
@@ -116,7 +116,7 @@ class Acceptance:
         head = read_head(request, self._trusted)
         context.prover = self._prover(head)
         # 2. The route exists and accepts this method and, as far as the headers tell, this body.
-        route, parameter, raw_query = self._routes.find(head.method, head.target)
+        route, parameter, raw_query = self.routes.find(head.method, head.target)
         context.route = route
         check_announced(head, expects_body=route.body is not None)
         deadline = Deadline.after(self._clock, head.deadline_seconds(route.seconds))

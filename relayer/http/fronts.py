@@ -16,7 +16,8 @@ from aiohttp.web import BaseRequest
 from prometheus_client import CollectorRegistry
 
 from relayer.http.accept import Acceptance
-from relayer.http.routes import BaseRoute, Reply, RequestContext, Services
+from relayer.http.page_origins import PageHeaders
+from relayer.http.routes import BaseRoute, Reply, RequestContext, Routes, Services
 from relayer.lib.work import Deadline
 
 
@@ -64,11 +65,15 @@ class Front(Protocol[C]):
     Attributes:
         paths: the paths that belong to this front.
         prefixes: the beginnings of further ones, whether or not there is a route.
+        routes: finds the route of a request.
+        page_headers: what its clients send and read in a web page.
         in_flight: entered while a request of this front is answered.
     """
 
     paths: frozenset[str]
     prefixes: tuple[str, ...]
+    routes: Routes[Any]
+    page_headers: PageHeaders
     in_flight: AbstractContextManager[Any]
 
     async def accept(self, request: BaseRequest, context: RequestContext) -> C:

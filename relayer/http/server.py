@@ -21,15 +21,17 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from relayer.errors import DeadlineExceeded
-from relayer.http.accept import Acceptance
+from relayer.http.accept import DEADLINE_HEADER, Acceptance
 from relayer.http.fronts import Front, FrontCall, RenderedError
 from relayer.http.limits import PEER_FAILURES, SlowClient, UnreadAnswers, break_off, peer_name, taken
 from relayer.http.metrics import Metrics
+from relayer.http.page_origins import PageHeaders, PageOrigins
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, RequestContext, Services
 from relayer.lib.work import Requester, current_requester
 from relayer.ports import Randomness, RequestSpan, Traces
 from relayer.telemetry import describe, log, name_request
+from relayer.wire import signing
 from relayer.wire.connections import Connections
 from relayer.wire.errors import NotAccepted
 from relayer.wire.signing import PROOF_HEADER
@@ -41,9 +43,23 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"
 # Steps enforce the deadline themselves and name themselves in the error. This only catches work outside of any step.
 _GRACE_SECONDS = 0.25
 _SERVER_ERROR = 500
+_NO_CONTENT = 204
 _TOO_MANY = 429
 # Interval at which it is checked whether the client has disconnected, on routes where that cancels the work.
 _GONE_LOOK_SECONDS = 0.2
+
+
+# What the TypeScript client sends and reads.
+_SENT = (
+    "content-type",
+    DEADLINE_HEADER,
+    signing.CERTIFICATE_HEADER,
+    signing.DIGEST_HEADER,
+    signing.KEY_HEADER,
+    signing.ROUTE_HEADER,
+    signing.SIGNATURE_HEADER,
+)
+_PAGE_HEADERS = PageHeaders(", ".join(_SENT), f"{PROOF_HEADER}, retry-after")
 
 
 class NativeFront:
@@ -52,7 +68,9 @@ class NativeFront:
     def __init__(self, acceptance: Acceptance, services: Services) -> None:
         self.paths: frozenset[str] = frozenset()
         self.prefixes: tuple[str, ...] = ("",)
+        self.page_headers = _PAGE_HEADERS
         self.in_flight: AbstractContextManager[Any] = nullcontext()
+        self.routes = acceptance.routes
         self.accept = acceptance.accept
         self.still_admits = acceptance.still_admits
         self._unread = acceptance.unread
@@ -101,6 +119,7 @@ class RequestHandler:
         metrics: counts requests.
         randomness: for request ids.
         traces: the exporter of spans; None exports none.
+        pages: the web pages that may call.
     """
 
     def __init__(
@@ -112,12 +131,14 @@ class RequestHandler:
         metrics: Metrics,
         randomness: Randomness,
         traces: Traces | None = None,
+        pages: PageOrigins | None = None,
     ) -> None:
         self.connections = connections
         self.unread = unread
         self._fronts = fronts
         self._metrics = metrics
         self._traces = traces
+        self._pages = pages or PageOrigins()
         # Bound once, because the lazy proxy would look its configuration up for every line.
         self._log = log.bind()
         self._under_way: set[web.RequestHandler] = set()
@@ -166,6 +187,9 @@ class RequestHandler:
         context = RequestContext(request, self.request_id(request))
         name_request(context.request_id)
         try:
+            wanted = self._pages.wanted(request)
+            if wanted is not None:
+                return await self._permit(front, context, wanted)
             call: FrontCall = await front.accept(request, context)
             if call.account:
                 self.connections.accepted(request.protocol, call.account)
@@ -182,7 +206,7 @@ class RequestHandler:
             return response
         # This runs in the next iteration of the event loop, because the response leaves at the end of this one.
         asyncio.get_running_loop().call_soon(self._note, front, context, reply.status, None)
-        headers = {"Content-Type": reply.media_type, **_common(context.request_id), **reply.headers}
+        headers = {"Content-Type": reply.media_type, **self._common(front, context), **reply.headers}
         if reply.chunks is not None:
             return await self._send_chunks(front, call, reply, headers, context)
         if call.account and context.prover is not None:
@@ -191,6 +215,20 @@ class RequestHandler:
         with self.unread.counted(call.account, len(reply.body)):
             await self._send(request, answer)
         return answer
+
+    async def _permit(self, front: Front[Any], context: RequestContext, method: str) -> web.Response:
+        """Answer the preflight of a listed page; raises `HttpProblem` if its request would find no route."""
+        context.route, _, _ = front.routes.find(method, context.request.raw_path)
+        self._note(front, context, _NO_CONTENT, None)
+        headers = self._common(front, context) | self._pages.permission(method, front.page_headers)
+        answer = web.Response(status=_NO_CONTENT, headers=headers)
+        await self._send(context.request, answer)
+        return answer
+
+    def _common(self, front: Front[Any], context: RequestContext) -> dict[str, str]:
+        """Return the headers of every response."""
+        headers = {"x-request-id": context.request_id, "Cache-Control": "no-store", "Server": "memrelay"}
+        return headers | self._pages.headers(context.request, front.page_headers)
 
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
         """Send a response and wait until the kernel has accepted all of it."""
@@ -276,7 +314,7 @@ class RequestHandler:
         if refusal.status == _SERVER_ERROR:
             self._log.error("request_failed", **describe(error))
         self._note(front, context, refusal.status, refusal)
-        headers = {**_common(context.request_id), **refusal.headers}
+        headers = {**self._common(front, context), **refusal.headers}
         return web.Response(body=refusal.body, status=refusal.status, headers=headers)
 
     def _note(
@@ -335,10 +373,6 @@ async def _running(work: Awaitable[T]) -> AsyncIterator[asyncio.Task[T]]:
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-def _common(request_id: str) -> dict[str, str]:
-    return {"x-request-id": request_id, "Cache-Control": "no-store", "Server": "memrelay"}
 
 
 # Seconds after which an idle connection is closed. Proxies commonly keep theirs open for 60 s.

@@ -42,6 +42,9 @@ PREFIX = "MEMRELAY_"
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _SCHEME = "s3://"
+_ORIGIN = re.compile(
+    r"(https?)://((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?)", re.IGNORECASE | re.ASCII
+)
 # With this prefix, the longest key of an object still fits into S3's limit of 1,024 bytes.
 _LONGEST_PREFIX = 512
 # Seconds: twice as long as a read of the manifest is trusted (`relayer.log.objects.TRUST_MS`).
@@ -174,11 +177,26 @@ def _networks(value: Any) -> object:
         raise ValueError("must be addresses or networks such as 10.0.0.0/8, separated by commas") from error
 
 
+def _origins(value: Any) -> object:
+    """Return origins of pages in the form in which browsers send them; raises `ValueError`."""
+    parts = value.split(",") if isinstance(value, str) else value
+    found = (
+        [_ORIGIN.fullmatch(part.strip(" ")) for part in parts] if isinstance(parts, list | tuple) else [None]
+    )
+    if not all(found):
+        raise ValueError(
+            "must be origins such as https://app.example.org, separated by commas: scheme, host and port, nothing else"
+        )
+    pairs = [(one[1].lower(), one[2]) for one in found if one]
+    return tuple(f"{scheme}://{normal_authority(authority, scheme)}" for scheme, authority in pairs)
+
+
 Switch = Literal["on", "off"]
 EmbedderName = Literal["local", "multilingual", "openai"]
 Accounts = Annotated[Literal["open"] | tuple[str, ...] | None, BeforeValidator(_accounts), NoDecode]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_networks), NoDecode]
+PageOrigins = Annotated[tuple[str, ...], BeforeValidator(_origins), NoDecode]
 StoreUrl = Annotated[str, _parsed_by(parse_store)]
 PublicUrl = Annotated[str, _parsed_by(public_authority)]
 EndpointUrl = Annotated[
@@ -242,6 +260,9 @@ class _Serving(_Group):
     )
     trusted_proxy: Networks = Field(
         (), description="Networks of trusted proxies (X-Forwarded-For), separated by commas."
+    )
+    page_origins: PageOrigins = Field(
+        (), description="Origins of web pages that may call this relayer, separated by commas."
     )
     rate_limits: Switch = Field("on", description="on or off.")
     workers: Workers = Field(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typed_commands import machine, run_gateway
+from typescript_package import PACKAGE, build, run, runtime
 
 from demo.relayer_process import RelayerProcess
 from gateway_plugin.memory import Memory
 
-_PACKAGE = Path(__file__).parents[2] / "clients" / "typescript"
 _SECRET = "5a" * 32
 _PROGRAM = """
 import { Memory, MemoryTrustStore } from "./dist/index.js";
@@ -37,11 +35,10 @@ await memory.erase(added.id);
 const left = await memory.search("am I allergic to peanuts?");
 console.log(JSON.stringify([added.status, hit.id === added.id, hit.text, hit.tags, refused, left.length]));
 """
-# How each runtime runs a program, with no more rights than it needs.
+# The arguments with which each runtime runs a program, with no more rights than it needs.
 _RUNTIMES = {
-    "node": ["node"],
+    "node": [],
     "deno": [
-        "deno",
         "run",
         "--no-prompt",
         "--allow-net=127.0.0.1",
@@ -49,34 +46,13 @@ _RUNTIMES = {
         "--allow-read",
         "--allow-write",
     ],
-    "bun": ["bun", "run"],
+    "bun": ["run"],
 }
-
-
-def _run(command: list[str], *, folder: Path = _PACKAGE, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMRELAY_")}
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**environment, **more},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
 def built() -> None:
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        pytest.skip("Node.js is missing, and with it the TypeScript client")
-    if not (_PACKAGE / "node_modules" / "ai").exists():
-        installed = _run([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"])
-        if installed.returncode:
-            pytest.skip(f"its packages cannot be installed here: {installed.stderr.strip()[-200:]}")
-    compiled = _run([npm, "run", "build"])
-    assert compiled.returncode == 0, compiled.stdout
+    build()
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +63,8 @@ def relayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayerProcess
 
 @pytest.mark.usefixtures("built")
 def test_its_own_tests_pass(relayer: RelayerProcess) -> None:
-    tests = [str(path) for path in sorted((_PACKAGE / "test").glob("*.test.mjs"))]
-    ended = _run(["node", "--test", *tests], MEMRELAY_TEST_URL=relayer.url)
+    tests = [str(path) for path in sorted((PACKAGE / "test").glob("*.test.mjs"))]
+    ended = run(["node", "--test", *tests], MEMRELAY_TEST_URL=relayer.url)
     assert ended.returncode == 0, ended.stdout[-5000:]
     assert "# skipped 0" in ended.stdout or "skipped 0" in ended.stdout
 
@@ -98,7 +74,7 @@ def test_python_and_typescript_read_what_the_other_stored(relayer: RelayerProces
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
     with Memory(agent="support", user="Ana Õ", url=relayer.url, secret=_SECRET, environ=environ) as memory:
         memory.add("My dog is called Rex.", tags=["pets"], metadata={"ticket": 1})
-        ended = _run(["node", "--input-type=module", "--eval", _PROGRAM, relayer.url, _SECRET])
+        ended = run(["node", "--input-type=module", "--eval", _PROGRAM, relayer.url, _SECRET])
         assert ended.returncode == 0, ended.stderr[-2000:]
         assert json.loads(ended.stdout) == [
             {"text": "My dog is called Rex.", "tags": ["pets"], "metadata": {"ticket": 1}}
@@ -112,12 +88,12 @@ def test_python_and_typescript_read_what_the_other_stored(relayer: RelayerProces
 def test_typescript_goes_on_after_a_rotation_of_the_keys(relayer: RelayerProcess, tmp_path: Path) -> None:
     secret = "5b" * 32
     program = ["node", "--input-type=module", "--eval", _PROGRAM, relayer.url, secret]
-    assert _run(program).returncode == 0
+    assert run(program).returncode == 0
     rotated = run_gateway(
         machine(tmp_path, relayer.url, secret), "keys", "rotate", "--agent", "support", "--reseal", "--yes"
     )
     assert "namespaces of agent support with new keys: 1" in rotated.stdout, rotated.stderr
-    ended = _run(program)
+    ended = run(program)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert [one["text"] for one in json.loads(ended.stdout)] == ["My cat is called Minka."]
 
@@ -128,7 +104,7 @@ def packed(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = tmp_path_factory.mktemp("project")
     (project / "package.json").write_text('{"private": true, "type": "module"}')
     (project / "program.js").write_text(_PACKED_PROGRAM)
-    made = _run(["npm", "pack", "--silent", "--pack-destination", str(project)])
+    made = run(["npm", "pack", "--silent", "--pack-destination", str(project)])
     assert made.returncode == 0, made.stderr
     (package,) = project.glob("memrelay-*.tgz")
     command = [
@@ -140,18 +116,16 @@ def packed(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--prefer-offline",
         str(package),
     ]
-    installed = _run(command, folder=project)
+    installed = run(command, folder=project)
     if installed.returncode:
         pytest.skip(f"its packages cannot be installed here: {installed.stderr.strip()[-200:]}")
     return project
 
 
-@pytest.mark.parametrize("runtime", _RUNTIMES)
+@pytest.mark.parametrize("name", _RUNTIMES)
 def test_the_packed_client_adds_searches_and_erases(
-    runtime: str, packed: Path, relayer: RelayerProcess, tmp_path: Path
+    name: str, packed: Path, relayer: RelayerProcess, tmp_path: Path
 ) -> None:
-    if shutil.which(runtime) is None:
-        pytest.skip(f"{runtime} is not installed; npm install {runtime} brings it")
     (tmp_path / "home").mkdir()
     more = {
         "HOME": str(tmp_path / "home"),
@@ -159,7 +133,7 @@ def test_the_packed_client_adds_searches_and_erases(
         "DENO_NO_UPDATE_CHECK": "1",
     }
     access = {"MEMRELAY_URL": relayer.url, "MEMRELAY_SECRET": os.urandom(32).hex()}
-    ended = _run([*_RUNTIMES[runtime], "program.js"], folder=packed, **more, **access)
+    ended = run([runtime(name), *_RUNTIMES[name], "program.js"], folder=packed, **more, **access)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert json.loads(ended.stdout) == [
         "stored",

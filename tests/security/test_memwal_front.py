@@ -296,6 +296,18 @@ async def test_a_page_that_reached_this_machine_by_its_own_name_is_not_answered(
         assert answer.status_code in {401, 403}, given
 
 
+async def test_a_listed_page_may_not_use_the_tools_whose_requests_carry_the_key() -> None:
+    page, key = "https://app.example.org", SigningKey.generate()
+    async with local_relayer(page_origins=page) as relayer:
+        url = relayer.url + "/api/mcp"
+        asking = {"Origin": page, "Access-Control-Request-Method": "POST"}
+        asked = await relayer.http.options(url, headers=asking)
+        assert "authorization" not in asked.headers["Access-Control-Allow-Headers"]
+        answer = await relayer.http.post(url, json=INITIALIZE, headers=bearer(key) | {"Origin": page})
+        assert answer.status_code == 403
+        assert (await relayer.http.post(url, json=INITIALIZE, headers=bearer(key))).status_code == 200
+
+
 async def test_a_message_to_a_stream_needs_the_key_that_opened_it(relayer: LocalRelayer) -> None:
     key = SigningKey.generate()
 

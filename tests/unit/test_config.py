@@ -432,6 +432,44 @@ class TestQuotas:
             read_quotas(tmp_path / "none.toml")
 
 
+def test_origins_of_pages_are_written_as_browsers_send_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _load().page_origins == ()
+    given = "HTTPS://App.example.org:443, http://localhost:5173,http://[::1]:80"
+    expected = ("https://app.example.org", "http://localhost:5173", "http://[::1]")
+    assert _load(page_origins=given).page_origins == expected
+    file = tmp_path / "relayer.toml"
+    file.write_text('page-origins = ["https://app.example.org"]\n')
+    assert _load(config=file).page_origins == expected[:1]
+    monkeypatch.setenv("MEMRELAY_PAGE_ORIGINS", "https://app.example.org")
+    assert _load().page_origins == expected[:1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "*",
+        "null",
+        "app.example.org",
+        "https://",
+        "https://app.example.org/",
+        "https://app.example.org/page",
+        "https://*.example.org",
+        "https://user@app.example.org",
+        "https://app.example.org:port",
+        "https://app.example.org?x",
+        "https://app.example.org https://b.example.org",
+        "https://bücher.example",
+        "ftp://app.example.org",
+        "https://app.example.org,",
+    ],
+)
+def test_a_malformed_origin_names_the_setting_and_the_form(wrong: str) -> None:
+    assert _mistake(page_origins=wrong).startswith("--page-origins")
+    assert "such as https://app.example.org" in _mistake(page_origins=wrong)
+
+
 def test_a_trusted_proxy_is_an_address_or_a_network() -> None:
     assert len(_load(trusted_proxy="10.0.0.0/8, 2001:db8::1").trusted_proxy) == 2
     for wrong in ("10.0.0.0/33", "proxy.example.org", "10.0.0.1/8"):

@@ -5,7 +5,7 @@ import { type Bytes, equal, hex, utf8, base64url } from "./bytes.js";
 import { DeadlineExceeded, MemrelayError, RelayerRefused, RelayerUnreachable, RelayerUntrusted, SettingsError } from "./errors.js";
 import { derive, GENERATION, type Signer } from "./keys.js";
 import { answerKey, contentDigest, type FleetList, normalAuthority, parseFleetList, SEALED_TYPE, sealBody, sealKey, signRequest, Unproven, Verifier } from "./signing.js";
-import type { TrustStore } from "./trust.js";
+import { pageOrigin, type TrustStore } from "./trust.js";
 
 const MAX_ANSWER = 16 * 1024 * 1024;
 const KEY_LIFE = 600;
@@ -225,7 +225,10 @@ export class Client {
       // A redirect is not followed: it would send a signed request to an address that is not configured.
       response = await this.fetch(this.#url.origin + target, { ...init, redirect: "manual", cache: "no-store", credentials: "omit" });
     } catch {
-      throw new RelayerUnreachable(`no relayer answers at ${this.#url.origin}`);
+      const [{ origin }, page] = [this.#url, pageOrigin()];
+      // A browser does not tell which of the two it is.
+      const unlisted = page === undefined || page === origin ? "" : `, or its --page-origins do not list ${page}`;
+      throw new RelayerUnreachable(`no relayer answers at ${origin}${unlisted}`);
     }
     if (response.type === "opaqueredirect") throw this.#unproven(302);
     return response;
@@ -348,7 +351,7 @@ export class Client {
       const [found, before] = [hex(list.identity).slice(0, 16), hex(pinned).slice(0, 16)];
       throw new RelayerUntrusted(
         `${origin} has another identity than the one it had before (${found} instead of ${before}); no key is sent to it. ` +
-          `If its operator has changed it, run: memrelay-gateway trust ${origin}`,
+          `If its operator has changed it, run memrelay-gateway trust ${origin}, or remove memrelay:${origin} from the page's localStorage`,
       );
     }
     return { list, fetchedAt: this.#now() };

@@ -25,7 +25,7 @@ export interface MemoryOptions {
   timeout?: number;
   /** The identity that the relayer must have, in hexadecimal; undefined pins the first one. */
   identity?: string;
-  /** The pinned identities; undefined uses the file that the Python client uses, or this process in a browser. */
+  /** The pinned identities; undefined uses the file that the Python client uses, or `localStorage` in a browser. */
   trust?: TrustStore;
 }
 

@@ -3,7 +3,7 @@
 import { fromHex, hex } from "./bytes.js";
 import { IdentityError, RelayerUntrusted } from "./errors.js";
 
-/** Stores the identity of each relayer by its origin. An application in a browser passes one of its own. */
+/** Stores the identity of each relayer by its origin. */
 export interface TrustStore {
   /** Pin an identity unless one is pinned already, and return the pinned one. */
   pinFirst(origin: string, identity: Uint8Array): Promise<Uint8Array>;
@@ -23,9 +23,12 @@ interface Process {
   getBuiltinModule?: (name: string) => unknown;
   pid: number;
   platform: string;
+  versions?: { node?: string };
 }
 
-const host = (globalThis as { process?: Process }).process;
+const { process } = globalThis as { process?: Process };
+// Deno and Bun have this version too. The `process` that bundlers put into pages has none, and leads to no files.
+const host = process?.versions?.node ? process : undefined;
 
 /** Return a module of Node, Deno or Bun; undefined in a browser. */
 async function builtin<Module>(name: string): Promise<Module | undefined> {
@@ -117,11 +120,34 @@ export class FileTrustStore implements TrustStore {
   }
 }
 
+/** The pins in the `localStorage` of a web page, which later visits share. */
+export class PageTrustStore implements TrustStore {
+  async pinFirst(origin: string, identity: Uint8Array): Promise<Uint8Array> {
+    const name = `memrelay:${origin}`;
+    let pinned: string | null;
+    try {
+      pinned = localStorage.getItem(name);
+      if (pinned === null) localStorage.setItem(name, hex(identity));
+    } catch {
+      throw new RelayerUntrusted("the relayer's identity cannot be stored in localStorage: pass the option trust, or the identity");
+    }
+    if (pinned === null) return identity;
+    if (!/^[0-9a-f]{64}$/i.test(pinned)) throw new RelayerUntrusted(`${name} in localStorage is damaged; remove it`);
+    return fromHex(pinned);
+  }
+}
+
 function damaged(path: string): RelayerUntrusted {
   return new RelayerUntrusted(`${path} is damaged; remove it, then run memrelay-gateway trust URL`);
 }
 
-/** Return the trust file where there are files, else pins in this process. */
+/** Return the trust file where there are files, the page's storage in a page, else pins in this process. */
 export function defaultTrustStore(): TrustStore {
-  return host === undefined ? new MemoryTrustStore() : new FileTrustStore();
+  if (host !== undefined) return new FileTrustStore();
+  return "localStorage" in globalThis ? new PageTrustStore() : new MemoryTrustStore();
+}
+
+/** Return the origin of the web page or worker that this runs in; undefined outside of a browser. */
+export function pageOrigin(): string | undefined {
+  return host === undefined ? (globalThis as { location?: Location }).location?.origin : undefined;
 }

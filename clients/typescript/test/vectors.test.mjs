@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { fromBase64url, fromHex, hex, lp, Reader } from "../dist/bytes.js";
+import { base64url, fromBase64url, fromHex, hex, lp, Reader } from "../dist/bytes.js";
 import { IdentityError } from "../dist/errors.js";
 import { derive, isNormal, isNormalNamespace, normalise, parseSecret, RootKeys } from "../dist/keys.js";
 import * as signing from "../dist/signing.js";
@@ -99,7 +99,7 @@ test("bodies are sealed with the bytes of the vectors", () => {
 });
 
 test("lists of fleet keys are verified", () => {
-  const encoded = (bytes) => Buffer.from(bytes, "hex").toString("base64url");
+  const encoded = (bytes) => base64url(fromHex(bytes));
   const parse = (one) => {
     const keys = one.keys.map((key) => ({ ...key, public_key: encoded(key.public_key) }));
     return signing.parseFleetList({ ...one, identity: encoded(one.identity), signature: encoded(one.signature), keys }, one.now);

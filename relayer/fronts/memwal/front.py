@@ -27,11 +27,17 @@ from relayer.fronts.memwal.sessions import MCP_PATH, Sessions, refusal_of
 from relayer.http.accept import parse_json, peer_of
 from relayer.http.fronts import RenderedError
 from relayer.http.limits import Network
+from relayer.http.page_origins import PageHeaders
 from relayer.http.problems import HttpProblem, problem_of
 from relayer.http.routes import JSON, BaseRoute, Reply, RequestContext, Routes, Services
 from relayer.lib.work import Deadline
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# Old clients send keys that are not read; a browser refuses a request with a header that is not listed.
+_PAGE_HEADERS = PageHeaders(
+    "content-type, x-account-id, x-delegate-key, x-nonce, x-public-key, x-seal-session, x-signature, x-timestamp",
+    "retry-after, x-auth-error",
+)
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -137,8 +143,9 @@ class CompatFront:
         self, routes: tuple[CompatRoute, ...], services: CompatServices, registry: CollectorRegistry
     ) -> None:
         self._services = services
-        self._routes = Routes(routes)
+        self.routes = Routes(routes)
         self.paths = frozenset(route.path for route in routes)
+        self.page_headers = _PAGE_HEADERS
         self.prefixes: tuple[str, ...] = ("/api/", "/v1/owners/", "/v1/blobs/")
         labels = ("method", "route", "status")
         self._requests = Counter(
@@ -161,7 +168,7 @@ class CompatFront:
             CompatError, HttpProblem: the request is refused.
             StoreError: the cached state of its account is too old, and the store does not respond.
         """
-        route, parameter, query = self._routes.find(request.method, request.raw_path)
+        route, parameter, query = self.routes.find(request.method, request.raw_path)
         context.route = route
         to = self._services
         acceptance, peer = to.acceptance, peer_of(request, to.trusted)

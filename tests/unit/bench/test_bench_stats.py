@@ -1,6 +1,7 @@
 import pytest
 
-from bench.stats import percentile, ratio, spread
+from bench.programs import added_by
+from bench.stats import likely_median, percentile, ratio, spread
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,20 @@ def test_a_ratio_needs_pairs_of_rounds_and_something_to_divide_by(above, below):
 def test_a_spread_is_the_middle_and_both_ends():
     found = spread([4.0, 1.0, 9.0])
     assert (found.median, found.low, found.high) == (4.0, 1.0, 9.0)
+
+
+def test_a_median_of_many_values_is_known_better_than_their_ends():
+    found = likely_median([float(value) for value in range(101)])
+    # Ranks of the binomial interval of 101 values: 40 to 60.
+    assert (found.median, found.low, found.high) == (50, 40, 60)
+    few = likely_median([3.0, 1.0, 2.0])
+    assert (few.median, few.low, few.high) == (2, 1, 3)
+
+
+def test_what_a_way_adds_is_told_per_question_whatever_a_question_costs():
+    costs, noise = [0.001 * number for number in range(1, 33)], [0.0, 0.0005, -0.0005, 0.03, 0.0]
+    below = [list(costs) for _ in noise]
+    above = [[cost + 0.00025 + one for cost in costs] for one in noise]
+    found = added_by(above, below)
+    for value in (found.median, found.low, found.high):
+        assert value == pytest.approx(0.25)
