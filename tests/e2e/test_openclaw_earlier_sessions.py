@@ -16,6 +16,10 @@ from stub_model import StubModel, said
 FACT = "My sister Ilse keeps her sailing boat in the harbour of Greetsiel."
 OTHER = "The roof of the allotment hut was tarred in April."
 WEATHER = "What is the weather like today?"
+# OpenClaw compresses such a long message in its database.
+LETTER = " ".join(
+    f"Berth {berth} of the marina is let to the crew of cutter {berth * 7}." for berth in range(1, 121)
+)
 IN_GROUP = "The budget of the choir is nine hundred euros."
 QUESTION = "Where does my sister Ilse keep her sailing boat?"
 GROUP = {"x-openclaw-session-key": "agent:main:telegram:group:-7", "x-openclaw-message-channel": "telegram"}
@@ -34,6 +38,7 @@ def gateway(
     gateway.chat(FACT, user="long-ago")
     gateway.chat(WEATHER, user="long-ago")
     gateway.chat(OTHER, user="long-ago")
+    gateway.chat(LETTER, user="long-ago")
     gateway.chat(IN_GROUP, user="", headers=GROUP)
     gateway.stop()
     gateway.write_config(gateway.config() | {"plugins": memrelay_plugins(relayer.url)})
@@ -47,8 +52,10 @@ def test_what_was_said_before_the_plugin_was_there_is_in_search_and_prompt(
     gateway: Gateway, relayer: Relayer, model: StubModel
 ) -> None:
     wait_until(lambda: {FACT, OTHER} <= set(relayer.memories(gateway)))
+    wait_until(lambda: any("Berth 120 of the marina" in text for text in relayer.memories(gateway)))
     # Neither the question nor what a group said.
-    assert sorted(relayer.memories(gateway)) == sorted([FACT, OTHER])
+    told = [text for text in relayer.memories(gateway) if "of the marina" not in text]
+    assert sorted(told) == sorted([FACT, OTHER])
     gateway.chat(QUESTION, user="today")
     assert FACT in said(model.asked(QUESTION)[-1])
     answer = gateway.invoke("memory_search", {"query": QUESTION, "corpus": "sessions"})

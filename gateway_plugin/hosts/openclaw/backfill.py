@@ -39,6 +39,7 @@ from gateway_plugin.hosting import (
     replace_private,
 )
 from gateway_plugin.hosts.openclaw.config import plugin_settings, read_config, state_folder
+from gateway_plugin.hosts.openclaw.events import Compressed
 from gateway_plugin.hosts.openclaw.sessions import AGAIN, EarlierSessions, EarlierTurn
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
@@ -157,6 +158,8 @@ def _read(read: Callable[[], list[EarlierTurn]]) -> list[EarlierTurn]:
         return read()
     except NotRead:
         return []  # the agent has no sessions yet
+    except Compressed as error:
+        fail(FAILED, str(error), "which node")
     except sqlite3.Error as error:
         fail(FAILED, f"OpenClaw's sessions cannot be read just now ({type(error).__name__})", "try again")
 

@@ -42,8 +42,10 @@ function stateFolder(api) {
     return usual;
   }
 }
-// Where the host has the files that it writes into a new workspace: above its program. Commands and the bridge inherit it.
-function tellTemplates() {
+// What runs the host, and where the host has the files that it writes into a new workspace: above its program. Commands and the
+// bridge inherit it.
+function tellHost() {
+  process.env.MEMRELAY_OPENCLAW_NODE = process.execPath;
   try {
     for (let folder = dirname(realpathSync(process.argv[1])); folder !== dirname(folder); folder = dirname(folder)) {
       const templates = join(folder, "docs", "reference", "templates");
@@ -80,7 +82,7 @@ function register(api) {
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: manifest.version, config };
   const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
   lendModel(bridge, api, manifest.id);
-  tellTemplates();
+  tellHost();
   const state = stateFolder(api);
   const kept = keptIn(join(state, manifest.id, "kept-turns"), bridge.log);
   // Asked of a bridge that is up: one that is still starting says nothing about the relayer.
