@@ -29,8 +29,15 @@ from gateway_plugin.capture.filters import MessageOrigin, judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
-from gateway_plugin.files.exports import texts_below
-from gateway_plugin.files.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
+from gateway_plugin.files.exports import ImportProblem, texts_below
+from gateway_plugin.files.indexed import (
+    IndexedFile,
+    IndexRoot,
+    RootKind,
+    is_daily,
+    is_private,
+    read_session_log,
+)
 from gateway_plugin.files.memwal import MemWalAccess
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.files.transcript import NoSuchLog
@@ -180,6 +187,7 @@ __all__ = [
     "HostFiles",
     "HostTurn",
     "Identity",
+    "ImportProblem",
     "IndexRoot",
     "IndexedFile",
     "InitOptions",
@@ -227,6 +235,7 @@ __all__ = [
     "ranking",
     "read_below",
     "read_private",
+    "read_session_log",
     "replace_private",
     "secret_path",
     "send_items",

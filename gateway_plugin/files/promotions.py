@@ -189,10 +189,22 @@ class Promotions:
         told = entry.partition(f"### {_LASTING}\n")[2].partition("<!--")[0]
         return [item.text for item in _items(told) if self.index.digest(item) in promoted]
 
-    def quoted(self, day: date, source: str, lines: Iterable[str]) -> str:
-        """Return the diary's text for lines of a day that are not from memory; "" if none of them can be written."""
-        plain = [*dict.fromkeys(filter(None, map(_plain, lines)))]
-        return f"## {day:%A}, {day.isoformat()}, {source}\n\n" + _bullets(plain) if plain else ""
+    def quote(self, days: Mapping[date, Iterable[str]], mark: str, source: str) -> int:
+        """Write lines that are not from memory into ``DREAMS.md``, by day; return how many days were written.
+
+        Args:
+            days: the lines by day. A line with a secret, or of more than one paragraph, is left out.
+            mark: `NOTES` or `CHATS`; earlier entries of these days with this mark are replaced.
+            source: where they are from, for the heading.
+
+        Raises:
+            PromotionProblem: the file cannot be read or written.
+        """
+        entries = {}
+        for day, lines in days.items():
+            plain = _bullets(dict.fromkeys(filter(None, map(_plain, lines))))
+            entries[day] = f"## {day:%A}, {day.isoformat()}, {source}\n\n{plain}" if plain else ""
+        return self.write_diary(entries, mark)
 
     def write_diary(self, entries: Mapping[date, str], mark: str = _DAY) -> int:
         """Write the entries of days into ``DREAMS.md``, replace those of the same days, and return how many were written.
@@ -200,8 +212,8 @@ class Promotions:
         An entry with an empty text removes its day. Entries with another mark remain. Raises `PromotionProblem`.
         """
         text = self._text(DIARY)
-        for day in entries:
-            text = _entries(mark).sub(lambda found, day=day: "" if found[1] == day.isoformat() else found[0], text)  # type: ignore[misc]
+        days = {day.isoformat() for day in entries}
+        text = _entries(mark).sub(lambda found: "" if found[1] in days else found[0], text)
         told = {day: entry for day, entry in sorted(entries.items()) if entry}
         blocks = [_ENTRY.format(mark=mark, day=day.isoformat(), text=entry) for day, entry in told.items()]
         if blocks or text != self._text(DIARY):
