@@ -38,6 +38,7 @@ from gateway_plugin.files.indexed import (
     is_private,
     read_session_log,
 )
+from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.files.memwal import MemWalAccess
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.files.transcript import NoSuchLog
@@ -49,13 +50,14 @@ from gateway_plugin.keys.identity import (
     Identity,
     KeyHolder,
     RootHolder,
+    RunKind,
     TurnAudience,
     mint,
     parse_session_key,
     typed,
 )
 from gateway_plugin.keys.identity import named as agent_name
-from gateway_plugin.keys.people import platform_id
+from gateway_plugin.keys.people import PROJECTS_APART, platform_id
 from gateway_plugin.keys.private_files import (
     config_directory,
     create_private,
@@ -173,6 +175,7 @@ __all__ = [
     "INTENT_TOOL",
     "LEAST_QUESTIONS",
     "LEAST_RECALLS",
+    "PROJECTS_APART",
     "READING",
     "SEARCH_FLOOR",
     "SECRET_VARIABLES",
@@ -203,6 +206,7 @@ __all__ = [
     "RelayerClient",
     "RootHolder",
     "RootKind",
+    "RunKind",
     "SystemClock",
     "ToolAnswer",
     "ToolError",
@@ -234,6 +238,7 @@ __all__ = [
     "platform_id",
     "ranking",
     "read_below",
+    "read_markdown",
     "read_private",
     "read_session_log",
     "replace_private",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def left_alone(
 
 @pytest.mark.row("OC-07", level="e2e")
 def test_stored_chats_are_shown_captured_and_taken_back_by_the_hosts_own_command(
-    left_alone: Gateway, relayer: Relayer
+    left_alone: Gateway, relayer: Relayer, tmp_path: Path
 ) -> None:
     since = "The ferry to Juist leaves twice a day."
     left_alone.chat(since, user="today")
@@ -137,10 +138,20 @@ def test_stored_chats_are_shown_captured_and_taken_back_by_the_hosts_own_command
     assert sorted(day["topCandidates"]) == sorted([FACT, WEATHER, OTHER])
     assert relayer.memories(left_alone) == [since]
     assert backfill("--to", "2020-01-01")["days"] == []
+    # A log of an older OpenClaw is told in the diary with the stored chats, and captured no more than they are.
+    message = {"role": "user", "content": "Ilse sold the old dinghy.", "timestamp": 1714564800000}
+    log = tmp_path / "old.jsonl"
+    log.write_text(json.dumps({"type": "message", "id": "a1", "message": message}) + "\n")
+    done = backfill("--rem", "--archive-files", str(log))
+    assert (done["writtenDiaryEntries"], done["stagedEntries"]) == (2, 0)
+    diary = left_alone.folder / "ws" / "main" / "DREAMS.md"
+    told = diary.read_text()
+    assert [told.count(text) for text in (FACT, OTHER, "Ilse sold the old dinghy.", IN_GROUP)] == [1, 1, 1, 0]
+    assert relayer.memories(left_alone) == [since]
+    assert backfill("--rollback")["rollback"]["removedDiaryEntries"] == 2
     done = backfill("--apply")
     assert (done["stagedEntries"] >= 2, done["applied"]) == (True, True)
     assert sorted(relayer.memories(left_alone)) == sorted([FACT, OTHER, since])
-    diary = left_alone.folder / "ws" / "main" / "DREAMS.md"
     assert [text in diary.read_text() for text in (FACT, OTHER, IN_GROUP)] == [True, True, False]
     assert not (left_alone.folder / "ws" / "main" / "MEMORY.md").exists()
     assert backfill()["candidateCount"] == 0
