@@ -62,7 +62,7 @@ def stored_events(
 
 
 def _is_of_tool(row: sqlite3.Row) -> bool:
-    """Return whether a compressed event, of which OpenClaw notes the role beside it, is the result of a tool."""
+    """Return whether a compressed event, whose role OpenClaw notes in clear text, is the result of a tool."""
     return '"role":"toolResult"' in (row["navigation_json"] or "")
 
 
