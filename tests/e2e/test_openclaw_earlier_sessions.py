@@ -17,9 +17,10 @@ from stub_model import StubModel, said
 FACT = "My sister Ilse keeps her sailing boat in the harbour of Greetsiel."
 OTHER = "The roof of the allotment hut was tarred in April."
 WEATHER = "What is the weather like today?"
+BEES = "My cousin Tjark keeps bees behind the dyke of Norddeich."
 # OpenClaw compresses such a long message in its database.
-LETTER = " ".join(
-    f"Berth {berth} of the marina is let to the crew of cutter {berth * 7}." for berth in range(1, 121)
+LETTER = "\n".join(
+    [BEES, "", "```", *(f"berth {berth} cutter {berth * 7} paid" for berth in range(240)), "```"]
 )
 IN_GROUP = "The budget of the choir is nine hundred euros."
 QUESTION = "Where does my sister Ilse keep her sailing boat?"
@@ -52,11 +53,9 @@ def gateway(
 def test_what_was_said_before_the_plugin_was_there_is_in_search_and_prompt(
     gateway: Gateway, relayer: Relayer, model: StubModel
 ) -> None:
-    wait_until(lambda: {FACT, OTHER} <= set(relayer.memories(gateway)))
-    wait_until(lambda: any("Berth 120 of the marina" in text for text in relayer.memories(gateway)))
+    wait_until(lambda: {FACT, OTHER, BEES} <= set(relayer.memories(gateway)))
     # Neither the question nor what a group said.
-    told = [text for text in relayer.memories(gateway) if "of the marina" not in text]
-    assert sorted(told) == sorted([FACT, OTHER])
+    assert sorted(relayer.memories(gateway)) == sorted([FACT, OTHER, BEES])
     gateway.chat(QUESTION, user="today")
     assert FACT in said(model.asked(QUESTION)[-1])
     answer = gateway.invoke("memory_search", {"query": QUESTION, "corpus": "sessions"})
