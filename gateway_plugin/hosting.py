@@ -29,8 +29,16 @@ from gateway_plugin.capture.filters import MessageOrigin, judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
-from gateway_plugin.files.exports import texts_below
-from gateway_plugin.files.indexed import IndexedFile, IndexRoot, RootKind, is_daily, is_private
+from gateway_plugin.files.exports import ImportProblem, texts_below
+from gateway_plugin.files.indexed import (
+    IndexedFile,
+    IndexRoot,
+    RootKind,
+    is_daily,
+    is_private,
+    read_session_log,
+)
+from gateway_plugin.files.markdown import read_markdown
 from gateway_plugin.files.memwal import MemWalAccess
 from gateway_plugin.files.sending import send_items
 from gateway_plugin.files.transcript import NoSuchLog
@@ -42,13 +50,14 @@ from gateway_plugin.keys.identity import (
     Identity,
     KeyHolder,
     RootHolder,
+    RunKind,
     TurnAudience,
     mint,
     parse_session_key,
     typed,
 )
 from gateway_plugin.keys.identity import named as agent_name
-from gateway_plugin.keys.people import platform_id
+from gateway_plugin.keys.people import PROJECTS_APART, platform_id
 from gateway_plugin.keys.private_files import (
     config_directory,
     create_private,
@@ -166,6 +175,7 @@ __all__ = [
     "INTENT_TOOL",
     "LEAST_QUESTIONS",
     "LEAST_RECALLS",
+    "PROJECTS_APART",
     "READING",
     "SEARCH_FLOOR",
     "SECRET_VARIABLES",
@@ -180,6 +190,7 @@ __all__ = [
     "HostFiles",
     "HostTurn",
     "Identity",
+    "ImportProblem",
     "IndexRoot",
     "IndexedFile",
     "InitOptions",
@@ -195,6 +206,7 @@ __all__ = [
     "RelayerClient",
     "RootHolder",
     "RootKind",
+    "RunKind",
     "SystemClock",
     "ToolAnswer",
     "ToolError",
@@ -226,7 +238,9 @@ __all__ = [
     "platform_id",
     "ranking",
     "read_below",
+    "read_markdown",
     "read_private",
+    "read_session_log",
     "replace_private",
     "secret_path",
     "send_items",

@@ -47,10 +47,22 @@ _KINDS: Final = {
     "fact": "Facts",
     "statement": "Said",
 }
-_ENTRY: Final = "<!-- memrelay:day:{day} -->\n{text}<!-- memrelay:end -->\n"
-_ENTRIES: Final = re.compile(
-    r"\n*<!-- memrelay:day:(\d{4}-\d{2}-\d{2}) -->\n.*?<!-- memrelay:end -->\n", re.DOTALL
-)
+NOTES: Final = "notes"
+"""The mark of a day's entry in the diary that tells daily notes from elsewhere."""
+CHATS: Final = "chats"
+"""The mark of a day's entry in the diary that tells stored chats which memory does not have."""
+_DAY: Final = "day"
+_ENTRY: Final = "<!-- memrelay:{mark}:{day} -->\n{text}<!-- memrelay:end -->\n"
+
+
+def _entries(mark: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"\n*<!-- memrelay:{mark}:(\d{{4}}-\d{{2}}-\d{{2}}) -->\n.*?<!-- memrelay:end -->\n", re.DOTALL
+    )
+
+
+_ENTRIES: Final = _entries(_DAY)
+_ALL_ENTRIES: Final = _entries(f"(?:{_DAY}|{NOTES}|{CHATS})")
 # The mark of a file that no scan has read.
 _UNREAD: Final = (0, 0)
 
@@ -92,7 +104,7 @@ class Promotions:
         known = {item.text for item in _items(text)}
         added: dict[str, Memory] = {}
         for memory in memories:
-            line = self._line(memory)
+            line = _plain(memory.text)
             if line and line not in known and line not in added:
                 added[line] = memory
         if not added:
@@ -155,17 +167,17 @@ class Promotions:
         """
         by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         for memory in sorted(memories, key=lambda one: one.created_at):
-            line = self._line(memory) if is_for_owner(memory) else ""
+            line = _plain(memory.text) if is_for_owner(memory) else ""
             if line and line not in by_kind[memory.kind]:
                 by_kind[memory.kind].append(line)
         groups = [(_KINDS[kind], lines) for kind, lines in by_kind.items() if lines]
-        lasting = [*self._told(day), *(line for line in map(self._line, promoted) if line)]
+        lasting = [*self._told(day), *(line for line in (_plain(one.text) for one in promoted) if line)]
         if lasting:
             groups.append((_LASTING, [*dict.fromkeys(lasting)]))
         if not groups:
             return ""
         parts = [f"## {day:%A}, {day.isoformat()}\n"]
-        parts += [f"### {title}\n\n" + "".join(f"- {line}\n" for line in lines) for title, lines in groups]
+        parts += [f"### {title}\n\n" + _bullets(lines) for title, lines in groups]
         return "\n".join(parts)
 
     def _told(self, day: date) -> list[str]:
@@ -177,16 +189,33 @@ class Promotions:
         told = entry.partition(f"### {_LASTING}\n")[2].partition("<!--")[0]
         return [item.text for item in _items(told) if self.index.digest(item) in promoted]
 
-    def write_diary(self, entries: Mapping[date, str]) -> int:
+    def quote(self, days: Mapping[date, Iterable[str]], mark: str, source: str) -> int:
+        """Write lines that are not from memory into ``DREAMS.md``, by day; return how many days were written.
+
+        Args:
+            days: the lines by day. A line with a secret, or of more than one paragraph, is left out.
+            mark: `NOTES` or `CHATS`; earlier entries of these days with this mark are replaced.
+            source: where they are from, for the heading.
+
+        Raises:
+            PromotionProblem: the file cannot be read or written.
+        """
+        entries = {}
+        for day, lines in days.items():
+            plain = _bullets(dict.fromkeys(filter(None, map(_plain, lines))))
+            entries[day] = f"## {day:%A}, {day.isoformat()}, {source}\n\n{plain}" if plain else ""
+        return self.write_diary(entries, mark)
+
+    def write_diary(self, entries: Mapping[date, str], mark: str = _DAY) -> int:
         """Write the entries of days into ``DREAMS.md``, replace those of the same days, and return how many were written.
 
-        An entry with an empty text removes its day. Raises `PromotionProblem`.
+        An entry with an empty text removes its day. Entries with another mark remain. Raises `PromotionProblem`.
         """
         text = self._text(DIARY)
-        for day in entries:
-            text = _ENTRIES.sub(lambda found, day=day: "" if found[1] == day.isoformat() else found[0], text)  # type: ignore[misc]
+        days = {day.isoformat() for day in entries}
+        text = _entries(mark).sub(lambda found: "" if found[1] in days else found[0], text)
         told = {day: entry for day, entry in sorted(entries.items()) if entry}
-        blocks = [_ENTRY.format(day=day.isoformat(), text=entry) for day, entry in told.items()]
+        blocks = [_ENTRY.format(mark=mark, day=day.isoformat(), text=entry) for day, entry in told.items()]
         if blocks or text != self._text(DIARY):
             self._write(
                 DIARY, "\n".join([text.rstrip("\n") + "\n" if text.strip() else f"{_TITLE}\n", *blocks])
@@ -200,7 +229,7 @@ class Promotions:
     def clear_diary(self) -> int:
         """Remove all entries that were written here from ``DREAMS.md``, and return how many. Raises `PromotionProblem`."""
         text = self._text(DIARY)
-        kept, count = _ENTRIES.subn("", text)
+        kept, count = _ALL_ENTRIES.subn("", text)
         if count:
             kept = kept.rstrip("\n") + "\n"
             self._write(DIARY, "" if kept.strip() == _TITLE else kept)
@@ -209,14 +238,6 @@ class Promotions:
     @property
     def _place(self) -> str:
         return str(self.workspace / MEMORY)
-
-    def _line(self, memory: Memory) -> str:
-        """Return a memory's line, or "" if it has a secret, or would not be read back as one line with the same text."""
-        # Every class of secrets, also one that the settings allow in memory: hosts and other programs read these files.
-        line = redact(one_line(memory.text))
-        items = _items(f"- {line.text}")
-        is_plain = line.text == one_line(memory.text) and len(items) == 1 and items[0].text == line.text
-        return line.text if is_plain else ""
 
     def _text(self, name: str) -> str:
         try:
@@ -336,6 +357,20 @@ async def write_report(
 def _items(text: str) -> list[ImportItem]:
     """Return the lines of a text as a scan of ``MEMORY.md`` reads them, which hosts use in private conversations only."""
     return [item.model_copy(update={"audience": "direct"}) for item in read_markdown(text, MEMORY, UTC)]
+
+
+def _plain(text: str) -> str:
+    """Return a text as a line, or "" if it has a secret, or would not be read back as one line with the same text."""
+    # Every class of secrets, also one that the settings allow in memory: hosts and other programs read these files.
+    line = redact(one_line(text))
+    items = _items(f"- {line.text}")
+    is_plain = line.text == one_line(text) and len(items) == 1 and items[0].text == line.text
+    # A comment could end the entry of a day.
+    return line.text if is_plain and "<!--" not in line.text else ""
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines)
 
 
 def _last_heading(text: str) -> str:

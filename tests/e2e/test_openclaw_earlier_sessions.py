@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,11 @@ from stub_model import StubModel, said
 FACT = "My sister Ilse keeps her sailing boat in the harbour of Greetsiel."
 OTHER = "The roof of the allotment hut was tarred in April."
 WEATHER = "What is the weather like today?"
+BEES = "My cousin Tjark keeps bees behind the dyke of Norddeich."
+# OpenClaw compresses such a long message in its database.
+LETTER = "\n".join(
+    [BEES, "", "```", *(f"berth {berth} cutter {berth * 7} paid" for berth in range(240)), "```"]
+)
 IN_GROUP = "The budget of the choir is nine hundred euros."
 QUESTION = "Where does my sister Ilse keep her sailing boat?"
 GROUP = {"x-openclaw-session-key": "agent:main:telegram:group:-7", "x-openclaw-message-channel": "telegram"}
@@ -34,6 +40,7 @@ def gateway(
     gateway.chat(FACT, user="long-ago")
     gateway.chat(WEATHER, user="long-ago")
     gateway.chat(OTHER, user="long-ago")
+    gateway.chat(LETTER, user="long-ago")
     gateway.chat(IN_GROUP, user="", headers=GROUP)
     gateway.stop()
     gateway.write_config(gateway.config() | {"plugins": memrelay_plugins(relayer.url)})
@@ -46,9 +53,9 @@ def gateway(
 def test_what_was_said_before_the_plugin_was_there_is_in_search_and_prompt(
     gateway: Gateway, relayer: Relayer, model: StubModel
 ) -> None:
-    wait_until(lambda: {FACT, OTHER} <= set(relayer.memories(gateway)))
+    wait_until(lambda: {FACT, OTHER, BEES} <= set(relayer.memories(gateway)))
     # Neither the question nor what a group said.
-    assert sorted(relayer.memories(gateway)) == sorted([FACT, OTHER])
+    assert sorted(relayer.memories(gateway)) == sorted([FACT, OTHER, BEES])
     gateway.chat(QUESTION, user="today")
     assert FACT in said(model.asked(QUESTION)[-1])
     answer = gateway.invoke("memory_search", {"query": QUESTION, "corpus": "sessions"})
@@ -113,7 +120,7 @@ def left_alone(
 
 @pytest.mark.row("OC-07", level="e2e")
 def test_stored_chats_are_shown_captured_and_taken_back_by_the_hosts_own_command(
-    left_alone: Gateway, relayer: Relayer
+    left_alone: Gateway, relayer: Relayer, tmp_path: Path
 ) -> None:
     since = "The ferry to Juist leaves twice a day."
     left_alone.chat(since, user="today")
@@ -130,10 +137,20 @@ def test_stored_chats_are_shown_captured_and_taken_back_by_the_hosts_own_command
     assert sorted(day["topCandidates"]) == sorted([FACT, WEATHER, OTHER])
     assert relayer.memories(left_alone) == [since]
     assert backfill("--to", "2020-01-01")["days"] == []
+    # A log of an older OpenClaw is told in the diary with the stored chats, and captured no more than they are.
+    message = {"role": "user", "content": "Ilse sold the old dinghy.", "timestamp": 1714564800000}
+    log = tmp_path / "old.jsonl"
+    log.write_text(json.dumps({"type": "message", "id": "a1", "message": message}) + "\n")
+    done = backfill("--rem", "--archive-files", str(log))
+    assert (done["writtenDiaryEntries"], done["stagedEntries"]) == (2, 0)
+    diary = left_alone.folder / "ws" / "main" / "DREAMS.md"
+    told = diary.read_text()
+    assert [told.count(text) for text in (FACT, OTHER, "Ilse sold the old dinghy.", IN_GROUP)] == [1, 1, 1, 0]
+    assert relayer.memories(left_alone) == [since]
+    assert backfill("--rollback")["rollback"]["removedDiaryEntries"] == 2
     done = backfill("--apply")
     assert (done["stagedEntries"] >= 2, done["applied"]) == (True, True)
     assert sorted(relayer.memories(left_alone)) == sorted([FACT, OTHER, since])
-    diary = left_alone.folder / "ws" / "main" / "DREAMS.md"
     assert [text in diary.read_text() for text in (FACT, OTHER, IN_GROUP)] == [True, True, False]
     assert not (left_alone.folder / "ws" / "main" / "MEMORY.md").exists()
     assert backfill()["candidateCount"] == 0

@@ -142,7 +142,7 @@ def test_a_session_is_forgotten_and_the_index_reset_by_the_hosts_own_commands(
 
 @pytest.mark.row("OC-20", level="e2e")
 def test_the_day_is_written_into_the_diary_and_taken_back_by_the_hosts_own_commands(
-    gateway: Gateway, relayer: Relayer
+    gateway: Gateway, relayer: Relayer, tmp_path: Path
 ) -> None:
     fact = "The pilot boat of Norderney is painted orange."
     gateway.chat(fact, user="diary")
@@ -155,6 +155,16 @@ def test_the_day_is_written_into_the_diary_and_taken_back_by_the_hosts_own_comma
     assert (done.returncode, fact in diary.read_text()) == (0, True), done.stderr
     done = gateway.cli("memory", "rem-backfill", "--rollback")
     assert (done.returncode, fact in diary.read_text()) == (0, False), done.stderr
+    old = tmp_path / "2024-05-01.md"
+    old.write_text("# 2024-05-01\n\n## Harbour\n\n- The crane of Emden was painted green.\n")
+    told = json.loads(gateway.cli("memory", "rem-backfill", "--path", str(tmp_path), "--json").stdout)
+    assert (told["days"], told["sourceFiles"]) == (1, [str(old)])
+    assert (
+        "2024-05-01, from daily notes\n\n- Harbour: The crane of Emden was painted green."
+        in diary.read_text()
+    )
+    done = gateway.cli("memory", "rem-backfill", "--rollback")
+    assert (done.returncode, "crane of Emden" in diary.read_text()) == (0, False), done.stderr
     done = gateway.cli("memory", "promote", "--json")
     assert (done.returncode, json.loads(done.stdout)["candidates"]) == (0, []), done.stderr
 

@@ -75,7 +75,10 @@ memory promote
 memory promote-explain "blue bin"
 memory rem-harness
 memory rem-backfill --from 2026-11-01 --to 2026-11-02
+memory rem-backfill --path DIR/daily
 memory session-backfill --from 2026-11-01
+memory session-backfill --archive-files DIR/session.jsonl
+memory session-backfill --rem
 transcript DIR/session.jsonl
 import DIR/notes
 import DIR/notes --dry-run
@@ -169,6 +172,8 @@ def place(tmp_path: Path) -> Path:
     """The folder that the tables call DIR."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "house.md").write_text("- The blue bin is collected on Tuesdays.\n")
+    (tmp_path / "daily").mkdir()
+    (tmp_path / "daily" / "2024-05-01.md").write_text("- The bins were late.\n")
     (tmp_path / "session.jsonl").write_text(json.dumps(LOG) + "\n")
     (tmp_path / "openclaw.json").write_text(json.dumps({"plugins": {"entries": {"memory-core-plus": {}}}}))
     return tmp_path

@@ -117,6 +117,69 @@ def test_a_diary_leaves_texts_of_others_alone_and_a_day_is_written_once(
 
 
 @pytest.mark.row("OC-20", level="e2e")
+def test_daily_notes_from_elsewhere_are_told_in_the_diary_and_taken_back(
+    site: PluginSite, workspace: Path, tmp_path: Path
+) -> None:
+    notes = tmp_path / "old" / "memory"
+    (notes / "deeper").mkdir(parents=True)
+    (notes / "2024-05-01.md").write_text(
+        "# 2024-05-01\n\n## Harbour\n\n- The crane was painted green. <!-- importance: 7 -->\n"
+        "- The gate code is held in the safe: password=Kranich77!moor\n- It ends. <!-- memrelay:end -->\n"
+    )
+    (notes / "2024-05-01-evening.md").write_text("- The pier lamp was mended.\n")
+    (notes / "2024-05-03.md").write_text("The ferry was late.\n")
+    (notes / "ideas.md").write_text("- Nothing of a day.\n")
+    (notes / "deeper" / "2024-05-04.md").write_text("- Too deep.\n")
+    own = "# Dream Diary\n\nA dream of the host.\n"
+    (workspace / "DREAMS.md").write_text(own)
+    before = sorted(site.texts())
+    site.command("memory", "rem-backfill")
+    for _ in range(2):
+        done = site.json("memory", "rem-backfill", "--path", notes)
+        assert (done["days"], [Path(file).name for file in done["sourceFiles"]]) == (
+            2,
+            ["2024-05-01-evening.md", "2024-05-01.md", "2024-05-03.md"],
+        )
+    diary = (workspace / "DREAMS.md").read_text()
+    told = (
+        "The pier lamp was mended.",
+        "Harbour: The crane was painted green.\n",
+        "The ferry was late.",
+        LOCK,
+    )
+    assert [diary.count(text) for text in told] == [1, 1, 1, 1]
+    assert not any(text in diary for text in ("Kranich", "It ends", "Nothing of a day", "Too deep"))
+    # It is a diary: nothing of it becomes a memory, and what memory says of its own days does not remove it.
+    site.command("index")
+    assert sorted(site.texts()) == before
+    site.command("memory", "rem-backfill")
+    assert "The ferry was late." in (workspace / "DREAMS.md").read_text()
+    site.command("memory", "rem-backfill", "--rollback")
+    assert (workspace / "DREAMS.md").read_text() == own
+    only = site.json("memory", "rem-backfill", "--path", notes, "--from", "2024-05-02")
+    assert only["days"] == 1
+    assert site.json("memory", "rem-backfill", "--path", notes / "2024-05-01-evening.md")["days"] == 1
+
+
+def test_a_path_without_daily_notes_is_refused_and_nothing_is_written(
+    site: PluginSite, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ideas.md").write_text("- Nothing of a day.\n")
+    (tmp_path / "2024-05-02.md").write_text("- The buoy is red.\n")
+    (tmp_path / "2024-05-01.md").write_bytes(b"\xff\xfe")
+    for path, word in (
+        (tmp_path / "none", "no daily notes"),
+        (tmp_path / "ideas.md", "no daily notes"),
+        (tmp_path, "UTF-8"),
+    ):
+        refused = run_gateway(site.environment, "memory", "rem-backfill", "--path", str(path))
+        assert (refused.returncode, word in refused.stderr) == (1, True)
+    assert not (workspace / "DREAMS.md").exists()
+    both = run_gateway(site.environment, "memory", "rem-backfill", "--path", str(tmp_path), "--rollback")
+    assert both.returncode == 2
+
+
+@pytest.mark.row("OC-20", level="e2e")
 def test_what_groups_and_other_people_said_is_never_written(site: PluginSite, workspace: Path) -> None:
     heard = "The crew of the tug meets on Thursdays at the old pier."
     told = "My locker at the harbour has the number forty-two."

@@ -104,7 +104,72 @@ def test_chats_of_groups_and_a_broken_database_are_no_candidates(site: PluginSit
     assert (broken.returncode, "cannot be read just now" in broken.stderr) == (1, True)
 
 
+ARCHIVED = "My rowing boat Hedwig was sold to a collector in Leer."
+
+
+def archive(folder: Path, name: str = "old.jsonl", said: str = ARCHIVED) -> Path:
+    """Write a session log as older versions of OpenClaw did, of two days before the stored chats."""
+    rows = [
+        {"type": "session", "id": "s1"},
+        {
+            "type": "message",
+            "id": "a1",
+            "message": {"role": "user", "content": said, "timestamp": 1795175000000},
+        },
+        {"type": "message", "id": "a2", "message": {"role": "assistant", "content": "A fair price, I hope."}},
+    ]
+    file = folder / name
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return file
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_a_preview_is_written_into_the_diary_without_capture_and_taken_back(
+    site: PluginSite, tmp_path: Path
+) -> None:
+    write_sessions(tmp_path / "oc", said=SAID)
+    diary = tmp_path / "ws" / "DREAMS.md"
+    diary.write_text("# Dream Diary\n\nA dream of the host.\n")
+    for _ in range(2):
+        done = json.loads(backfill(site, "--rem", "--json").stdout)
+        assert [done[name] for name in ("rem", "applied", "writtenDiaryEntries", "stagedEntries")] == [
+            True,
+            False,
+            1,
+            0,
+        ]
+    told = diary.read_text()
+    assert [told.count(text) for text in (DAY, BOAT, SISTER, "Kranich")] == [2, 1, 1, 0]
+    assert site.texts() == []
+    assert json.loads(backfill(site, "--rollback", "--json").stdout)["rollback"]["removedDiaryEntries"] == 1
+    assert diary.read_text() == "# Dream Diary\n\nA dream of the host.\n"
+    # They are still offered, and once they are in memory the diary tells the day from there.
+    backfill(site, "--rem")
+    assert json.loads(backfill(site, "--json").stdout)["candidateCount"] == 3
+    backfill(site, "--apply")
+    told = diary.read_text()
+    assert [told.count(text) for text in ("from stored chats", BOAT)] == [0, 1]
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_archived_logs_are_shown_and_told_and_never_captured(site: PluginSite, tmp_path: Path) -> None:
+    write_sessions(tmp_path / "oc", said=SAID)
+    one, two = archive(tmp_path), archive(tmp_path, "older.jsonl", "The sails of Hedwig lie in the loft.")
+    shown = json.loads(backfill(site, "--archive-files", str(one), str(two), "--json").stdout)["days"]
+    assert [(row["day"], row["candidateCount"]) for row in shown] == [("2026-11-20", 2), (DAY, 3)]
+    assert ARCHIVED in shown[0]["topCandidates"]
+    assert backfill(site, "--rem", "--archive-files", str(one)).returncode == 0
+    assert ARCHIVED in (tmp_path / "ws" / "DREAMS.md").read_text()
+    refused = backfill(site, "--apply", "--archive-files", str(one))
+    assert (refused.returncode, "memrelay-gateway index --sessions" in refused.stderr) == (2, True)
+    assert site.texts() == []
+    missing = backfill(site, "--archive-files", str(tmp_path / "none.jsonl"))
+    assert (missing.returncode, "none.jsonl" in missing.stderr) == (1, True)
+
+
 def test_options_that_exclude_each_other_are_refused(site: PluginSite) -> None:
-    for more in (("--apply",), ("--from", DAY), ("--to", DAY)):
+    for more in (("--apply",), ("--rem",), ("--from", DAY), ("--to", DAY), ("--archive-files", "old.jsonl")):
         assert backfill(site, "--rollback", *more).returncode == 2
     assert backfill(site, "--from", "yesterday").returncode == 2
+    assert backfill(site, "--rem", "--apply").returncode == 2
+    assert backfill(site, "old.jsonl").returncode == 2

@@ -6,20 +6,27 @@ back what they wrote.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.commands.run import Run, command, open_outbox, with_client
+from gateway_plugin.files.bounded import named
 from gateway_plugin.files.commands.index import OpenIndex, open_index
+from gateway_plugin.files.exports import ImportProblem, files_of, read_file
 from gateway_plugin.files.living import locked_index
 from gateway_plugin.files.promotions import (
+    CHATS,
     DIARY,
     MEMORY,
+    NOTES,
     Promotions,
     is_for_owner,
     memories_with,
@@ -35,6 +42,7 @@ _T = TypeVar("_T")
 _PATIENCE: Final = 30.0
 MOST_DAYS: Final = 92
 _LEAST_SCORE: Final = 0.5
+_DAILY: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-.+)?\.md", re.IGNORECASE)
 RollbackOption = Annotated[bool, typer.Option("--rollback", help="Take back what was written.")]
 
 
@@ -184,35 +192,92 @@ def rem_harness(run: Run) -> None:
 def rem_backfill(
     run: Run,
     *,
+    path: Annotated[
+        Path | None,
+        typer.Option(
+            help="Tell daily notes from elsewhere: a file YYYY-MM-DD.md, or a folder of such files."
+        ),
+    ] = None,
     since: Annotated[
         datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="The first day.")
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="The last day; default: today.")
+        datetime | None,
+        typer.Option("--to", formats=["%Y-%m-%d"], help="The last day; default: today, or with --path any."),
     ] = None,
     rollback: RollbackOption = False,
 ) -> None:
-    """Write an entry for each day into DREAMS.md: what the owner said that day, by kind. Other texts in the file remain.
+    """Write an entry for each day into DREAMS.md: what the owner said that day, by kind, or lines of daily notes.
+
+    Other texts in the file remain. Notes are not stored as memories: memrelay-gateway index does that.
 
     Example: memrelay-gateway memory rem-backfill --from 2026-05-01
 
+    Example: memrelay-gateway memory rem-backfill --path old-workspace/memory
+
     Example: memrelay-gateway memory rem-backfill --rollback
     """
+    if rollback and path:
+        fail(
+            USAGE, "--rollback and --path: say one of them", "memrelay-gateway memory rem-backfill --rollback"
+        )
     opened = open_index(run.url, run.agent)
     if rollback:
         count = written(opened, lambda files: files.clear_diary())
         run.tell({"removed": count}, f"{count} days were removed from {DIARY}")
         return
     last = until.date() if until else datetime.now(UTC).astimezone().date()
+    undo = "take them back with: memory rem-backfill --rollback"
+    if path is not None:
+        notes = _notes(path, since.date() if since else date.min, last if until else date.max)
+        lines: dict[date, list[str]] = {}
+        for (day, _), texts in notes.items():
+            lines.setdefault(day, []).extend(texts)
+        count = written(opened, lambda files: files.quote(lines, NOTES, "from daily notes"))
+        run.tell(
+            {"days": count, "sourceFiles": [str(file) for _, file in notes]},
+            f"{count} days were written into {DIARY}; {undo}",
+        )
+        return
     first = since.date() if since else last - timedelta(days=MOST_DAYS - 1)
     told = days_told(opened, first, last)
     count = written(
         opened, lambda files: files.write_diary({day: files.entry(day, told[day]) for day in told})
     )
-    run.tell(
-        {"days": count},
-        f"{count} days were written into {DIARY}; take them back with: memory rem-backfill --rollback",
-    )
+    run.tell({"days": count}, f"{count} days were written into {DIARY}; {undo}")
+
+
+def _day_of(file: Path) -> date | None:
+    """Return the day of daily notes, ``2026-05-01.md`` or ``2026-05-01-harbour.md``; None for other files."""
+    found = _DAILY.fullmatch(file.name)
+    with suppress(ValueError):
+        return date.fromisoformat(found[1]) if found else None
+    return None
+
+
+def _notes(path: Path, first: date, last: date) -> dict[tuple[date, Path], list[str]]:
+    """Return the lines of daily notes by day and file, oldest first; exit with an error if a file cannot be read."""
+    place = named(path)
+    below = files_of(place)
+    for error in below.left_out:
+        if _day_of(error.path):
+            fail(FAILED, str(error), "nothing was written")
+    days = [
+        (day, file)
+        for file, _ in below.files
+        if file.parent == (place if place.is_dir() else place.parent) and (day := _day_of(file))
+    ]
+    found = [(day, file) for day, file in sorted(days) if first <= day <= last]
+    if not found:
+        fail(
+            FAILED,
+            f"{path}: has no daily notes of these days",
+            "name a file like 2026-05-01.md, or their folder",
+        )
+    try:
+        return {(day, file): [item.text for item in read_file(file, file.name)] for day, file in found}
+    except ImportProblem as error:
+        fail(FAILED, str(error), "mend or move it, then run the command again; nothing was written")
 
 
 def add_to_memory(app: typer.Typer) -> None:
@@ -246,6 +311,11 @@ def written(opened: OpenIndex, work: Callable[[Promotions], _T]) -> _T:
             return work(files)
 
     return with_client(opened.context.settings, run)
+
+
+def quote_chats(opened: OpenIndex, days: Mapping[date, Iterable[str]]) -> int:
+    """Write what was said in stored chats into the diary, by day; the entry of a day without lines is removed."""
+    return written(opened, lambda files: files.quote(days, CHATS, "from stored chats"))
 
 
 def _apply(opened: OpenIndex, found: Sequence[Candidate]) -> list[Memory]:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -26,45 +26,51 @@ from gateway_plugin.files.commands.promote import (
     MOST_DAYS,
     RollbackOption,
     days_told,
+    quote_chats,
     workspace_files,
     written,
 )
 from gateway_plugin.hosting import (
+    ImportProblem,
     MessageOrigin,
     NotRead,
     RelayerClient,
     judge,
+    named,
     parse_json,
     parse_messages,
+    read_session_log,
     replace_private,
 )
 from gateway_plugin.hosts.openclaw.config import plugin_settings, read_config, state_folder
+from gateway_plugin.hosts.openclaw.events import Compressed
 from gateway_plugin.hosts.openclaw.sessions import AGAIN, EarlierSessions, EarlierTurn
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.command_line import FAILED, USAGE, fail
-from relayer.wire.fields import one_line
+from relayer.wire.fields import clip, one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
 
 _PAGE: Final = 100
 _SHOWN: Final = 5
 _SHOWN_CHARS: Final = 200
+_TOLD_CHARS: Final = 500
 _DELIVERY_SECONDS: Final = 120.0
 _MAX_WAITING: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A stored turn with messages that would be captured.
+    """A stored turn with messages that would be captured, or a message of an archive.
 
     Attributes:
-        turn: the turn.
+        turn: the turn; None for a message of an archive, which is not captured.
         day: the local day of its first message.
         texts: what the person said, without envelopes and secrets.
     """
 
-    turn: EarlierTurn = field(repr=False)
+    turn: EarlierTurn | None = field(repr=False)
     day: date
     texts: tuple[str, ...] = field(repr=False)
 
@@ -81,6 +87,18 @@ def session_backfill(
     limit_days: Annotated[
         int, typer.Option("--limit-days", min=1, help="At most this many days, the oldest first.")
     ] = MOST_DAYS,
+    archives: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--archive-files", help="Also show the user's messages of session logs (.jsonl); never captured."
+        ),
+    ] = None,
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files after --archive-files.")
+    ] = None,
+    rem: Annotated[
+        bool, typer.Option("--rem", help="Write what is shown into DREAMS.md, and capture nothing.")
+    ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Capture them, and write their days into DREAMS.md.")
     ] = False,
@@ -90,14 +108,14 @@ def session_backfill(
 
     Example: memrelay-gateway memory session-backfill --from 2026-01-01
 
+    Example: memrelay-gateway memory session-backfill --rem --archive-files old.jsonl older.jsonl
+
     Example: memrelay-gateway memory session-backfill --apply
     """
-    if rollback and (apply or since or until):
-        fail(
-            USAGE,
-            "--rollback: cannot be combined with --apply, --from or --to",
-            "memrelay-gateway memory session-backfill --rollback",
-        )
+    logs = [*(archives or ()), *(more or ())]
+    _check_together(rollback=rollback, apply=apply, rem=rem, logs=bool(logs), days=bool(since or until))
+    if more and not archives:
+        fail(USAGE, f"{more[0]}: files come after --archive-files", "session-backfill --archive-files FILE")
     opened = open_index(run.url, run.agent)
     apart = guarded(lambda: read_config(os.environ)).keeps_people_apart
     account = opened.context.identity.account
@@ -105,27 +123,67 @@ def session_backfill(
     if rollback:
         _roll_back(run, opened, stored)
         return
-    found = _candidates(opened, stored, since and since.date(), until and until.date())
-    days = sorted({one.day for one in found})[:limit_days]
-    chosen = [one for one in found if one.day in days]
-    queued = _apply(opened, stored, chosen, days) if apply and chosen else 0
-    rows = [_row(day, [one for one in chosen if one.day == day]) for day in days]
-    count = sum(row["candidateCount"] for row in rows)
-    run.json({"days": rows, "candidateCount": count, "stagedEntries": queued, "applied": apply})
+    chosen = _chosen(opened, stored, logs, since and since.date(), until and until.date())
+    days = sorted({one.day for one in chosen})[:limit_days]
+    chosen = [one for one in chosen if one.day in days]
+    texts = {day: [text for one in chosen if one.day == day for text in one.texts] for day in days}
+    count = sum(map(len, texts.values()))
+    queued, entries = 0, 0
+    if apply and days:
+        queued = _apply(opened, stored, chosen, days)
+    elif rem and days:
+        shown = {day: [clip(text, _TOLD_CHARS) for text in told] for day, told in texts.items()}
+        entries = quote_chats(opened, shown)
+    rows = [_row(day, texts[day]) for day in days]
+    run.json(
+        {
+            "days": rows,
+            "candidateCount": count,
+            "stagedEntries": queued,
+            "writtenDiaryEntries": entries,
+            "applied": apply,
+            "rem": rem,
+        }
+    )
+    undo = "take back: memory session-backfill --rollback"
+    if not rows:
+        said = "there is nothing new in the direct chats that OpenClaw stored"
+    elif apply:
+        said = f"{queued} messages were handed to memory; {undo}"
+    elif rem:
+        said = f"{entries} days were written into DREAMS.md; {undo}"
+    else:
+        said = "nothing was changed; add them with: memory session-backfill --apply"
+    _say(run, rows, said)
+
+
+def _check_together(*, rollback: bool, apply: bool, rem: bool, logs: bool, days: bool) -> None:
+    """Exit with an error if options exclude each other."""
+    if rollback and (apply or rem or logs or days):
+        fail(
+            USAGE,
+            "--rollback: cannot be combined with --apply, --rem, --from, --to or --archive-files",
+            "memrelay-gateway memory session-backfill --rollback",
+        )
+    if apply and rem:
+        fail(USAGE, "--apply and --rem: say one of them", "memrelay-gateway memory session-backfill --apply")
+    if apply and logs:
+        fail(
+            USAGE,
+            "--archive-files: cannot be combined with --apply, since nothing proves who wrote the files",
+            "store them as what files say: memrelay-gateway index --sessions FOLDER",
+        )
+
+
+def _say(run: Run, rows: Sequence[Mapping[str, Any]], sentence: str) -> None:
     for row in rows:
         run.say(f"{row['day']}: {row['candidateCount']} messages")
         for text in row["topCandidates"]:
             run.say(f"- {text}")
-    if not rows:
-        run.say("there is nothing new in the direct chats that OpenClaw stored")
-    elif apply:
-        run.say(f"{queued} messages were handed to memory; take back: memory session-backfill --rollback")
-    else:
-        run.say("nothing was changed; add them with: memory session-backfill --apply")
+    run.say(sentence)
 
 
-def _row(day: date, found: Iterable[_Candidate]) -> dict[str, Any]:
-    texts = [text for one in found for text in one.texts]
+def _row(day: date, texts: Sequence[str]) -> dict[str, Any]:
     return {
         "day": day.isoformat(),
         "candidateCount": len(texts),
@@ -133,23 +191,51 @@ def _row(day: date, found: Iterable[_Candidate]) -> dict[str, Any]:
     }
 
 
-def _candidates(
-    opened: OpenIndex, stored: EarlierSessions, first: date | None, last: date | None
+def _chosen(
+    opened: OpenIndex, stored: EarlierSessions, logs: Sequence[Path], first: date | None, last: date | None
 ) -> list[_Candidate]:
-    """Return the stored turns that memory does not have yet, oldest first."""
+    """Return what memory does not have, of stored chats and session logs, oldest first."""
+    known = _texts_by_session(opened)
+    found = [*_candidates(opened, stored, known), *_archived(opened, logs, known)]
+    return sorted((one for one in found if _is_within(one.day, first, last)), key=lambda one: one.day)
+
+
+def _candidates(
+    opened: OpenIndex, stored: EarlierSessions, known: Mapping[str, list[str]]
+) -> list[_Candidate]:
+    """Return the stored turns that memory does not have yet."""
     settings, _ = _host_settings(opened)
     done = _handed(stored)
     found = []
-    turns = _read(stored.left)
-    known = _texts_by_session(opened) if turns else {}
-    for turn in turns:
+    for turn in _read(stored.left):
         one = _candidate(turn, settings)
         if one is None or turn.last in done.get(turn.session, ()):
             continue
         said = "\n".join(one.texts)
-        if not any(text in said for text in known.get(turn.key, ())) and _is_within(one.day, first, last):
+        if not any(text in said for text in known.get(turn.key, ())):
             found.append(one)
-    return sorted(found, key=lambda one: one.day)
+    return found
+
+
+def _archived(opened: OpenIndex, logs: Sequence[Path], known: Mapping[str, list[str]]) -> list[_Candidate]:
+    """Return what the user said in session logs and memory does not have; exit with an error if one cannot be read."""
+    settings, _ = _host_settings(opened)
+    had = {text for texts in known.values() for text in texts}
+    found = []
+    for path in map(named, logs):
+        try:
+            items = read_session_log(path, path.name, settings.capture, root=path.parent)
+        except ImportProblem as error:
+            fail(
+                FAILED, str(error), "name session logs of OpenClaw, Claude Code or Codex; nothing was changed"
+            )
+        at = path.stat().st_mtime * 1000
+        for item in items:
+            text = one_line(item.text)
+            if item.source.role == "user" and text not in had:
+                day = datetime.fromtimestamp((item.occurred_at or at) / 1000, UTC).astimezone().date()
+                found.append(_Candidate(None, day, (text,)))
+    return found
 
 
 def _read(read: Callable[[], list[EarlierTurn]]) -> list[EarlierTurn]:
@@ -157,6 +243,8 @@ def _read(read: Callable[[], list[EarlierTurn]]) -> list[EarlierTurn]:
         return read()
     except NotRead:
         return []  # the agent has no sessions yet
+    except Compressed as error:
+        fail(FAILED, str(error), "which node")
     except sqlite3.Error as error:
         fail(FAILED, f"OpenClaw's sessions cannot be read just now ({type(error).__name__})", "try again")
 
@@ -193,6 +281,8 @@ def _apply(opened: OpenIndex, stored: EarlierSessions, chosen: list[_Candidate],
         queued, problem = 0, ""
         async with AsyncMemoryPlugin(settings=settings, holder=opened.context.holder) as plugin:
             for one in chosen:
+                if one.turn is None:
+                    continue
                 if plugin.status().waiting > _MAX_WAITING:
                     await plugin.flush(_DELIVERY_SECONDS)
                 report = await stored.capture(plugin, one.turn, workspace)
@@ -214,6 +304,7 @@ def _apply(opened: OpenIndex, stored: EarlierSessions, chosen: list[_Candidate],
         stored.place(_FILE).parent.mkdir(parents=True, exist_ok=True)
         replace_private(stored.place(_FILE), json.dumps(done).encode())
     told = days_told(opened, days[0], days[-1])
+    quote_chats(opened, dict.fromkeys(days, ()))  # what --rem told of these days is in memory now
     written(
         opened,
         lambda files: files.write_diary({day: files.entry(day, told[day]) for day in days if day in told}),

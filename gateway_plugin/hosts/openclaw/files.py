@@ -33,6 +33,7 @@ from gateway_plugin.hosts.openclaw.config import (
     read_config,
     state_folder,
 )
+from gateway_plugin.hosts.openclaw.events import Compressed
 from gateway_plugin.hosts.openclaw.sessions import EarlierSessions
 from gateway_plugin.hosts.openclaw.turns import HOST, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
@@ -306,6 +307,8 @@ class FileWatch:
             self._earlier[places.agent] = known
         try:
             return await known.look(self._plugin, places.workspace)
+        except Compressed as error:
+            self._tell(f"earlier sessions of agent {places.agent} wait: {error}")
         except Exception as error:  # noqa: BLE001 - an error with one agent must not end the scans of the others
             self._tell(
                 f"earlier sessions of agent {places.agent} cannot be looked at ({type(error).__name__})"

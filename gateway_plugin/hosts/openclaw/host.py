@@ -35,6 +35,7 @@ from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch
 from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID
+from gateway_plugin.hosts.openclaw.projects import project_lines
 from gateway_plugin.hosts.openclaw.tools import call_tool, read_file, search_hits
 from gateway_plugin.hosts.openclaw.turns import (
     Runs,
@@ -278,6 +279,7 @@ class OpenClawHost:
             "tool.call": self._tool,
             "memory.search": self._search,
             "memory.read": self._read,
+            "memory.project": self._project,
         }
 
     def attach(self, ask: AskHost) -> None:
@@ -463,6 +465,16 @@ class OpenClawHost:
             return {"status": "not_found", "text": "", "path": ""}
         context = _context(call)
         return await read_file(self._plugin, call.params, context, files=await self._files_of(context))
+
+    async def _project(self, call: Call) -> Json:
+        context = _context(call)
+        places, projects = await self._files_of(context), host_turn(context).projects
+        if places is None or not projects:
+            return {"lines": []}
+        sessions = call.params.get("sessions")
+        keys = sessions if isinstance(sessions, list) else []
+        lines = await asyncio.to_thread(project_lines, places.workspace, projects, keys)
+        return {"lines": lines, "workspace": str(places.workspace)}
 
     async def _files_of(self, context: Json) -> AgentPlaces | None:
         return None if self._files is None else await asyncio.to_thread(self._files.places_of, context)

@@ -9,7 +9,7 @@ import { flushPlan } from "./flush.js";
 import { keptIn, taken } from "./kept.js";
 import { lendModel } from "./model.js";
 import { Runs, runsOver, whole, window } from "./runs.js";
-import { classifyWorkspaceMemoryPaths, listArtifacts, prompted } from "./workspace.js";
+import { classifyWorkspaceMemoryPaths, listArtifacts, originOf, prompted } from "./workspace.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 const manifest = read("./openclaw.plugin.json");
@@ -22,6 +22,8 @@ const GRACE_MS = 250;
 const CAPTURE_MS = 5_000;
 const HEALTH_MS = 30_000;
 const TOOL_MS = 15_000;
+const PROMPT_MS = 1_000;
+const MAKING_MS = 30_000;
 // The host ends a hook before a turn after 15 s, unless the plugin says that it may take longer.
 const HOST_LIMIT_MS = 15_000;
 const CONTEXT = [
@@ -42,8 +44,10 @@ function stateFolder(api) {
     return usual;
   }
 }
-// Where the host has the files that it writes into a new workspace: above its program. Commands and the bridge inherit it.
-function tellTemplates() {
+// What runs the host, and where the host has the files that it writes into a new workspace: above its program. Commands and the
+// bridge inherit it.
+function tellHost() {
+  process.env.MEMRELAY_OPENCLAW_NODE = process.execPath;
   try {
     for (let folder = dirname(realpathSync(process.argv[1])); folder !== dirname(folder); folder = dirname(folder)) {
       const templates = join(folder, "docs", "reference", "templates");
@@ -80,7 +84,7 @@ function register(api) {
   const hello = { host: "openclaw", pluginId: manifest.id, pluginVersion: manifest.version, config };
   const bridge = sharedBridge({ command: [...command, "bridge", "--host", "openclaw"], hello, logger: api.logger });
   lendModel(bridge, api, manifest.id);
-  tellTemplates();
+  tellHost();
   const state = stateFolder(api);
   const kept = keptIn(join(state, manifest.id, "kept-turns"), bridge.log);
   // Asked of a bridge that is up: one that is still starting says nothing about the relayer.
@@ -192,11 +196,25 @@ function registerTools(api, ask) {
   }
 }
 
+// The sessions whose system prompts are being made; shared by all registrations of the plugin in one process. OpenClaw asks for the
+// lines of a project right after the section, without naming the session.
+const making = (globalThis[Symbol.for("memrelay.making")] ??= []);
+const madeLately = (agentId) => {
+  while (making[0]?.at < Date.now() - MAKING_MS) making.shift();
+  return making.filter((one) => one.agentId === agentId).map(({ key }) => key);
+};
+
 function registerCapability(api, ask, bridge, section) {
   const manager = (agentId) => ({
     search: async (query, { signal, activeProjectKeys, ...options } = {}) =>
       (await ask("memory.search", { query, options }, { agentId, activeProjectKeys }, TOOL_MS, signal)).hits,
     readFile: (place) => ask("memory.read", { place }, { agentId }),
+    listCuratedProjectCandidates: async ({ activeProjectKeys, limit = 48 }) => {
+      const asked = { sessions: section.length ? madeLately(agentId) : [] };
+      const { lines, workspace } = await ask("memory.project", asked, { agentId, activeProjectKeys }, PROMPT_MS);
+      const provenance = lines.length ? { originClass: await originOf(workspace, "MEMORY.md") } : {};
+      return lines.slice(0, limit).map((line) => ({ ...line, provenance }));
+    },
     status: () => ({ backend: "builtin", provider: "memrelay", model: bridge.info?.url ?? "", sources: ["memory", "sessions"] }),
     probeEmbeddingAvailability: () => ask("health", {}, { agentId }),
     probeVectorAvailability: async () => (await ask("health", {}, { agentId })).ok,
@@ -207,7 +225,11 @@ function registerCapability(api, ask, bridge, section) {
     supportsPrivateTranscriptRecall: true,
     flushPlanResolver: flushPlan,
     publicArtifacts: { listArtifacts },
-    promptBuilder: ({ availableTools }) => ([...(availableTools ?? [])].includes("memory_search") ? section : []),
+    promptBuilder: ({ availableTools, agentId, agentSessionKey: key = "" }) => {
+      making.push({ at: Date.now(), agentId, key });
+      madeLately(agentId);
+      return [...(availableTools ?? [])].includes("memory_search") ? section : [];
+    },
     runtime: {
       resolveMemoryBackendConfig: () => ({ backend: "builtin" }),
       supportsWorkspaceMemoryReadSources: true,

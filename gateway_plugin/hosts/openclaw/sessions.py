@@ -34,6 +34,7 @@ from gateway_plugin.hosting import (
     parse_session_key,
     replace_private,
 )
+from gateway_plugin.hosts.openclaw.events import stored_events
 from gateway_plugin.hosts.openclaw.turns import HOST
 from gateway_plugin.plugin import AsyncMemoryPlugin
 
@@ -48,8 +49,9 @@ _WINDOWS: Final = """
     ORDER BY created_at DESC LIMIT 5000
 """
 _EVENTS: Final = """
-    SELECT seq, event_json FROM transcript_events
-    WHERE session_id = :session AND seq > :after AND created_at < :until AND event_json LIKE '{"type":"message"%'
+    SELECT * FROM transcript_events
+    WHERE session_id = :session AND seq > :after AND created_at < :until
+      AND (event_json IS NULL OR event_json LIKE '{"type":"message"%')
     ORDER BY seq LIMIT :most
 """
 _FORGOTTEN: Final = "SELECT session_id FROM memory_session_tombstones"
@@ -126,7 +128,7 @@ class EarlierSessions:
     async def look(self, plugin: AsyncMemoryPlugin, workspace: Path) -> bool:
         """Capture the next turns; return whether there may be more.
 
-        Does nothing while many captured turns wait, since new ones come first.
+        Does nothing while many captured turns wait, since new ones come first. Raises `Compressed`.
         """
         if not self._until:
             await asyncio.to_thread(self._begin)
@@ -189,8 +191,7 @@ class EarlierSessions:
                     continue
                 after = self._done.get(session, -1)
                 wanted = {"session": session, "after": after, "until": self._until, "most": most}
-                rows = log.execute(_EVENTS, wanted)
-                for turn in _turns_of(session, key, rows.fetchall()):
+                for turn in _turns_of(session, key, stored_events(log, _EVENTS, wanted)):
                     yield turn
                     left -= 1
                     if not left:
@@ -281,7 +282,7 @@ def _message(text: str) -> dict[str, Any] | None:
         entry = parse_json(text)
     except ValueError:
         return None
-    message = entry.get("message") if isinstance(entry, Mapping) else None
+    message = entry.get("message") if isinstance(entry, Mapping) and entry.get("type") == "message" else None
     if not isinstance(message, Mapping) or message.get("role") not in {"user", "assistant"}:
         return None
     told = {name: message.get(name) for name in ("role", "content", "provenance", "__openclaw")}

@@ -24,6 +24,7 @@ from gateway_plugin.hosting import (
     parse_session_key,
     tool_schemas,
 )
+from gateway_plugin.hosts.openclaw.events import Compressed, stored_events
 from gateway_plugin.hosts.openclaw.sessions import open_sessions
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
@@ -31,9 +32,9 @@ from gateway_plugin.settings.model import NamespaceScope
 
 _MAX_MESSAGES: Final = 2000
 _MESSAGES: Final = """
-    SELECT event_json FROM transcript_events
+    SELECT * FROM transcript_events
     WHERE session_id IN (SELECT session_id FROM session_windows WHERE session_key = :session OR session_id = :session)
-      AND event_json LIKE '{"type":"message"%'
+      AND (event_json IS NULL OR event_json LIKE '{"type":"message"%')
     ORDER BY created_at DESC, seq DESC LIMIT :limit
 """
 
@@ -67,19 +68,21 @@ class AgentSessions:
             raise ToolError("path: in a group only the group's own session can be read")
         try:
             with closing(open_sessions(self.state, self.agent)) as log:
-                rows = log.execute(_MESSAGES, {"session": path, "limit": _MAX_MESSAGES}).fetchall()
+                rows = stored_events(log, _MESSAGES, {"session": path, "limit": _MAX_MESSAGES})
         except NotRead as error:
             raise NoSuchLog("path: this host keeps no sessions of this agent that can be read") from error
+        except Compressed as error:
+            raise ToolError(f"path: {error}") from error
         except sqlite3.Error as error:
             raise ToolError("path: the host's sessions cannot be read just now") from error
         if not rows:
             raise NoSuchLog("path: there is no such session of this agent; memory_get names the sessions")
-        for (text,) in reversed(rows):
+        for _, text in reversed(rows):
             try:
                 entry = parse_json(text)
             except ValueError:
                 continue
-            if isinstance(entry, Mapping):
+            if isinstance(entry, Mapping) and entry.get("type") == "message":
                 yield entry
 
 

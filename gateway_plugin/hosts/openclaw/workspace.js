@@ -28,7 +28,7 @@ async function placeOf(workspaceDir, relativePath, readSources) {
   return relative(root, file).replaceAll(sep, "/");
 }
 
-async function originOf(workspaceDir, relativePath, readSources) {
+export async function originOf(workspaceDir, relativePath, readSources) {
   const place = await placeOf(workspaceDir, relativePath, readSources).catch(() => "");
   if (!place || place.startsWith("..") || isAbsolute(place) || posix.normalize(place) !== place) return "untrusted";
   if (HOSTS_OWN.test(place)) return "system";

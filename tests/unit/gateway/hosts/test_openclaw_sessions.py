@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
+import subprocess
+from base64 import b64decode
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from openclaw_sessions import SESSION, write_sessions
 
 from gateway_plugin import AsyncMemoryPlugin
 from gateway_plugin.files.transcript import read_transcript
+from gateway_plugin.hosts.openclaw.events import NODE_VARIABLE, Compressed
 from gateway_plugin.hosts.openclaw.host import HeardTurn, Settling
 from gateway_plugin.hosts.openclaw.sessions import EarlierSessions
 from gateway_plugin.hosts.openclaw.tools import AgentSessions
@@ -206,3 +211,68 @@ async def test_a_session_that_the_host_was_told_to_forget_is_left_out(tmp_path):
 
 async def test_a_host_without_a_database_has_no_earlier_sessions(tmp_path):
     assert await captured(tmp_path) == 0
+
+
+# An event of forty sentences, as OpenClaw 2026.9.6 with Node.js 24 compressed it.
+PACKED = b64decode(
+    "KLUv/WRZBjUIAJJPLB9gZ5wDqDB2B/anDPVIrP8k8CxSExEhMon3OiRrGHgFiwUe2RLTdVVXdU1Xver1V199zR95ezv78pev/OQn"
+    "X+3btm2nVUtGNLUzJ0vrQpZqCHtaSlVLviYfHQw5+16igJqH3h7Qo6CEUZxkQWt4aKBBRobnLAEdPmYf0xTQQGefBDrcQ+OgwhkY"
+    "kJlHpnu6J8A/sAfreXSIWJL37KI8NPALOhRQ0MAlSJ5nF3S4iIKHik+oEXD2/n8GkDNLBxEoBBxc+P9J+9x1bd46Xd42vd3rdlws"
+    "nrh/OFi4KLgIMP1VvqRX89JdpUtzFdwmptvUKk8M8iNb2A9taea+hqBoqA4eQVUraMoI"
+)
+LAST = "Berth 40 of the marina is let to cutter 280."
+
+
+def compress(state):
+    """Have the database's third event compressed, the fourth damaged, and a result of a tool behind them."""
+    with closing(sqlite3.connect(state / "agents/main/agent/openclaw-agent.sqlite")) as log:
+        log.execute("ALTER TABLE transcript_events ADD COLUMN event_zstd BLOB")
+        log.execute("ALTER TABLE transcript_events ADD COLUMN navigation_json TEXT")
+        tool = '{"navigation":{"message":{"role":"toolResult"}}}'
+        log.execute("INSERT INTO transcript_events VALUES ('w1', 5, NULL, 5, ?, ?)", (PACKED, tool))
+        told = "UPDATE transcript_events SET event_json = NULL, event_zstd = ? WHERE seq = ?"
+        log.executemany(told, [(PACKED, 3), (PACKED[:-9], 4)])
+        log.commit()
+
+
+def node_with_zstd():
+    # That of the tests with the real host is newer than that of many machines.
+    of_host = Path.home() / ".cache/memrelay-e2e/node24/node_modules/node/bin/node"
+    for node in filter(None, (shutil.which("node"), shutil.which(str(of_host)))):
+        asked = [node, "-e", "process.exit(require('node:zlib').zstdDecompressSync ? 0 : 1)"]
+        if subprocess.run(asked, check=False).returncode == 0:
+            return node
+    return None
+
+
+@pytest.fixture
+def node(monkeypatch):
+    if (found := node_with_zstd()) is None:
+        pytest.skip("needs Node.js 22.15 or newer")
+    monkeypatch.setenv(NODE_VARIABLE, found)
+
+
+@pytest.mark.row("OC-07")
+@pytest.mark.usefixtures("node")
+async def test_messages_that_the_host_compressed_are_captured_and_read_as_others_are(tmp_path):
+    write_sessions(tmp_path / "state", said=EARLIER)
+    compress(tmp_path / "state")
+    earlier = EarlierSessions(tmp_path / "state", "main", "one")
+    said = [one["content"] for turn in earlier.all() for one in turn.messages]
+    assert (said[0], said[-1][-len(LAST) :], len(said)) == (EARLIER[0][1], LAST, 3)
+    assert len(read(AgentSessions(tmp_path / "state"))) == 3
+    assert await captured(tmp_path) == 2
+
+
+@pytest.mark.row("OC-07")
+async def test_without_a_program_that_reads_compressed_messages_they_wait_for_one(tmp_path, monkeypatch):
+    write_sessions(tmp_path / "state", said=EARLIER)
+    compress(tmp_path / "state")
+    monkeypatch.setenv(NODE_VARIABLE, str(tmp_path / "no-node"))
+    with pytest.raises(Compressed, match=NODE_VARIABLE):
+        await captured(tmp_path)
+    with pytest.raises(ToolError, match=NODE_VARIABLE):
+        read(AgentSessions(tmp_path / "state"))
+    if (found := node_with_zstd()) is not None:
+        monkeypatch.setenv(NODE_VARIABLE, found)
+        assert await captured(tmp_path) == 2
