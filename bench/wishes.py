@@ -44,7 +44,12 @@ def elsewhere() -> list[Case]:
 
 def ordinary() -> list[Case]:
     """What people say and ask otherwise."""
-    of_sets = [*message_reader.labelled(), *message_reader.kinds(), *standing.labelled(), *prompt_reader.labelled()]
+    of_sets = [
+        *message_reader.labelled(),
+        *message_reader.kinds(),
+        *standing.labelled(),
+        *prompt_reader.labelled(),
+    ]
     speech = (SETS / "ordinary_speech.jsonl").read_text("utf-8").splitlines()
     return [(lang, text) for lang, kind, text in of_sets if kind != "hush"] + [
         ("en", json.loads(line)["text"]) for line in speech
@@ -64,7 +69,15 @@ def count(cases: Iterable[Case]) -> str:
 
 def main(*, held: Annotated[bool, typer.Option("--held", help="Also the held-out half.")] = False) -> None:
     """Print a line for each language."""
-    table = Table("language", "wishes", "harmless neighbours", "wishes held out", "neighbours held out", "wishes elsewhere", "ordinary speech")
+    table = Table(
+        "language",
+        "wishes",
+        "harmless neighbours",
+        "wishes held out",
+        "neighbours held out",
+        "wishes elsewhere",
+        "ordinary speech",
+    )
     sets = [written("hush", held=False), written("other", held=False)]
     sets += [written("hush", held=True), written("other", held=True)] if held else [[], []]
     sets += [elsewhere(), ordinary()]

@@ -12,8 +12,9 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain, pairwise
 
-from relayer.extraction.words import function_words, read_data
+from relayer.extraction.words import function_words, read_data, split_sentences
 from relayer.lib.n_grams import UNSPACED
 from relayer.wire.fields import stream_safe
 
@@ -25,7 +26,7 @@ MOST_WORDS = 4
 _LETTER = r"[\w\u0900-\u0963]"
 _WORD = re.compile(rf"(?=[^\W\d_]){_LETTER}+")
 # Quoted words are those of another person or of a text.
-_QUOTED = re.compile("[\"\u201c\u201e\u00ab\u300c]")
+_QUOTED = re.compile('["\u201c\u201e\u00ab\u300c]')
 _PARTS_OF_TEXTS = frozenset({"zh", "ja"})
 # What Korean and Arabic write together with a noun: particles after it, and the article and prepositions before it.
 _JOINED = re.compile(
@@ -96,6 +97,20 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.casefold() for word in words))[:MOST_WORDS]
 
 
+def wish_in(text: str, before: str = "") -> tuple[str, ...]:
+    """Return the words of what the wishes in a text are about, see `subject_of`; empty if there are none.
+
+    ``before`` is what the same person said before the text.
+    """
+    sentences = [text[slice(*span)] for span in split_sentences(text[: 10 * LONGEST])]
+    found = (
+        subject_of(sentence, before)
+        for before, sentence in pairwise([before, *sentences])
+        if is_wish(sentence)
+    )
+    return tuple(dict.fromkeys(chain.from_iterable(found)))[:MOST_WORDS]
+
+
 def _content(text: str, languages: list[str]) -> list[str]:
     """Return the words of a text that are in no list of these languages, as they are written."""
     text = _folded(text)
@@ -104,4 +119,6 @@ def _content(text: str, languages: list[str]) -> list[str]:
         for name in ("about", "not", "other"):
             text = _patterns(name)[lang].sub(" ", text)
     words = (_JOINED.sub("", word) for word in _WORD.findall(text))
-    return [word for word in words if word.casefold() not in small and (len(word) > 1 or UNSPACED.match(word))]
+    return [
+        word for word in words if word.casefold() not in small and (len(word) > 1 or UNSPACED.match(word))
+    ]
