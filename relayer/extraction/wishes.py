@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections import defaultdict
 from functools import cache
 from itertools import chain, pairwise
 
@@ -28,6 +28,8 @@ _WORD = re.compile(rf"(?=[^\W\d_]){_LETTER}+")
 # Quoted words are those of another person or of a text.
 _QUOTED = re.compile('["\u201c\u201e\u00ab\u300c]')
 _PARTS_OF_TEXTS = frozenset({"zh", "ja"})
+# The fewest characters of a phrase that ends with a star.
+_SHORTEST_BEGINNING = 4
 # What Korean and Arabic write together with a noun: particles after it, and the article and prepositions before it.
 _JOINED = re.compile(
     "(?<=[\uac00-\ud7a3]{2})(?:\uc774\ub791|\ub791|\ud558\uace0|\uacfc|\uc640|\uc740|\ub294|\uc774|\uac00|\uc744|\ub97c|\uc758|\uc5d0|\ub3c4)$"
@@ -36,15 +38,34 @@ _JOINED = re.compile(
 
 
 @cache
-def _patterns(name: str) -> Mapping[str, re.Pattern[str]]:
-    """Return one pattern for each language that matches any phrase of a list in ``data/wishes.toml``."""
-    return {lang: _pattern(lang, listing) for lang, listing in read_data("wishes.toml")[name].items()}
+def _lists() -> dict[str, dict[str, list[str]]]:
+    """Return the phrases of ``data/wishes.toml`` by list and language, casefolded."""
+    return {
+        name: {
+            lang: [" ".join(phrase.casefold().split()) for phrase in listing.split(",") if phrase.strip()]
+            for lang, listing in by_language.items()
+        }
+        for name, by_language in read_data("wishes.toml").items()
+    }
 
 
-def _pattern(lang: str, listing: str) -> re.Pattern[str]:
-    phrases = {" ".join(phrase.split()) for phrase in listing.split(",")} - {""}
+@cache
+def _first_words() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Return the languages by the first word of a phrase of speaking or reminding; in the second mapping, by its beginning."""
+    words: defaultdict[str, set[str]] = defaultdict(set)
+    beginnings: defaultdict[str, set[str]] = defaultdict(set)
+    for lang, phrases in _lists()["about"].items():
+        for phrase in phrases if lang not in _PARTS_OF_TEXTS else ():
+            first = phrase.split()[0]
+            (beginnings if first.endswith("*") else words)[first.rstrip("*")].add(lang)
+    return words, beginnings
+
+
+@cache
+def _pattern(name: str, lang: str) -> re.Pattern[str]:
+    """Return a pattern that matches any phrase of a list."""
     # A longer phrase is found before a shorter one that it begins with.
-    ordered = map(re.escape, sorted(phrases, key=lambda phrase: (-len(phrase), phrase)))
+    ordered = map(re.escape, sorted(set(_lists()[name][lang]), key=lambda phrase: (-len(phrase), phrase)))
     any_of = "|".join(one.replace(r"\ ", r"\s+").replace(r"\*", f"{_LETTER}*") for one in ordered)
     if lang in _PARTS_OF_TEXTS:
         return re.compile(any_of, re.IGNORECASE)
@@ -70,12 +91,24 @@ def _languages(sentence: str) -> list[str]:
     if len(sentence) > LONGEST or _QUOTED.search(sentence):
         return []
     folded = _folded(sentence)
-    about, denied, unless = _patterns("about"), _patterns("not"), _patterns("unless")
     return [
         lang
-        for lang, pattern in about.items()
-        if pattern.search(folded) and denied[lang].search(folded) and not unless[lang].search(folded)
+        for lang in sorted(_candidates(folded))
+        if _pattern("about", lang).search(folded)
+        and _pattern("not", lang).search(folded)
+        and not _pattern("unless", lang).search(folded)
     ]
+
+
+def _candidates(folded: str) -> set[str]:
+    """Return the languages in which a sentence may be a wish: looking words up takes a tenth of the time of the patterns."""
+    words, beginnings = _first_words()
+    found = set(_PARTS_OF_TEXTS) if UNSPACED.search(folded) else set()
+    for word in _WORD.findall(folded.casefold()):
+        found |= words.get(word, set())
+        for end in range(_SHORTEST_BEGINNING, len(word) + 1):
+            found |= beginnings.get(word[:end], set())
+    return found
 
 
 def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
@@ -117,7 +150,7 @@ def _content(text: str, languages: list[str]) -> list[str]:
     small = frozenset[str]().union(*map(function_words, languages))
     for lang in languages:
         for name in ("about", "not", "other"):
-            text = _patterns(name)[lang].sub(" ", text)
+            text = _pattern(name, lang).sub(" ", text)
     words = (_JOINED.sub("", word) for word in _WORD.findall(text))
     return [
         word for word in words if word.casefold() not in small and (len(word) > 1 or UNSPACED.match(word))

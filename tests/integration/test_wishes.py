@@ -26,8 +26,8 @@ WISHES = [
     (["Leyla's birthday is on May 4, and she loves sailing.", "Leyla and me broke up. please dont mention her"], "Leyla", "Let's plan a sailing trip for May", "When is Leyla's birthday?", "May 4"),
     (["Mein Vater heißt Bruno und geht jeden Sonntag angeln.", "bitte sprich nie wieder von meinem Vater"], "Vater", "Plan mir einen Sonntag am See mit Angeln", "Wie heißt mein Vater?", "Bruno"),
     (["El accidente fue en la carretera de Toledo.", "no me recuerdes el accidente"], "accidente", "Planea un viaje por la carretera de Toledo", "¿Dónde fue el accidente?", "Toledo"),
-    (["Лейла живёт в Казани и любит театр.", "Мы с Лейлой расстались. пожалуйста, не упоминай её"], "Лейл", "Спланируй поездку в Казань с театром", "Где живёт Лейла?", "Казани"),
-    (["丽拉住在青岛，喜欢帆船。", "我和丽拉分手了。请别再提她"], "丽拉", "帮我计划去青岛玩帆船", "丽拉住在哪里？", "青岛"),
+    (["Лейла живёт в Казани и любит театр.", "Мы \u0441 Лейлой расстались. пожалуйста, не упоминай её"], "Лейл", "Спланируй поездку в Казань \u0441 театром", "Где живёт Лейла?", "Казани"),
+    (["丽拉住在青岛\uff0c喜欢帆船。", "我和丽拉分手了。请别再提她"], "丽拉", "帮我计划去青岛玩帆船", "丽拉住在哪里\uff1f", "青岛"),
 ]  # fmt: skip
 
 
