@@ -376,7 +376,7 @@ class _Own(StrEnum):
     SHOWN_BEFORE = "shown before"
     # Replaced statements: the number of the memory, that of the memory that replaced it, and its start and end.
     REPLACED = "replaced"
-    # Wishes not to be reminded: their words, separated by spaces.
+    # Wishes not to be reminded: their words, one a line.
     UNMENTIONED = "unmentioned"
 
 
@@ -645,7 +645,7 @@ class RecordTable:
         if spans:
             yield _Own.REPLACED, "", _packed(chain.from_iterable(spans))
         yield from (
-            (_Own.UNMENTIONED, " ".join(words), _packed([number]))
+            (_Own.UNMENTIONED, "\n".join(words), _packed([number]))
             for number, words in self._unmentioned.items()
         )
 
@@ -700,7 +700,7 @@ class RecordTable:
                     self._replaced[older].append((newer, start, end))
             case _Own.UNMENTIONED:
                 for number in _unpacked(members):
-                    self._unmentioned[number] = tuple(value.split())
+                    self._unmentioned[number] = tuple(value.split("\n"))
             case _:
                 return False
         return True

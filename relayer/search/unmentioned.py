@@ -1,4 +1,4 @@
-"""Whether a text is about something that a person does not want to be reminded of, by the words of their wish."""
+"""Recognition of texts that are about what a person does not want to be reminded of, by the words of their wish."""
 
 from __future__ import annotations
 
