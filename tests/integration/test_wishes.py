@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from plugin_site import PluginSite, own_relayer, recall, say
 
+from gateway_plugin.turn.gates import HostTurn
 from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 
@@ -35,10 +36,13 @@ WISHES = [
 def test_what_a_wish_is_about_comes_only_with_a_prompt_that_names_it(site, said, name, plan, question, value):
     plugin = site.plugin()
     say(plugin, said[0], key="agent:main:chat", answer="")
-    assert value in recall(plugin, plan, session_key="agent:main:before").prompt
+    for prompt in ("hi", plan):
+        begun = HostTurn(first_turn=True)
+        assert value in recall(plugin, prompt, session_key=f"agent:main:{prompt}", host=begun).prompt
     say(plugin, said[1], key="agent:main:wish", answer="")
     for prompt in ("hi", plan):
-        shown = recall(plugin, prompt, session_key=f"{LATER}-{prompt}")
+        # A session that begins gets the newest memories.
+        shown = recall(plugin, prompt, session_key=f"{LATER}-{prompt}", host=HostTurn(first_turn=True))
         assert name.casefold() not in shown.prompt.casefold()
         assert said[1].split()[-1] not in shown.prompt
     assert value in recall(plugin, question, session_key=LATER).text
