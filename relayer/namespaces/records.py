@@ -500,7 +500,7 @@ class RecordTable:
         for other, start, end in record.replaces:
             if (older := self.numbers.get(other)) is not None and (start, end) != WHOLE:
                 self._replaced[older].append((number, start, end))
-        if record.unmentioned and not record.suspect:
+        if record.unmentioned:
             self._unmentioned[number] = record.unmentioned
         return number
 

@@ -8,7 +8,7 @@ from relayer.domain.operations import Audience, Record
 from relayer.namespaces.records import RecordTable, RosterParts, kept_out_by
 
 NOW = 1_000_000
-WISH = Record(b"w" * 16, "a", "please dont mention Leyla", unmentioned=("leyla", "sailing boat"))
+WISH = Record(b"w" * 16, "a", "please dont mention her", unmentioned=("leyla", "sailing boat"))
 DIRECT = msgspec.structs.replace(WISH, id=b"d" * 16, audience=Audience.DIRECT, unmentioned=("leyla",))
 EXPIRED = msgspec.structs.replace(WISH, id=b"e" * 16, expires_at=NOW - 1)
 SUSPECT = msgspec.structs.replace(WISH, id=b"s" * 16, suspect=True)
