@@ -181,7 +181,8 @@ def why(
     for gate in trace["gates"]:
         run.say(f"  gate {gate['gate']}: {'passed' if gate['allowed'] else gate['reason']}")
     for hit in trace["hits"]:
-        run.say(f"  memory {hit['id']}: {hit['outcome']}, relevance {hit['relevance']:.2f}")
+        wish = f" by the wish {hit['wish']}" if hit.get("wish") else ""
+        run.say(f"  memory {hit['id']}: {hit['outcome']}{wish}, relevance {hit['relevance']:.2f}")
 
 
 def _noted(context: CliContext, mark: str, missing: str, fix: str) -> dict[str, Any]:

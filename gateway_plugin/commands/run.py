@@ -120,6 +120,7 @@ class Output:
             age = age_in_words(told_at(memory), moment)
             relevance = (f"{memory.relevance:.2f}",) if isinstance(memory, RecallHit) else ()
             state = "" if memory.state == "live" else f" ({memory.state})"
+            state += f" (not to mention: {', '.join(memory.unmentioned)})" if memory.unmentioned else ""
             source = (_origin(memory, cited or {}),) if hits else ()
             rows.append((memory.id, *relevance, age, memory.kind + state, one_line(memory.text), *source))
         headings = (

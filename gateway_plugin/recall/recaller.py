@@ -44,7 +44,7 @@ from gateway_plugin.settings.model import PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import split_senders
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
 from gateway_plugin.turn.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
-from gateway_plugin.turn.status import Injection, NotifyOnce, TurnTrace, defect, notify
+from gateway_plugin.turn.status import HitTrace, Injection, NotifyOnce, TurnTrace, defect, notify
 from relayer.wire.fields import clip, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
@@ -509,11 +509,12 @@ class Recaller:
         )
         session.echoes.injected(line.text for line in standing.lines)
         injection = replace(injection, standing=standing.text, always=standing.lines)
+        kept_out = (HitTrace(one.id, one.relevance, "unmentioned", wish=one.by) for one in answer.unmentioned)
         return injection, replace(
             trace,
             status=injection.status,
             cached=cached,
-            hits=selected.traces,
+            hits=(*selected.traces, *kept_out),
             milliseconds=injection.milliseconds,
         )
 

@@ -138,12 +138,14 @@ class HitTrace:
         relevance: 0..1.
         outcome: ``injected``, or the filter that removed it.
         voice: a label that says who said it, and where.
+        wish: the id of the wish not to be reminded that kept it out, if its outcome is ``unmentioned``; "" otherwise.
     """
 
     id: str
     relevance: float
     outcome: str
     voice: str = ""
+    wish: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     that turn. It is marked as suspect and as coming from a tool, so that code that mistakes it for a memory recalls it to
     no user.
 
+    ``unmentioned`` is not empty for a wish not to be reminded: it has the words, casefolded, of what the wish is about.
+
     ``replaces`` has the older records of which this one replaces a statement, each with the start and the end of the statement in
     characters of its text, or `WHOLE`. ``follows`` has those that it may replace: it is shown before them. ``left_out`` has the
     statements of its own text that were replaced in an earlier version of it, each with the id of the record that did so.
@@ -152,6 +154,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     replaces: tuple[tuple[bytes, int, int], ...] = ()
     follows: tuple[bytes, ...] = ()
     left_out: tuple[tuple[int, int, bytes], ...] = ()
+    unmentioned: tuple[str, ...] = ()
 
     @property
     def is_dialogue(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Protocol
 from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.rules import PASSES, judge_assistant_sentence
+from relayer.extraction.wishes import is_wish
 from relayer.extraction.words import (
     UNDETERMINED,
     Phrases,
@@ -105,6 +106,7 @@ class Candidate:
         turn_ids: ids of the turns it came from; empty when the host gave none.
         evidence: start and end of the statement, in characters of its turn's cleaned text.
         trust: how far the text may be believed, by who said it.
+        wish: whether it has a wish of the user's not to be reminded of something.
     """
 
     text: str
@@ -117,6 +119,7 @@ class Candidate:
     turn_ids: tuple[str, ...]
     evidence: tuple[int, int]
     trust: Trust
+    wish: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "6"
+        return "7"
 
     def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""
@@ -285,7 +288,9 @@ def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hi
 
 def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit) -> Candidate:
     said = text[slice(*hit.span)]
+    wish = turn.role is Role.USER and any(is_wish(said[slice(*span)]) for span in split_sentences(said))
     kind = Kind(read_kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
+    kind = Kind.PREFERENCE if wish else kind
     return Candidate(
         text=said,
         kind=kind,
@@ -297,6 +302,7 @@ def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit) -> Candi
         turn_ids=() if turn.turn_id is None else (turn.turn_id,),
         evidence=hit.span,
         trust=Trust.USER if turn.role == Role.USER else Trust.ASSISTANT,
+        wish=wish,
     )
 
 
@@ -375,6 +381,8 @@ def _judge(
     repeats = turn.role is Role.ASSISTANT and (is_question(sentence) or _echoes(sentence, before.said))
     if repeats or is_courtesy(sentence):
         return _Hit(span, 0.0, passes=False)
+    if turn.role is Role.USER and is_wish(sentence):
+        return _Hit(span, _CERTAIN, passes=True)
     if lang not in READ_LANGUAGES:
         return _Hit(span, 0.0, passes=says_something(sentence))
     reading = read_message(sentence, turn.role)

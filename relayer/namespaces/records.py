@@ -28,6 +28,7 @@ from relayer.domain.facets import FACETS, facets_of
 from relayer.domain.operations import WHOLE, Record, RecordState, Status, decode_record
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
+from relayer.search.unmentioned import names_any
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.labels import decode_metadata, passes
@@ -375,6 +376,8 @@ class _Own(StrEnum):
     SHOWN_BEFORE = "shown before"
     # Replaced statements: the number of the memory, that of the memory that replaced it, and its start and end.
     REPLACED = "replaced"
+    # Wishes not to be reminded: their words, one a line.
+    UNMENTIONED = "unmentioned"
 
 
 # Measured sizes in bytes: id, number and times of a record; a chat session with its newest record; a value of a facet.
@@ -433,6 +436,7 @@ class RecordTable:
         self._last_of_session: dict[str, bytes] = {}
         self._newer: dict[int, list[int]] = defaultdict(list)
         self._replaced: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        self._unmentioned: dict[int, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
         """Return how many numbers have been assigned."""
@@ -496,7 +500,20 @@ class RecordTable:
         for other, start, end in record.replaces:
             if (older := self.numbers.get(other)) is not None and (start, end) != WHOLE:
                 self._replaced[older].append((number, start, end))
+        if record.unmentioned:
+            self._unmentioned[number] = record.unmentioned
         return number
+
+    def wishes(self, audiences: Sequence[str], now: int) -> list[tuple[bytes, tuple[str, ...]]]:
+        """Return the id and the words of each wish not to be reminded that recall may return to the audiences, oldest first."""
+        if not self._unmentioned:
+            return []
+        allowed = self.allowed(audiences=audiences, now=now)
+        return [
+            (self._ids[number], words)
+            for number, words in self._unmentioned.items()
+            if number in self.shown and (allowed is None or number in allowed)
+        ]
 
     def replaced(self, record: bytes) -> list[tuple[bytes, int, int]]:
         """Return the replaced statements of a record: the id of the record that replaced each, its start and its end."""
@@ -528,6 +545,7 @@ class RecordTable:
             self._expires[number] = _FOREVER
             self._newer.pop(number, None)
             self._replaced.pop(number, None)
+            self._unmentioned.pop(number, None)
             self._occurred[number] = _NEVER
             for facet in self._facets.values():
                 facet.clear(number)
@@ -596,6 +614,7 @@ class RecordTable:
         copied._last_of_session = self._last_of_session.copy()
         copied._newer.update((old, new.copy()) for old, new in self._newer.items())
         copied._replaced.update((old, new.copy()) for old, new in self._replaced.items())
+        copied._unmentioned = self._unmentioned.copy()
         copied.dialogues = self.dialogues.copy()
         return copied
 
@@ -625,6 +644,10 @@ class RecordTable:
         spans = [(older, *span) for older, found in self._replaced.items() for span in found]
         if spans:
             yield _Own.REPLACED, "", _packed(chain.from_iterable(spans))
+        yield from (
+            (_Own.UNMENTIONED, "\n".join(words), _packed([number]))
+            for number, words in self._unmentioned.items()
+        )
 
     def _stored_expiring(self) -> list[tuple[int, int]]:
         expires = self._expires.values
@@ -675,6 +698,9 @@ class RecordTable:
             case _Own.REPLACED:
                 for older, newer, start, end in np.frombuffer(members, "<u4").reshape(-1, 4).tolist():
                     self._replaced[older].append((newer, start, end))
+            case _Own.UNMENTIONED:
+                for number in _unpacked(members):
+                    self._unmentioned[number] = tuple(value.split("\n"))
             case _:
                 return False
         return True
@@ -787,6 +813,11 @@ class OpenedMemory:
 def is_heard(record: Record, audiences: Collection[str]) -> bool:
     """Return whether a record passes one of the audience filters."""
     return any(audience in audiences for audience in record.audiences)
+
+
+def kept_out_by(record: Record, wishes: Iterable[tuple[bytes, tuple[str, ...]]]) -> bytes:
+    """Return the id of the first wish not to be reminded that keeps a memory out of a prompt; empty if none does."""
+    return next((wish for wish, words in wishes if wish == record.id or names_any(words, record.text)), b"")
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

@@ -26,6 +26,7 @@ from relayer.domain.operations import (
 )
 from relayer.errors import QueueFull, Refused
 from relayer.extraction.statements import Candidate, ConversationTurn, Left
+from relayer.extraction.wishes import wish_in
 from relayer.extraction.words import clean
 from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
 from relayer.jobs.worker import check_room
@@ -475,9 +476,36 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                     author=access.principal.author,
                     tags=request.tags,
                     metadata=encode_metadata(request.metadata),
+                    unmentioned=_unmentioned(opened, request, (turn, candidate)),
                 ),
                 context_draft=before,
                 captured=True,
             )
         )
     return drafts
+
+
+def _unmentioned(
+    opened: OpenNamespace, request: schemas.AnalyzeRequest, said: tuple[int, Candidate]
+) -> tuple[str, ...]:
+    """Return the words of what a wish not to be reminded is about; "her" is the subject of what the same person said before.
+
+    Args:
+        opened: the namespace, which has what the person said in earlier requests.
+        request: the request.
+        said: the index of a turn, and a candidate of it.
+    """
+    turn, candidate = said
+    item = request.turns[turn]
+    if not candidate.wish or item.suspect:
+        return ()
+    earlier = opened.record(opened.last_of_session(request.session)) if request.session else None
+    before = [clean(item.text)[: candidate.evidence[0]]]
+    before += [
+        one.text
+        for one in reversed(request.turns[:turn])
+        if one.role == "user" and (one.speaker, one.sender) == (item.speaker, item.sender)
+    ]
+    before += [earlier.text] if earlier is not None and earlier.trust is Trust.USER else []
+    found = (wish_in(candidate.text, text) for text in before)
+    return next(filter(None, found), ())

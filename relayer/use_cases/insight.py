@@ -173,9 +173,9 @@ async def search(
     shared = {
         name: getattr(request, name) for name in schemas.RecallRequest.model_fields if hasattr(request, name)
     }
-    return await recall(
-        ctx, access, schemas.RecallRequest.model_validate(shared | {"query": query}), deadline
-    )
+    # An answer is asked for, a reminder is not.
+    shared |= {"query": query, "unasked": isinstance(request, ActiveRecallRequest)}
+    return await recall(ctx, access, schemas.RecallRequest.model_validate(shared), deadline)
 
 
 def excerpts_of(hits: Sequence[schemas.RecallHit]) -> list[Excerpt]:

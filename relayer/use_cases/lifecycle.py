@@ -26,6 +26,7 @@ from relayer.domain.operations import (
     Trust,
 )
 from relayer.errors import Refused
+from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline
 from relayer.log.erasure.reports import ErasureReports
 from relayer.namespaces.context import (
@@ -115,6 +116,7 @@ def _next_version(
         agent = access.principal.certificate.agent
         source = msgspec.structs.replace(source, agent=agent, span=None)
         changed["extractor"] = Model()
+        changed["unmentioned"] = wish_in(request.text or "")
     changed["source"] = source
     if request.metadata is not None:
         changed["metadata"] = encode_metadata(request.metadata)

@@ -29,7 +29,7 @@ from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import OpenedMemory, is_heard
+from relayer.namespaces.records import OpenedMemory, is_heard, kept_out_by
 from relayer.search.essentials import CLASSES, Essential
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -101,12 +101,14 @@ class _Choice:
         trusts: only memories of these; empty for all.
         candidates: the memories that may be part of the profile.
         outdone: for each memory that others contradict, the most trusted of those, as an index in `_DISTANCE`; 0 is the user.
+        wishes: the wishes not to be reminded, which keep memories out.
         retold: the memories that a fact was derived from.
     """
 
     now: int
     audiences: Collection[str]
     trusts: Collection[str]
+    wishes: Sequence[tuple[bytes, tuple[str, ...]]] = ()
     candidates: list[_Candidate] = field(default_factory=list)
     outdone: dict[bytes, int] = field(default_factory=dict)
     retold: set[bytes] = field(default_factory=set)
@@ -139,7 +141,7 @@ class _Choice:
             record.valid_to is not None and record.valid_to <= self.now
         ):
             return False
-        return _is_among(record, self.audiences, self.trusts)
+        return _is_among(record, self.audiences, self.trusts) and not kept_out_by(record, self.wishes)
 
     def _stands(self, one: _Candidate) -> bool:
         # A memory is kept out only by a contradiction of at least its own trust: an assistant cannot overrule the user's words.
@@ -210,7 +212,7 @@ async def _candidates(
     """Return the candidates, best first, all as of one position in the log."""
     tries = 0
     while True:
-        at, choice = opened.position, _Choice(now, audiences, trusts)
+        at, choice = opened.position, _Choice(now, audiences, trusts, opened.wishes(audiences, now))
         tries += 1
         for place, one in enumerate(opened.ids()):
             if tries <= _TRIES and place % _AT_ONCE == 0:
@@ -396,11 +398,12 @@ async def newest_days(
         await opened.refresh(deadline)
         place = timezone(timedelta(minutes=offset_minutes))
         by_day: dict[str, list[OpenedMemory]] = defaultdict(list)
-        total = 0
-        for memory in _live(opened, ctx.clock.now_ms()):
+        total, now = 0, ctx.clock.now_ms()
+        wishes = opened.wishes(audiences, now)
+        for memory in _live(opened, now):
             record = memory.record
             total += 1
-            if _is_among(record, audiences, trusts):
+            if _is_among(record, audiences, trusts) and not kept_out_by(record, wishes):
                 said = _EPOCH + timedelta(milliseconds=record.said_at)
                 by_day[said.astimezone(place).date().isoformat()].append(memory)
         newest = sorted(by_day, reverse=True)[:days]

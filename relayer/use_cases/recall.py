@@ -27,7 +27,7 @@ from relayer.lib.n_grams import PromptForm, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import MemoryOrigin, RenderedMemory
+from relayer.namespaces.records import MemoryOrigin, RenderedMemory, kept_out_by
 from relayer.ports import EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
@@ -258,6 +258,14 @@ class _Question:
         )
 
 
+class _KeptOut(msgspec.Struct, frozen=True):
+    """The fields of `schemas.Unmentioned`."""
+
+    id: str
+    by: str
+    relevance: float
+
+
 class _Answer(msgspec.Struct, frozen=True):
     """The fields of `schemas.RecallResponse`, with ``memories`` already encoded as JSON."""
 
@@ -268,6 +276,7 @@ class _Answer(msgspec.Struct, frozen=True):
     judgement: dict[str, float | None] | None = None
     gone: tuple[str, ...] = ()
     left_out: int = 0
+    unmentioned: tuple[_KeptOut, ...] = ()
 
 
 def _counted(ctx: Context, answer: _Answer) -> bytes:
@@ -432,13 +441,18 @@ def _search(
         # The log is ahead of the index: it may say that a hit was superseded, forgotten or erased.
         live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
         found = replace(found, hits=tuple(live))
+    wishes = opened.wishes(request.audiences, now)
+    gone = _gone(opened, request.standing, wishes)
+    if not (request.prompt or request.unasked):
+        wishes = []
+    elif question is not None and wishes:
+        wishes = opened.wishes(request.audiences, now, question.text)
     shows = Shows(opened)
-    hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now, times=times)
-    hits = _newest_first(opened, hits, allowed)
-    hits = [
-        *hits[: request.limit],
-        *_named(opened, request, question, search, hits=hits, now=now, passing=passing),
-    ]
+    chosen, kept_out = _spoken_of(opened, _distinct(opened, found.hits), wishes)
+    hits, penalties = ordered(opened, chosen, shows, request, now, times=times)
+    hits, _ = _spoken_of(opened, _newest_first(opened, hits, allowed), wishes)
+    named = _named(opened, request, question, search, hits=hits, now=now, passing=passing)
+    hits = [*hits[: request.limit], *_spoken_of(opened, named, wishes)[0]]
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = _within(memories, request.max_tokens)
@@ -450,8 +464,33 @@ def _search(
         considered=found.considered,
         judgement=_judgement(found.judgement) if request.explain else None,
         left_out=len(memories) - len(kept),
-        gone=tuple(one for one in request.standing if opened.record(ulid.parse(one)) is None),
+        gone=gone,
+        unmentioned=kept_out[: request.limit],
     )
+
+
+_Wishes = Sequence[tuple[bytes, tuple[str, ...]]]
+
+
+def _gone(opened: OpenNamespace, standing: Sequence[str], wishes: _Wishes) -> tuple[str, ...]:
+    """Return the memories of a standing block that do not exist, or that a wish keeps out of prompts."""
+    records = ((one, opened.record(ulid.parse(one))) for one in standing)
+    return tuple(one for one, record in records if record is None or kept_out_by(record, wishes))
+
+
+def _spoken_of(
+    opened: OpenNamespace, hits: Sequence[Hit], wishes: _Wishes
+) -> tuple[list[Hit], tuple[_KeptOut, ...]]:
+    """Return the hits that no wish keeps out of a prompt, and those that one does."""
+    if not wishes:
+        return list(hits), ()
+    by = {hit.key: kept_out_by(opened.hit(hit.key).record, wishes) for hit in hits}
+    kept_out = tuple(
+        _KeptOut(ulid.render(opened.id_of_hit(hit.key)), ulid.render(by[hit.key]), round(hit.relevance, 4))
+        for hit in hits
+        if by[hit.key]
+    )
+    return [hit for hit in hits if not by[hit.key]], kept_out
 
 
 def _both(allowed: KeyMask | None, passing: KeyMask | None) -> KeyMask | None:

@@ -169,7 +169,8 @@ class Memory(Answer):
     """A memory as the API shows it.
 
     ``text`` is without the statements in ``replaced``, which the memory ``by`` replaced; restoring the memory brings them back.
-    ``follows`` names memories that it may replace, before which it is shown.
+    ``follows`` names memories that it may replace, before which it is shown. ``unmentioned`` is not empty for a wish not to be reminded:
+    neither it nor memories with one of these words come with a prompt that has none of them.
     """
 
     id: MemoryId
@@ -200,6 +201,7 @@ class Memory(Answer):
     embedding: str = ""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = Field(default_factory=dict)
+    unmentioned: tuple[str, ...] = ()
 
 
 class ListRequest(Request):
@@ -376,7 +378,8 @@ class RecallRequest(Request):
     superseded or not. ``standing`` names memories that stand in the prompt anyway: the answer says which of them are gone. ``named``
     are further audiences, whose hits come last and count only if the query names their speaker or place: the caller decides. Those that
     it names come first among them, and of the rest there are few. With ``prompt`` the query is a prompt that did not ask for
-    memories: at the default floor it gets only those that probably help, while other requests get the best ``limit``.
+    memories: at the default floor it gets only those that probably help, while other requests get the best ``limit``. With ``prompt``
+    or ``unasked``, wishes not to be reminded are honoured: see `RecallResponse.unmentioned`.
     """
 
     query: Text | None = None
@@ -403,6 +406,7 @@ class RecallRequest(Request):
     named: Audiences = ()
     where: Filter | None = None
     prompt: bool = False
+    unasked: bool = False
 
     @model_validator(mode="after")
     def _needs_something(self) -> RecallRequest:
@@ -452,10 +456,19 @@ class RecallHit(Memory):
     passage: str = ""
 
 
+class Unmentioned(Answer):
+    """A hit that is left out because of the wish ``by`` not to be reminded."""
+
+    id: MemoryId
+    by: MemoryId
+    relevance: float = 0.0
+
+
 class RecallResponse(Answer):
     """Hits, best first; an empty answer is a good one. ``considered`` counts what was searched.
 
-    ``gone`` are those of the request's ``standing`` that were erased, or never were.
+    ``gone`` are those of the request's ``standing`` that were erased, never were, or that a wish keeps out of prompts.
+    ``unmentioned`` has hits that such a wish keeps out, if the request is for a prompt that does not name what the wish is about.
     ``left_out`` counts the hits that had no room within ``max_tokens``, or in one answer.
     """
 
@@ -466,6 +479,7 @@ class RecallResponse(Answer):
     judgement: Judgement | None = None
     gone: tuple[MemoryId, ...] = ()
     left_out: int = 0
+    unmentioned: tuple[Unmentioned, ...] = ()
 
 
 MAX_DELETED = 1000

@@ -421,6 +421,7 @@ class ImportItem(Request):
     source: SourceInfo = SourceInfo()
     tags: Tags = ()
     metadata: Metadata = Field(default_factory=dict)
+    unmentioned: Annotated[tuple[Short, ...], Field(max_length=8), at_most(8)] = ()
 
 
 class ImportRequest(Request):

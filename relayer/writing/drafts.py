@@ -40,6 +40,7 @@ from relayer.domain.operations import (
 )
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
+from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline, weight
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
@@ -140,6 +141,7 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
         author=access.principal.author,
         tags=item.tags,
         metadata=encode_metadata(item.metadata),
+        unmentioned=item.unmentioned if isinstance(item, ImportItem) else wish_in(item.text),
     )
 
 

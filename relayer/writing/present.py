@@ -93,6 +93,7 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
         "embedding": record.embedding.name,
         "tags": record.tags,
         "metadata": decode_metadata(record.metadata),
+        "unmentioned": record.unmentioned,
     }
 
 

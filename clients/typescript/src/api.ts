@@ -288,6 +288,7 @@ export interface ImportItem {
   "source"?: SourceInfo;
   "tags"?: (string)[];
   "metadata"?: Record<string, unknown>;
+  "unmentioned"?: (string)[];
 }
 
 export interface ImportRequest {
@@ -380,6 +381,7 @@ export interface Memory {
   "embedding"?: string;
   "tags"?: (string)[];
   "metadata"?: Record<string, unknown>;
+  "unmentioned"?: (string)[];
 }
 
 export interface MemoryItem {
@@ -553,6 +555,7 @@ export interface RecallHit {
   "embedding"?: string;
   "tags"?: (string)[];
   "metadata"?: Record<string, unknown>;
+  "unmentioned"?: (string)[];
   "relevance": number;
   "distance": number;
   "evidence"?: Evidence | null;
@@ -584,6 +587,7 @@ export interface RecallRequest {
   "named"?: (string)[];
   "where"?: Record<string, unknown> | null;
   "prompt"?: boolean;
+  "unasked"?: boolean;
 }
 
 export interface RecallResponse {
@@ -594,6 +598,7 @@ export interface RecallResponse {
   "judgement"?: Judgement | null;
   "gone"?: (string)[];
   "left_out"?: number;
+  "unmentioned"?: (Unmentioned)[];
 }
 
 export interface RememberRequest {
@@ -776,6 +781,12 @@ export interface TurnItem {
   "calls"?: (string)[];
   "noted"?: boolean;
   "sender"?: string;
+}
+
+export interface Unmentioned {
+  "id": string;
+  "by": string;
+  "relevance"?: number;
 }
 
 export interface Verdict {

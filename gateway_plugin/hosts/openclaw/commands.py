@@ -238,6 +238,7 @@ _OUTCOMES: Final = {
     "audience": "left out: it was said elsewhere",
     "in_prompt": "left out: its file is in the prompt already",
     "project": "left out: it is noted for another project",
+    "unmentioned": "left out: not to be mentioned, as the user asked in memory",
 }
 
 
@@ -249,7 +250,7 @@ def _why(trace: TurnTrace) -> str:
         f"{'pass' if gate.allowed else 'STOP'}  {gate.gate}  {gate.reason}".rstrip() for gate in trace.gates
     ]
     rows += [
-        f"memory {hit.id}  relevance {hit.relevance:.2f}  {_OUTCOMES.get(hit.outcome, hit.outcome)}  {one_line(hit.voice)}".rstrip()
+        f"memory {hit.id}  relevance {hit.relevance:.2f}  {_OUTCOMES.get(hit.outcome, hit.outcome)}  {hit.wish or one_line(hit.voice)}".rstrip()
         for hit in trace.hits
     ]
     return "\n".join(rows)

@@ -160,3 +160,24 @@ async def test_a_long_export_comes_in_pieces(house):
     sizes = [len(chunk) async for chunk in chunks]
     assert len(sizes) > 2
     assert max(sizes) < 80_000
+
+
+async def test_an_imported_wish_not_to_be_reminded_is_about_the_same_as_before(house):
+    await put(house, {"text": "please never mention Leyla"}, {"text": "Leyla's birthday is on May 4."})
+    exported = [line["memory"] for line in (await lines(house))[1:-1]]
+    # What "her" is about is in the field alone.
+    exported = [line | {"text": line["text"].replace("mention Leyla", "mention her")} for line in exported]
+    await bring(house, exported, agent="writer")
+    listed = await list_memories(
+        house.ctx,
+        house.access("writer"),
+        limit=5,
+        cursor=None,
+        kinds=(),
+        states=(),
+        deadline=house.deadline(),
+    )
+    assert {one.text: one.unmentioned for one in listed.memories} == {
+        "please never mention her": ("leyla",),
+        "Leyla's birthday is on May 4.": (),
+    }

@@ -1,0 +1,157 @@
+"""Wishes not to be reminded: "please don't mention her", "never bring up the accident again".
+
+`is_wish` recognises one in fifteen languages, by words in ``data/wishes.toml``: a verb of speaking or reminding, in a form in which
+people ask for something, together with a negation, and without words of other sentences ("he never mentions his father").
+`subject_of` returns the words of the person, the thing or the event that it is about. ``python -m bench.wishes`` counts how
+many wishes are recognised, and how many other sentences are taken for one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from functools import cache
+from itertools import chain, pairwise
+
+from relayer.extraction.words import function_words, read_data, split_sentences
+from relayer.lib.n_grams import UNSPACED
+from relayer.wire.fields import stream_safe
+
+LONGEST = 200
+"""The maximum length of a wish in characters; a longer sentence says other things as well."""
+MOST_WORDS = 4
+"""The maximum number of words by which a wish says what it is about."""
+# Vowel signs of Devanagari belong to a word, but are no letters.
+_LETTER = r"[\w\u0900-\u0963]"
+_WORD = re.compile(rf"(?=[^\W\d_]){_LETTER}+")
+# Quoted words are those of another person or of a text.
+_QUOTED = re.compile('["\u201c\u201e\u00ab\u300c]')
+_PARTS_OF_TEXTS = frozenset({"zh", "ja"})
+# The fewest characters of a phrase that ends with a star.
+_SHORTEST_BEGINNING = 4
+# What Korean and Arabic write together with a noun: particles after it, and the article and prepositions before it.
+_JOINED = re.compile(
+    "(?<=[\uac00-\ud7a3]{2})(?:\uc774\ub791|\ub791|\ud558\uace0|\uacfc|\uc640|\uc740|\ub294|\uc774|\uac00|\uc744|\ub97c|\uc758|\uc5d0|\ub3c4)$"
+    "|^(?:[\u0648\u0641]?[\u0628\u0643]?\u0627\u0644|\u0644\u0644)(?=[\u0621-\u064a]{3})"
+)
+
+
+@cache
+def _lists() -> dict[str, dict[str, list[str]]]:
+    """Return the phrases of ``data/wishes.toml`` by list and language, casefolded."""
+    return {
+        name: {
+            lang: [" ".join(phrase.casefold().split()) for phrase in listing.split(",") if phrase.strip()]
+            for lang, listing in by_language.items()
+        }
+        for name, by_language in read_data("wishes.toml").items()
+    }
+
+
+@cache
+def _first_words() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Return the languages by the first word of a phrase of speaking or reminding; in the second mapping, by its beginning."""
+    words: defaultdict[str, set[str]] = defaultdict(set)
+    beginnings: defaultdict[str, set[str]] = defaultdict(set)
+    for lang, phrases in _lists()["about"].items():
+        for phrase in phrases if lang not in _PARTS_OF_TEXTS else ():
+            first = phrase.split()[0]
+            (beginnings if first.endswith("*") else words)[first.rstrip("*")].add(lang)
+    return words, beginnings
+
+
+@cache
+def _pattern(name: str, lang: str) -> re.Pattern[str]:
+    """Return a pattern that matches any phrase of a list."""
+    # A longer phrase is found before a shorter one that it begins with.
+    ordered = map(re.escape, sorted(set(_lists()[name][lang]), key=lambda phrase: (-len(phrase), phrase)))
+    any_of = "|".join(one.replace(r"\ ", r"\s+").replace(r"\*", f"{_LETTER}*") for one in ordered)
+    if lang in _PARTS_OF_TEXTS:
+        return re.compile(any_of, re.IGNORECASE)
+    return re.compile(rf"(?<!{_LETTER})(?:{any_of})(?:(?<=')|(?!{_LETTER}))", re.IGNORECASE)
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", stream_safe(text)).replace("\u2019", "'")
+
+
+def is_wish(sentence: str) -> bool:
+    """Return whether a sentence is a wish not to be reminded of a person, a thing or an event.
+
+    Example:
+        >>> is_wish("please dont mention her"), is_wish("he never mentions his father")
+        (True, False)
+    """
+    return bool(_languages(sentence))
+
+
+def _languages(sentence: str) -> list[str]:
+    """Return the languages in which a sentence is such a wish."""
+    if len(sentence) > LONGEST or _QUOTED.search(sentence):
+        return []
+    folded = _folded(sentence)
+    return [
+        lang
+        for lang in sorted(_candidates(folded))
+        if _pattern("about", lang).search(folded)
+        and _pattern("not", lang).search(folded)
+        and not _pattern("unless", lang).search(folded)
+    ]
+
+
+def _candidates(folded: str) -> set[str]:
+    """Return the languages in which a sentence may be a wish: looking words up takes a tenth of the time of the patterns."""
+    words, beginnings = _first_words()
+    found = set(_PARTS_OF_TEXTS) if UNSPACED.search(folded) else set()
+    for word in _WORD.findall(folded.casefold()):
+        found |= words.get(word, set())
+        for end in range(_SHORTEST_BEGINNING, len(word) + 1):
+            found |= beginnings.get(word[:end], set())
+    return found
+
+
+def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
+    """Return the words, casefolded, of what a wish is about; of the sentence before it if the wish names nothing itself.
+
+    Args:
+        wish: the sentence, see `is_wish`.
+        before: what the same person said just before; names in it go before other words.
+
+    Example:
+        >>> subject_of("please dont mention her", "Leyla and me broke up.")
+        ('leyla',)
+    """
+    languages = _languages(wish)
+    words = _content(wish, languages)
+    if not words and before:
+        words = _content(before[-LONGEST:], languages)
+        words = [word for word in words if word[0] != word[0].lower()] or words
+    return tuple(dict.fromkeys(word.casefold() for word in words))[:MOST_WORDS]
+
+
+def wish_in(text: str, before: str = "") -> tuple[str, ...]:
+    """Return the words of what the wishes in a text are about, see `subject_of`; empty if there are none.
+
+    ``before`` is what the same person said before the text.
+    """
+    sentences = [text[slice(*span)] for span in split_sentences(text[: 10 * LONGEST])]
+    found = (
+        subject_of(sentence, before)
+        for before, sentence in pairwise([before, *sentences])
+        if is_wish(sentence)
+    )
+    return tuple(dict.fromkeys(chain.from_iterable(found)))[:MOST_WORDS]
+
+
+def _content(text: str, languages: list[str]) -> list[str]:
+    """Return the words of a text that are in no list of these languages, as they are written."""
+    text = _folded(text)
+    small = frozenset[str]().union(*map(function_words, languages))
+    for lang in languages:
+        for name in ("about", "not", "other"):
+            text = _pattern(name, lang).sub(" ", text)
+    words = (_JOINED.sub("", word) for word in _WORD.findall(text))
+    return [
+        word for word in words if word.casefold() not in small and (len(word) > 1 or UNSPACED.match(word))
+    ]

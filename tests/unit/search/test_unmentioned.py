@@ -1,0 +1,42 @@
+"""A text is about what a wish names if it has one of the wish's words, in a form of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from relayer.search.unmentioned import names_any
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("leyla", "Leyla's birthday"),
+        ("leyla", "LEYLA called"),
+        ("accident", "two accidents in May"),
+        ("babam", "Babamdan bir mektup geldi"),
+        ("лейлой", "Лейла живёт в Казани"),
+        ("аварии", "Авария была в мае"),
+        ("레일라", "레일라는 부산에 산다"),
+        ("丽拉", "丽拉住在青岛"),
+        ("父", "父は釣りが好きです"),
+        ("vovó", "a Vovo faz bolo"),
+    ],
+)
+def test_a_form_of_the_word_is_found(word, text):
+    assert names_any((word,), text)
+    assert names_any(("nothing", word), text)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("leyla",), "Leila lives in Ulm"),
+        (("father",), "She can fathom it"),
+        (("ex",), "An example of an exam"),
+        (("丽拉",), "我拉小提琴"),
+        (("rex",), ""),
+        ((), "Leyla"),
+    ],
+)
+def test_another_word_is_not(words, text):
+    assert not names_any(words, text)

@@ -1,0 +1,89 @@
+"""A wish not to be reminded keeps itself and its subject out of whatever no one asked for, and of nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from relayer.use_cases.insight import active_recall
+from relayer.use_cases.lifecycle import supersede
+from relayer.use_cases.memories import forget_memory
+from relayer.use_cases.overview import newest_days, profile, standing
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire.memories import ActiveRecallRequest, SupersedeRequest
+from relayer.wire.schemas import RecallRequest, RememberRequest
+
+ALLERGY = "My wife Leyla and I are allergic to peanuts."
+BIRTHDAY = "Leyla's birthday is on May 4."
+BOAT = "The boat house is in Kiel."
+WISH = "please never mention Leyla"
+ALL = {ALLERGY, BIRTHDAY, BOAT, WISH}
+NAMELESS = "Who wants to celebrate a birthday in the boat house, allergic to peanuts?"
+
+
+@pytest.fixture
+async def ids(house):
+    request = RememberRequest(items=[{"text": text} for text in (ALLERGY, BIRTHDAY, BOAT, WISH)])
+    answer = await remember(house.ctx, house.access(), request, house.deadline())
+    return dict(zip((ALLERGY, BIRTHDAY, BOAT, WISH), (one.id for one in answer.memories), strict=True))
+
+
+async def recalled(house, query=NAMELESS, **more):
+    request = RecallRequest(query=query, floor=0, limit=10, **more)
+    return await recall(house.ctx, house.access(), request, house.deadline())
+
+
+async def unasked(house):
+    """Return the texts of all that comes without a question: active recall, the newest days, standing lines, the profile."""
+    ctx, access = house.ctx, house.access()
+    chosen = {"audiences": (), "trusts": (), "deadline": house.deadline()}
+    active = await active_recall(
+        ctx, access, ActiveRecallRequest(query=NAMELESS, floor=0, limit=10), house.deadline()
+    )
+    days = await newest_days(ctx, access, days=2, items=15, offset_minutes=0, **chosen)
+    lines = (await standing(ctx, access, lines=10, **chosen)).lines
+    sections = (await profile(ctx, access, max_tokens=1000, **chosen)).sections
+    return [
+        {one.text for one in active.memories},
+        {one.text for day in days.days for one in day.memories},
+        {line.text for line in lines},
+        {line.text for section in sections for line in section.lines},
+    ]
+
+
+async def test_what_comes_unasked_has_neither_the_wish_nor_what_it_is_about(house, ids):
+    assert await unasked(house) == [{BOAT}, {BOAT}, set(), {BOAT}]
+    await forget_memory(house.ctx, house.access(), ids[WISH], house.deadline())
+    rest = ALL - {WISH}
+    assert await unasked(house) == [rest, rest, {ALLERGY}, rest]
+
+
+async def test_a_prompt_that_names_it_and_a_search_find_everything(house, ids):
+    for answer in (await recalled(house, f"Leyla? {NAMELESS}", prompt=True), await recalled(house)):
+        assert {one.text for one in answer.memories} == ALL
+        assert answer.unmentioned == ()
+
+
+async def test_a_prompt_that_does_not_name_it_says_what_was_left_out_by_which_wish(house, ids):
+    answer = await recalled(house, prompt=True, standing=tuple(ids.values()))
+    assert [one.text for one in answer.memories] == [BOAT]
+    assert {one.id for one in answer.unmentioned} == {ids[text] for text in ALL - {BOAT}}
+    assert {one.by for one in answer.unmentioned} == {ids[WISH]}
+    assert set(answer.gone) == {ids[text] for text in ALL - {BOAT}}
+
+
+async def test_a_wish_that_is_said_otherwise_is_about_something_else(house, ids):
+    change = SupersedeRequest(text="please never mention the boat house")
+    await supersede(house.ctx, house.access(), ids[WISH], change, house.deadline())
+    answer = await recalled(house, "Whose birthday is it, allergic to peanuts?", prompt=True)
+    assert {one.text for one in answer.memories} == {ALLERGY, BIRTHDAY}
+    pinned = SupersedeRequest(pinned=True)
+    await supersede(house.ctx, house.access(), answer.unmentioned[0].by, pinned, house.deadline())
+    answer = await recalled(house, "Whose birthday is it, allergic to peanuts?", prompt=True)
+    assert {one.text for one in answer.memories} == {ALLERGY, BIRTHDAY}
+
+
+async def test_a_wish_in_a_suspect_text_keeps_nothing_out(house):
+    items = [{"text": BIRTHDAY}, {"text": WISH, "suspect": True}]
+    await remember(house.ctx, house.access(), RememberRequest(items=items), house.deadline())
+    assert [one.text for one in (await recalled(house, prompt=True)).memories] == [BIRTHDAY]
