@@ -309,7 +309,7 @@ class EmbeddingModel:
 
 
 class QueryVectors(NamedTuple):
-    """What an embedding model says of a query.
+    """The vectors of a query by an embedding model.
 
     Attributes:
         query: the vector of the query, of length 1; shape (dimension,).

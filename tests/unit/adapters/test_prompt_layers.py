@@ -47,7 +47,11 @@ def test_the_vector_of_the_query_is_the_same_as_without_a_prompt(embedder):
 @pytest.mark.parametrize(
     ("plan", "needed", "similar"),
     [
-        ("Plan a three-course dinner for tonight", "I am allergic to peanuts", "We had a long dinner on Monday"),
+        (
+            "Plan a three-course dinner for tonight",
+            "I am allergic to peanuts",
+            "We had a long dinner on Monday",
+        ),
         ("Finde mir einen Flug nach Oslo", "Ich fliege nie vor neun Uhr", "Oslo liegt am Wasser"),
         ("帮我安排明天上午的会议", "我每天上午要接送孩子", "明天是星期四"),
     ],

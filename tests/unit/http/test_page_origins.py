@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -68,7 +67,7 @@ def _names(header: str) -> set[str]:
     [
         ("POST", "/v1/recall", NATIVE),
         ("GET", "/v1/keys", NATIVE),
-        ("DELETE", f"/v1/memories/{uuid.uuid4()}", NATIVE),
+        ("DELETE", "/v1/memories/00000000-0000-4000-8000-000000000001", NATIVE),
         ("POST", "/api/remember", MEMWAL),
     ],
 )
