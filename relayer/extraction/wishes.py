@@ -22,6 +22,8 @@ LONGEST = 200
 """The maximum length of a wish in characters; a longer sentence says other things as well."""
 MOST_WORDS = 4
 """The maximum number of words by which a wish says what it is about."""
+# The number of words on either side of a verb of talking among which "about" is looked for.
+_NEAR = 3
 # Vowel signs of Devanagari belong to a word, but are no letters.
 _LETTER = r"[\w\u0900-\u0963]"
 _WORD = re.compile(rf"(?=[^\W\d_]){_LETTER}+")
@@ -54,8 +56,9 @@ def _first_words() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """Return the languages by the first word of a phrase of speaking or reminding; in the second mapping, by its beginning."""
     words: defaultdict[str, set[str]] = defaultdict(set)
     beginnings: defaultdict[str, set[str]] = defaultdict(set)
-    for lang, phrases in _lists()["about"].items():
-        for phrase in phrases if lang not in _PARTS_OF_TEXTS else ():
+    listed = _lists()
+    for lang, phrases in listed["about"].items():
+        for phrase in (*phrases, *listed["talk"].get(lang, ())) if lang not in _PARTS_OF_TEXTS else ():
             first = phrase.split()[0]
             (beginnings if first.endswith("*") else words)[first.rstrip("*")].add(lang)
     return words, beginnings
@@ -94,10 +97,21 @@ def _languages(sentence: str) -> list[str]:
     return [
         lang
         for lang in sorted(_candidates(folded))
-        if _pattern("about", lang).search(folded)
+        if (_pattern("about", lang).search(folded) or _talks_of(folded, lang))
         and _pattern("not", lang).search(folded)
         and not _pattern("unless", lang).search(folded)
     ]
+
+
+def _talks_of(folded: str, lang: str) -> bool:
+    """Return whether a sentence has a verb of talking and next to it "about" or "of": people also talk to each other, or plainly."""
+    if lang not in _lists()["talk"]:
+        return False
+    for talk in _pattern("talk", lang).finditer(folded):
+        before, after = folded[: talk.start()].split()[-_NEAR:], folded[talk.end() :].split()[:_NEAR]
+        if any(_pattern("of", lang).search(" ".join(part)) for part in (before, after)):
+            return True
+    return False
 
 
 def _candidates(folded: str) -> set[str]:
@@ -149,8 +163,8 @@ def _content(text: str, languages: list[str]) -> list[str]:
     text = _folded(text)
     small = frozenset[str]().union(*map(function_words, languages))
     for lang in languages:
-        for name in ("about", "not", "other"):
-            text = _pattern(name, lang).sub(" ", text)
+        for name in ("about", "talk", "not", "other"):
+            text = _pattern(name, lang).sub(" ", text) if lang in _lists()[name] else text
     words = (_JOINED.sub("", word) for word in _WORD.findall(text))
     return [
         word for word in words if word.casefold() not in small and (len(word) > 1 or UNSPACED.match(word))
