@@ -58,7 +58,10 @@ from relayer.search.relevance import (
 MODEL = "3baa718a3a42454f99e560e1ccfa8cdea10c8477b691cda31e3e8b074a7155b4"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "search" / "data" / "relevance.npz"
 Numbers = NDArray[np.float64]
+SETS = Path(__file__).parent / "sets"
 Kind = Literal["question", "plan", "unanswerable", "untouched", "unrelated", "removed", "unneeded"]
+Asked = tuple[Kind, str, list[int], list[int]]
+"""A prompt with the numbers of the memories that are right, and of those that are old."""
 _FILLS = (40, 170)
 _POOL = 40
 FOLDS = 3
@@ -68,6 +71,11 @@ GENERAL = ("untouched", "unrelated")
 _ASKED_OF_EACH = 12
 _BEST = 8
 _LEFT_OUT = 0.5
+# Messages of a chat that are not worth keeping, among the fewer memories of others: an import has them.
+_OF_CHAT = 60
+# The most further memories in a namespace of few, which a person begins with, and what `Case.fill` is then.
+_FEW = 6
+_AMONG_FEW = -1
 # The components of a prompt and of a memory whose products are learnt.
 _BEARING = 20
 # The logit from which a prompt is admitted, chosen with the people of the development set.
@@ -102,7 +110,7 @@ class Person:
     name: str
     language: str
     memories: list[str]
-    asked: list[tuple[Kind, str, list[int], list[int]]]
+    asked: list[Asked]
 
 
 @dataclass(slots=True)
@@ -195,7 +203,7 @@ def _of_the_day(half: str, name: str, language: str, raw: dict[str, Any]) -> Per
         ]
 
     kept = {fact["id"]: fact["kept"] for fact in raw["facts"]}
-    asked: list[tuple[Kind, str, list[int], list[int]]] = [
+    asked: list[Asked] = [
         ("question", one["ask"], having(one["accept"]), []) for one in (*raw["questions"], *raw["short"])
     ]
     asked += [("question", one["ask"], having(one["new"]), having(one["old"])) for one in raw["corrections"]]
@@ -261,7 +269,6 @@ def _gather_part(part: int, parts: int, prompts: Prompts | None) -> list[Case]:
 async def _searched(part: int, parts: int, prompts: Prompts | None) -> list[Case]:
     embedder = CachedEmbedder("multilingual")
     await embedder.load()
-    prior = Calibration(PRIORS[MODEL], (), shipped_priors(MODEL), MODEL)
     persons = list(everyone())
     folds = folds_of(person.name for person in persons)
     cases: list[Case] = []
@@ -269,38 +276,45 @@ async def _searched(part: int, parts: int, prompts: Prompts | None) -> list[Case
         if number % parts != part:
             continue
         rng = random.Random(person.name)
-        others = [one for one in persons if one is not person and not one.name.startswith("dev/")]
-        near = [one for one in others if one.language == person.language]
-        strange = [text for one in (*near, *rng.sample(others, 8)) for text in one.memories]
+        everyone_else = [one for one in persons if one is not person and not one.name.startswith("dev/")]
+        near = [one for one in everyone_else if one.language == person.language]
+        strange = [text for one in (*near, *rng.sample(everyone_else, 8)) for text in one.memories]
         asked = _asked(person, near, rng)
         vectors = await embedder.embed([one[1] for one in asked], query=True)
+        searches: list[tuple[int, Asked, MemoryIndex, NDArray[np.float32]]] = []
         for fill in (0, _FILLS[number // parts % len(_FILLS)]):
             texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
+            if fill == _FILLS[0]:
+                texts += rng.sample(_chat(person.language), _OF_CHAT)
             rows = await embedder.embed(texts)
-            index = MemoryIndex(embedder.model.dimension, prior)
-            for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
-                index.put(key, row, text)
-            for one, vector in zip(asked, vectors, strict=True):
+            index = _index(texts, rows)
+            for one in asked:
                 # Among memories of others, half of the prompts that nothing answers are enough.
                 if fill and (one[0] in ("removed", "unneeded") or (not one[2] and rng.random() < _LEFT_OUT)):
                     continue
-                own = vector, 0.0
-                if prompts is not None:
-                    own = prompts[fold_of(person.name, one[0], one[1], folds), one[1]]
-                cases.append(
-                    _case(
-                        person, fill, one, QueryVectors(vector, *own), index, rows, known=prompts is not None
-                    )
-                )
+                searches.append((fill, one, index, rows))
+        rows = await embedder.embed(person.memories)
+        for kind, text, right, _ in asked:
+            if kind in ("removed", "unneeded") or rng.random() < _LEFT_OUT:
+                continue
+            others = [key for key in range(len(person.memories)) if key not in right]
+            keys = [*right, *rng.sample(others, rng.randint(int(not right), _FEW))]
+            index = _index([person.memories[key] for key in keys], rows[keys])
+            searches.append((_AMONG_FEW, (kind, text, list(range(len(right))), []), index, rows[keys]))
+        of_texts = dict(zip((one[1] for one in asked), vectors, strict=True))
+        for fill, one, index, among in searches:
+            own = of_texts[one[1]], 0.0
+            if prompts is not None:
+                own = prompts[fold_of(person.name, one[0], one[1], folds), one[1]]
+            asked_by = QueryVectors(of_texts[one[1]], *own)
+            cases.append(_case(person, fill, one, asked_by, index, among, known=prompts is not None))
         if number % 10 == part:
             print(number, len(cases), flush=True)
     await embedder.close()
     return cases
 
 
-def _asked(
-    person: Person, near: Sequence[Person], rng: random.Random
-) -> list[tuple[Kind, str, list[int], list[int]]]:
+def _asked(person: Person, near: Sequence[Person], rng: random.Random) -> list[Asked]:
     """Return the prompts of a person, questions of others, unrelated ones, and some without their memories."""
     asked = list(person.asked)
     foreign = [text for one in near for kind, text, *_ in one.asked if kind == "question"]
@@ -310,6 +324,24 @@ def _asked(
     asked += [("removed", *one[1:]) for one in person.asked[::3] if one[0] == "question"]
     asked += [("unneeded", *one[1:]) for one in person.asked if one[0] == "plan"]
     return asked
+
+
+@cache
+def _chat(language: str) -> list[str]:
+    """Return replies, courtesies and results of chats in a language, with those in English if there are few."""
+    found = []
+    for each in dict.fromkeys((language, "en")):
+        for line in (SETS / "messages" / f"{each}.tsv").read_text("utf-8").splitlines():
+            label, text = line.split("\t", 1)
+            found += [text] if label in ("courtesy", "hedge", "reply", "result") else []
+    return found
+
+
+def _index(texts: Sequence[str], rows: NDArray[np.float32]) -> MemoryIndex:
+    index = MemoryIndex(rows.shape[1], Calibration(PRIORS[MODEL], (), shipped_priors(MODEL), MODEL))
+    for key, (row, text) in enumerate(zip(rows, texts, strict=True)):
+        index.put(key, row, text)
+    return index
 
 
 @cache
@@ -327,7 +359,7 @@ def _nones() -> dict[str, list[str]]:
 def _case(  # noqa: PLR0917 - a search
     person: Person,
     fill: int,
-    asked: tuple[Kind, str, list[int], list[int]],
+    asked: Asked,
     vectors: QueryVectors,
     index: MemoryIndex,
     rows: NDArray[np.float32],

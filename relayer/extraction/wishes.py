@@ -128,6 +128,9 @@ def _candidates(folded: str) -> set[str]:
 def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     """Return the words, casefolded, of what a wish is about; of the sentence before it if the wish names nothing itself.
 
+    Names stand for themselves. Other words are too common alone ("the father of the baby"), so they are one phrase, see
+    `relayer.search.unmentioned.names_any`.
+
     Args:
         wish: the sentence, see `is_wish`.
         before: what the same person said just before; names in it go before other words.
@@ -140,8 +143,10 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     words = _content(wish, languages)
     if not words and before:
         words = _content(before[-LONGEST:], languages)
-        words = [word for word in words if word[0] != word[0].lower()] or words
-    return tuple(dict.fromkeys(word.casefold() for word in words))[:MOST_WORDS]
+    names = [word for word in words if word[0] != word[0].lower()]
+    if not names and not any(map(UNSPACED.match, words)):
+        return (" ".join(dict.fromkeys(word.casefold() for word in words[:MOST_WORDS])),) if words else ()
+    return tuple(dict.fromkeys(word.casefold() for word in names or words))[:MOST_WORDS]
 
 
 def wish_in(text: str, before: str = "") -> tuple[str, ...]:

@@ -13,15 +13,21 @@ _COMMON, _MORE, _MORE_KOREAN = 4, 3, 9
 
 
 def names_any(words: Iterable[str], text: str) -> bool:
-    """Return whether a text has one of the words, in any form of it.
+    """Return whether a text has one of the words, in any form of it, or all words of one of the phrases.
 
     Example:
         >>> names_any(("leyla",), "Leyla's birthday is in May"), names_any(("leyla",), "Leila lives in Ulm")
         (True, False)
+        >>> names_any(("father baby",), "The baby sleeps at seven"), names_any(("father baby",), "My baby's father left")
+        (False, True)
     """
     of_text = frozenset(terms(text))
-    wanted = {term for word in words for term in _terms_of(word)}
-    return not wanted.isdisjoint(of_text) or any(
+    return any(all(_has(word, of_text) for word in phrase.split()) for phrase in words if phrase.strip())
+
+
+def _has(word: str, of_text: frozenset[str]) -> bool:
+    wanted = _terms_of(word)
+    return not of_text.isdisjoint(wanted) or any(
         _are_forms(term, other) for term in wanted if len(term) >= _COMMON for other in of_text
     )
 

@@ -38,9 +38,9 @@ class Counted(LocalEmbedder):
 
     runs = 0
 
-    def _vector(self, text: str, query: bool) -> Any:
+    def _vector(self, text: str, **kind: bool) -> Any:
         self.runs += text == QUERY
-        return super()._vector(text, query)
+        return super()._vector(text, **kind)
 
 
 async def test_the_model_is_asked_again_for_what_another_account_asked() -> None:
