@@ -75,11 +75,12 @@ _LEFT_OUT = 0.5
 _OF_CHAT = 60
 # The most further memories in a namespace of few, which a person begins with, and what `Case.fill` is then.
 _FEW = 6
+_OF_FEW = 0.35
 _AMONG_FEW = -1
 # The components of a prompt and of a memory whose products are learnt.
 _BEARING = 20
 # The logit from which a prompt is admitted, chosen with the people of the development set.
-_BAR = -1.25
+_BAR = -1.5
 # The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
 _KNOWN = 0.2
 # Weights of cases for the probability of a memory, and for the admission of a prompt.
@@ -445,7 +446,8 @@ def _memory_weights(cases: Sequence[Case]) -> Numbers:
     """Return the weight of each candidate of the cases for the probability of a memory."""
     return np.concatenate(
         [
-            np.full(len(case.right), _OF_MEMORY[case.kind]) * ((case.right >= 0) & _counted(case))
+            np.full(len(case.right), _OF_MEMORY[case.kind] * _share(case))
+            * ((case.right >= 0) & _counted(case))
             for case in cases
         ]
     )
@@ -535,7 +537,9 @@ def learn_prompt(cases: Sequence[Case], reads: Sequence[CandidateScores], memory
     """Learn which prompts are admitted."""
     _, rows = estimates(cases, reads, memory)
     wanted = np.isin([case.kind for case in cases], ("question", "plan"))
-    weights = np.array([_OF_PROMPT[case.kind] * (1.0 if _is_new(case) else _KNOWN) for case in cases])
+    weights = np.array(
+        [_OF_PROMPT[case.kind] * _share(case) * (1.0 if _is_new(case) else _KNOWN) for case in cases]
+    )
     used = weights > 0
     learnt = learn_logistic(rows[used], wanted[used].astype(int), weights[used], 0.03).weights
     learnt[-1] -= _BAR
@@ -553,6 +557,11 @@ def print_choices(
     for bar in (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5):
         readings = [Relevances(*one) for one in zip(likelies, logits.tolist(), strict=True)]
         print(f"bar {_BAR + bar:+.2f}:", report(held_out, readings, bar))
+
+
+def _share(case: Case) -> float:
+    """Return the weight of a case by its namespace: most prompts are asked among more than a few memories."""
+    return _OF_FEW if case.fill == _AMONG_FEW else 1.0
 
 
 def _is_held_out(case: Case) -> bool:

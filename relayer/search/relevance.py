@@ -27,7 +27,7 @@ Numbers = NDArray[np.float64]
 
 MOST_READ: Final = 20
 """The number of candidates that are read: the best by evidence, and as many that are nearest to the prompt's own vector."""
-_SHA256: Final = "8f5433c3c686693fefd504f22f52ec8e93acb33fcebcdd9909e9c5b0484e02e5"
+_SHA256: Final = "8262827dd6dc1e1e62fb5e9178c6e1c70ef9f04df44ebe3e03425a2d5630d1eb"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
