@@ -80,7 +80,7 @@ _AMONG_FEW = -1
 # The components of a prompt and of a memory whose products are learnt.
 _BEARING = 20
 # The logit from which a prompt is admitted, chosen with the people of the development set.
-_BAR = -1.5
+_BAR = -1.25
 # The weight of prompts that the classifier of prompts was learnt from: it is surer of them than of others.
 _KNOWN = 0.2
 # Weights of cases for the probability of a memory, and for the admission of a prompt.

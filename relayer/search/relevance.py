@@ -27,7 +27,7 @@ Numbers = NDArray[np.float64]
 
 MOST_READ: Final = 20
 """The number of candidates that are read: the best by evidence, and as many that are nearest to the prompt's own vector."""
-_SHA256: Final = "8262827dd6dc1e1e62fb5e9178c6e1c70ef9f04df44ebe3e03425a2d5630d1eb"
+_SHA256: Final = "ae0c26ec1cc39562a84c2578a0f92270517e67d92cf1054ed9f11a8ca9641ae9"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
