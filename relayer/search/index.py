@@ -109,9 +109,14 @@ class SearchQuery(NamedTuple):
     def best(self, count: int, allowed: KeyMask | None) -> set[int]:
         """Return the keys of the best candidates of each part."""
         proposed: set[int] = set()
-        for half in (self.topic, self.lexical, None if self.prompt is None else self.prompt.turned):
+        for half in (self.topic, self.lexical):
             if half is not None:
                 proposed.update(half.best(count, allowed)[0].tolist())
+        if self.prompt is not None and self.topic is not None:
+            # Among the nearest to the query, because scores of all rows would take as long as the rest of the search.
+            near = self.topic.best(_NEARER * count, allowed)[0]
+            scores = self.prompt.turned.scores(near.tolist())
+            proposed.update(near[np.argsort(-scores, kind="stable")[:count]].tolist())
         return proposed if self.passages is None else proposed | self.passages.best(count, allowed)
 
     def passage(self, key: int) -> int | None:
@@ -332,6 +337,8 @@ class Links:
 CANDIDATES = 50
 # The number of best candidates whose neighbours in the conversation are looked up.
 LENDERS = 20
+# So many times the candidates, the nearest to the query, are compared with a prompt's own vector, too.
+_NEARER = 8
 # From this value on a prompt counts as a question, see `relayer.search.ranking.evenness_of`.
 EVEN = 0.5
 
