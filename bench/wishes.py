@@ -19,7 +19,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import message_reader, prompt_reader, standing
 from relayer.extraction.wishes import is_wish
 from relayer.extraction.words import split_sentences
 
@@ -37,19 +36,24 @@ def written(label: str, *, held: bool) -> list[Case]:
     return cases
 
 
+def _labelled(name: str) -> list[tuple[str, str, str]]:
+    """The language, the label and the text of each line of a set."""
+    found = []
+    for path in sorted((SETS / name).glob("*.tsv")):
+        for line in path.read_text("utf-8").splitlines():
+            label, _, text = line.partition("\t")
+            found.append((path.stem, label, text.replace("\\n", "\n")))
+    return found
+
+
 def elsewhere() -> list[Case]:
     """Wishes in a set that was written for another purpose."""
-    return [(lang, text) for lang, kind, text in message_reader.kinds() if kind == "hush"]
+    return [(lang, text) for lang, kind, text in _labelled("kinds") if kind == "hush"]
 
 
 def ordinary() -> list[Case]:
     """What people say and ask otherwise."""
-    of_sets = [
-        *message_reader.labelled(),
-        *message_reader.kinds(),
-        *standing.labelled(),
-        *prompt_reader.labelled(),
-    ]
+    of_sets = [one for name in ("messages", "kinds", "standing", "prompts") for one in _labelled(name)]
     speech = (SETS / "ordinary_speech.jsonl").read_text("utf-8").splitlines()
     return [(lang, text) for lang, kind, text in of_sets if kind != "hush"] + [
         ("en", json.loads(line)["text"]) for line in speech

@@ -478,6 +478,7 @@ class Recaller:
             return injection, replace(
                 trace, status=injection.status, detail=injection.detail, milliseconds=injection.milliseconds
             )
+        self.standing.erased(turn, answer.gone)
         missing = "; ".join(answer.unavailable) if isinstance(answer, MergedResponse) else ""
         trace = replace(trace, detail=missing)
         if active is not None and not active.allowed:
@@ -490,7 +491,6 @@ class Recaller:
             trace = replace(trace, active=reminder.outcome, detail=reminder.detail)
             if reminder.decided:
                 return self._reminded(turn, reminder, replace(trace, cached=cached), session, start)
-        self.standing.erased(turn, answer.gone)
         standing = await self.standing.wait(turn, end - self._clock.monotonic() - _SPARE_SECONDS)
         now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
         budget = self._settings.recall.max_tokens - estimate_tokens(standing.text)

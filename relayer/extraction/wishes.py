@@ -144,6 +144,9 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     if not words and before:
         words = _content(before[-LONGEST:], languages)
     names = [word for word in words if word[0] != word[0].lower()]
+    if "de" in languages and len(names) > 1:
+        # In German every noun is written like a name.
+        names, words = [], names
     if not names and not any(map(UNSPACED.match, words)):
         return (" ".join(dict.fromkeys(word.casefold() for word in words[:MOST_WORDS])),) if words else ()
     return tuple(dict.fromkeys(word.casefold() for word in names or words))[:MOST_WORDS]

@@ -66,7 +66,7 @@ from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
-from relayer.search.unmentioned import names_any
+from relayer.search.unmentioned import named_in, names_any
 from relayer.wire import schemas
 from relayer.wire.memories import RecallRequest, Selection
 
@@ -483,17 +483,19 @@ class OpenNamespace:
         return [place for place, parts in named if not words.isdisjoint(parts)]
 
     def wishes(
-        self, audiences: Sequence[str], now: int, prompt: str = ""
+        self, audiences: Sequence[str], trusts: Sequence[str], now: int, prompt: str = ""
     ) -> list[tuple[bytes, tuple[str, ...]]]:
         """Return the live wishes not to be reminded, without those whose subject a prompt names: their ids and their words.
 
         Args:
             audiences: only wishes for these; empty for all.
+            trusts: only wishes of these; empty for all.
             now: in ms since the epoch.
             prompt: what the person asks or says; "" names nothing.
         """
-        known = self.view.table.wishes(audiences, now)
-        return [(wish, words) for wish, words in known if not prompt or not names_any(words, prompt)]
+        known = self.view.table.wishes(audiences, trusts, now)
+        of_prompt = named_in(prompt)
+        return [(wish, words) for wish, words in known if not names_any(words, of_prompt)]
 
     def speakers(self, query: str) -> list[str]:
         """Return the names of speakers in a query, as written there."""

@@ -28,7 +28,7 @@ from relayer.domain.facets import FACETS, facets_of
 from relayer.domain.operations import WHOLE, Record, RecordState, Status, decode_record
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
-from relayer.search.unmentioned import names_any
+from relayer.search.unmentioned import named_in, names_any
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.labels import decode_metadata, passes
@@ -504,16 +504,18 @@ class RecordTable:
             self._unmentioned[number] = record.unmentioned
         return number
 
-    def wishes(self, audiences: Sequence[str], now: int) -> list[tuple[bytes, tuple[str, ...]]]:
-        """Return the id and the words of each wish not to be reminded that recall may return to the audiences, oldest first."""
+    def wishes(
+        self, audiences: Sequence[str], trusts: Sequence[str], now: int
+    ) -> list[tuple[bytes, tuple[str, ...]]]:
+        """Return the id and the words of the newest `MOST_WISHES` wishes not to be reminded that recall may return, oldest first."""
         if not self._unmentioned:
             return []
-        allowed = self.allowed(audiences=audiences, now=now)
+        allowed = self.allowed(audiences=audiences, trusts=trusts, now=now)
         return [
             (self._ids[number], words)
             for number, words in self._unmentioned.items()
             if number in self.shown and (allowed is None or number in allowed)
-        ]
+        ][-MOST_WISHES:]
 
     def replaced(self, record: bytes) -> list[tuple[bytes, int, int]]:
         """Return the replaced statements of a record: the id of the record that replaced each, its start and its end."""
@@ -810,14 +812,21 @@ class OpenedMemory:
         )
 
 
+MOST_WISHES = 64
+"""The most wishes not to be reminded that count, because each is compared with every memory of a prompt."""
+
+
 def is_heard(record: Record, audiences: Collection[str]) -> bool:
     """Return whether a record passes one of the audience filters."""
     return any(audience in audiences for audience in record.audiences)
 
 
-def kept_out_by(record: Record, wishes: Iterable[tuple[bytes, tuple[str, ...]]]) -> bytes:
+def kept_out_by(record: Record, wishes: Sequence[tuple[bytes, tuple[str, ...]]]) -> bytes:
     """Return the id of the first wish not to be reminded that keeps a memory out of a prompt; empty if none does."""
-    return next((wish for wish, words in wishes if wish == record.id or names_any(words, record.text)), b"")
+    if not wishes:
+        return b""
+    of_text = named_in(record.text)
+    return next((wish for wish, words in wishes if wish == record.id or names_any(words, of_text)), b"")
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

@@ -446,6 +446,7 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
             else b""
         )
         last[turn] = len(drafts)
+        unmentioned = _unmentioned(opened, request, (turn, candidate))
         drafts.append(
             Draft(
                 Record(
@@ -476,10 +477,11 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                     author=access.principal.author,
                     tags=request.tags,
                     metadata=encode_metadata(request.metadata),
-                    unmentioned=_unmentioned(opened, request, (turn, candidate)),
+                    unmentioned=unmentioned,
                 ),
                 context_draft=before,
-                captured=True,
+                # A wish is stored again though it was forgotten, because it is said again.
+                captured=not unmentioned,
             )
         )
     return drafts
@@ -506,6 +508,8 @@ def _unmentioned(
         for one in reversed(request.turns[:turn])
         if one.role == "user" and (one.speaker, one.sender) == (item.speaker, item.sender)
     ]
-    before += [earlier.text] if earlier is not None and earlier.trust is Trust.USER else []
+    if earlier is not None and earlier.trust is Trust.USER and not earlier.suspect:
+        said_by = earlier.source.speaker or "", earlier.source.sender or ""
+        before += [earlier.text] if said_by == (item.speaker or "", item.sender or "") else []
     found = (wish_in(candidate.text, text) for text in before)
     return next(filter(None, found), ())

@@ -116,7 +116,8 @@ def _next_version(
         agent = access.principal.certificate.agent
         source = msgspec.structs.replace(source, agent=agent, span=None)
         changed["extractor"] = Model()
-        changed["unmentioned"] = wish_in(request.text or "")
+        by_user = (request.trust or old.trust) == Trust.USER
+        changed["unmentioned"] = wish_in(request.text or "") if by_user else ()
     changed["source"] = source
     if request.metadata is not None:
         changed["metadata"] = encode_metadata(request.metadata)

@@ -123,7 +123,8 @@ class _Choice:
         # Importance is an estimate. It is rounded to a tenth, so that repetitions decide between about equal ones.
         importance = -round(record.importance, 1)
         rank = (not record.pinned, importance, -state.reinforced, -memory.active_at, -place)
-        self.candidates.append(_Candidate(rank, place, record.id, record.trust))
+        if not kept_out_by(record, self.wishes):
+            self.candidates.append(_Candidate(rank, place, record.id, record.trust))
         self.retold.update(state.sources)
         for other in record.contradicts:
             distance = min(_DISTANCE[record.trust], self.outdone.get(other, len(_DISTANCE)))
@@ -141,7 +142,7 @@ class _Choice:
             record.valid_to is not None and record.valid_to <= self.now
         ):
             return False
-        return _is_among(record, self.audiences, self.trusts) and not kept_out_by(record, self.wishes)
+        return _is_among(record, self.audiences, self.trusts)
 
     def _stands(self, one: _Candidate) -> bool:
         # A memory is kept out only by a contradiction of at least its own trust: an assistant cannot overrule the user's words.
@@ -212,7 +213,7 @@ async def _candidates(
     """Return the candidates, best first, all as of one position in the log."""
     tries = 0
     while True:
-        at, choice = opened.position, _Choice(now, audiences, trusts, opened.wishes(audiences, now))
+        at, choice = opened.position, _Choice(now, audiences, trusts, opened.wishes(audiences, trusts, now))
         tries += 1
         for place, one in enumerate(opened.ids()):
             if tries <= _TRIES and place % _AT_ONCE == 0:
@@ -399,14 +400,20 @@ async def newest_days(
         place = timezone(timedelta(minutes=offset_minutes))
         by_day: dict[str, list[OpenedMemory]] = defaultdict(list)
         total, now = 0, ctx.clock.now_ms()
-        wishes = opened.wishes(audiences, now)
         for memory in _live(opened, now):
             record = memory.record
             total += 1
-            if _is_among(record, audiences, trusts) and not kept_out_by(record, wishes):
+            if _is_among(record, audiences, trusts):
                 said = _EPOCH + timedelta(milliseconds=record.said_at)
                 by_day[said.astimezone(place).date().isoformat()].append(memory)
-        newest = sorted(by_day, reverse=True)[:days]
+        wishes = opened.wishes(audiences, trusts, now)
+        newest: list[str] = []
+        for day in sorted(by_day, reverse=True):
+            by_day[day] = [one for one in by_day[day] if not kept_out_by(one.record, wishes)]
+            newest += [day] if by_day[day] else []
+            if len(newest) == days:
+                break
+            await asyncio.sleep(0)
         return ContextResponse(
             days=tuple(_days({day: by_day[day] for day in newest}, items)),
             total=total,

@@ -441,12 +441,12 @@ def _search(
         # The log is ahead of the index: it may say that a hit was superseded, forgotten or erased.
         live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
         found = replace(found, hits=tuple(live))
-    wishes = opened.wishes(request.audiences, now)
+    wishes = opened.wishes(request.audiences, request.trusts, now)
     gone = _gone(opened, request.standing, wishes)
     if not (request.prompt or request.unasked):
         wishes = []
     elif question is not None and wishes:
-        wishes = opened.wishes(request.audiences, now, question.text)
+        wishes = opened.wishes(request.audiences, request.trusts, now, question.text)
     shows = Shows(opened)
     chosen, kept_out = _spoken_of(opened, _distinct(opened, found.hits), wishes)
     hits, penalties = ordered(opened, chosen, shows, request, now, times=times)
@@ -490,7 +490,10 @@ def _spoken_of(
         for hit in hits
         if by[hit.key]
     )
-    return [hit for hit in hits if not by[hit.key]], kept_out
+    # What is over is not told without the newer memory that says so.
+    silent = {key for key, wish in by.items() if wish}
+    told = [hit for hit in hits if not by[hit.key]]
+    return [hit for hit in told if not silent or silent.isdisjoint(opened.newer_beside(hit.key))], kept_out
 
 
 def _both(allowed: KeyMask | None, passing: KeyMask | None) -> KeyMask | None:

@@ -141,8 +141,14 @@ def record_of(item: MemoryItem | ImportItem, access: Access, idempotency_key: st
         author=access.principal.author,
         tags=item.tags,
         metadata=encode_metadata(item.metadata),
-        unmentioned=item.unmentioned if isinstance(item, ImportItem) else wish_in(item.text),
+        unmentioned=_wish_of(item),
     )
+
+
+def _wish_of(item: MemoryItem | ImportItem) -> tuple[str, ...]:
+    if isinstance(item, ImportItem):
+        return tuple(" ".join(words.casefold().split()) for words in item.unmentioned if words.strip())
+    return wish_in(item.text) if item.trust == "user" else ()
 
 
 def next_version(old: Record, access: Access, idempotency_key: str | None, **changed: object) -> Record:
@@ -158,9 +164,14 @@ def next_version(old: Record, access: Access, idempotency_key: str | None, **cha
 
 
 def voice_of(record: Record) -> tuple[str, ...]:
-    """Return what its MAC covers of a memory besides its text: place, sender, metadata and tags; empty if it has none of them."""
+    """Return what its MAC covers of a memory besides its text: place, sender, metadata, tags, and the words of a wish.
+
+    It is empty if the memory has none of them. The same wish ("please don't mention her") can be about another person.
+    """
     source = record.source
     labels = (record.metadata, *record.tags) if record.metadata or record.tags else ()
+    if record.unmentioned:
+        labels = (*(labels or (record.metadata,)), "\n".join(("", *record.unmentioned)))
     return (source.place, source.sender, *labels) if source.place or source.sender or labels else ()
 
 

@@ -55,6 +55,8 @@ def test_other_sentences_are_no_wish(sentence):
         ("don't remind me of the accident", "", ("accident",)),
         ("erwähn sie bitte nicht mehr", "Leyla und ich haben uns getrennt.", ("leyla",)),
         ("bitte sprich nie wieder von meinem Vater", "", ("vater",)),
+        ("Bitte erwähne den Geburtstag meiner Mutter nicht mehr.", "", ("geburtstag mutter",)),
+        ("stop talking about the father of the baby", "", ("father baby",)),
         ("no lo saques más a relucir", "Tobías me dejó.", ("tobías",)),
         ("plus un mot sur mamie s'il te plaît", "", ("mamie",)),
         ("не упоминай её", "Мы \u0441 Лейлой расстались.", ("лейлой",)),

@@ -23,7 +23,7 @@ def _table() -> RecordTable:
 
 
 def _ids(table: RecordTable, *audiences: str) -> list[bytes]:
-    return [wish for wish, _ in table.wishes(audiences, NOW)]
+    return [wish for wish, _ in table.wishes(audiences, (), NOW)]
 
 
 def test_a_wish_counts_for_those_who_may_read_it_until_it_ends():
@@ -40,9 +40,9 @@ def test_a_stored_index_and_a_copy_know_the_same_wishes():
     table = _table()
     stored = msgspec.msgpack.decode(msgspec.msgpack.encode(table.parts(())), type=RosterParts)
     restored, _ = RecordTable.of_parts(stored)
-    wishes = table.wishes((), NOW)
-    assert restored.wishes((), NOW) == wishes
-    assert table.copy().wishes((), NOW) == wishes
+    wishes = table.wishes((), (), NOW)
+    assert restored.wishes((), (), NOW) == wishes
+    assert table.copy().wishes((), (), NOW) == wishes
 
 
 def test_a_wish_keeps_out_itself_and_what_has_its_words():
