@@ -512,7 +512,9 @@ class _Process(_Group):
     """Its settings' file, and what it tells."""
 
     config: Path | None = Field(None, description="TOML file with these settings.")
-    ready_file: Path | None = Field(None, description="Log a line for each request: on or off.")
+    ready_file: Path | None = Field(
+        None, description="JSON file with url, pid and version that exists while the relayer serves."
+    )
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto (console on a terminal), console or json."
     )
