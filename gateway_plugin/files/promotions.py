@@ -28,7 +28,7 @@ from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.recall.consolidation import ConsolidationReport
 from gateway_plugin.recall.formatting import told_at
-from relayer.wire.fields import one_line
+from relayer.wire.fields import MAX_TEXT_BYTES, clip, one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
 from relayer.wire.service import ImportItem
@@ -51,6 +51,8 @@ NOTES: Final = "notes"
 """The mark of a day's entry in the diary that tells daily notes from elsewhere."""
 CHATS: Final = "chats"
 """The mark of a day's entry in the diary that tells stored chats which memory does not have."""
+ARCHIVES: Final = "archives"
+"""The mark of a day's entry in the diary that tells archived session logs, which are never captured."""
 _DAY: Final = "day"
 _ENTRY: Final = "<!-- memrelay:{mark}:{day} -->\n{text}<!-- memrelay:end -->\n"
 
@@ -62,7 +64,7 @@ def _entries(mark: str) -> re.Pattern[str]:
 
 
 _ENTRIES: Final = _entries(_DAY)
-_ALL_ENTRIES: Final = _entries(f"(?:{_DAY}|{NOTES}|{CHATS})")
+_ALL_ENTRIES: Final = _entries(f"(?:{_DAY}|{NOTES}|{CHATS}|{ARCHIVES})")
 # The mark of a file that no scan has read.
 _UNREAD: Final = (0, 0)
 
@@ -189,20 +191,25 @@ class Promotions:
         told = entry.partition(f"### {_LASTING}\n")[2].partition("<!--")[0]
         return [item.text for item in _items(told) if self.index.digest(item) in promoted]
 
-    def quote(self, days: Mapping[date, Iterable[str]], mark: str, source: str) -> int:
+    def quote(
+        self, days: Mapping[date, Iterable[str]], mark: str, source: str, most: int = MAX_TEXT_BYTES
+    ) -> int:
         """Write lines that are not from memory into ``DREAMS.md``, by day; return how many days were written.
 
         Args:
             days: the lines by day. A line with a secret, or of more than one paragraph, is left out.
-            mark: `NOTES` or `CHATS`; earlier entries of these days with this mark are replaced.
+            mark: `NOTES`, `CHATS` or `ARCHIVES`; earlier entries of these days with this mark are replaced.
             source: where they are from, for the heading.
+            most: the characters of a line after which it is cut.
 
         Raises:
             PromotionProblem: the file cannot be read or written.
         """
         entries = {}
         for day, lines in days.items():
-            plain = _bullets(dict.fromkeys(filter(None, map(_plain, lines))))
+            # A secret across the cut is not recognised afterwards; what is cut may no longer be read back as one line.
+            cut = (_plain(clip(_plain(line), most)) for line in lines)
+            plain = _bullets(dict.fromkeys(filter(None, cut)))
             entries[day] = f"## {day:%A}, {day.isoformat()}, {source}\n\n{plain}" if plain else ""
         return self.write_diary(entries, mark)
 

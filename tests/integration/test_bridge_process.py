@@ -255,3 +255,29 @@ def test_a_reference_to_a_variable_is_resolved_where_the_host_did_not(tmp_path, 
     with BridgeProcess(tmp_path, {"url": silent, "key": key}, {"OUR_SECRET": "7b" * 32}) as bridge:
         told = bridge.initialize()
     assert (told["problem"], told["account"]) == ("", RootKeys(bytes.fromhex("7b" * 32)).account)
+
+
+@pytest.mark.row("OC-22", level="e2e")
+def test_lines_of_memory_md_for_a_project_are_told_in_the_owners_direct_chats_alone(tmp_path, silent):
+    line = "Releases are signed with cosign."
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "MEMORY.md").write_text(f"- {line} <!-- project: github.com/harbour/heron -->\n")
+    config = {
+        "agents": {"entries": {"main": {"workspace": str(workspace)}}},
+        "commands": {"ownerAllowFrom": ["telegram:777"]},
+        "session": {"dmScope": "per-channel-peer"},
+    }
+    (tmp_path / "openclaw.json").write_text(json.dumps(config))
+    environment = {"OPENCLAW_CONFIG_PATH": str(tmp_path / "openclaw.json")}
+    with BridgeProcess(tmp_path, {"url": silent}, environment) as bridge:
+        bridge.initialize()
+        context = {"agentId": "main", "activeProjectKeys": ["github.com/harbour/heron"]}
+        told = {
+            peer: bridge.call(
+                "memory.project", sessions=[f"agent:main:telegram:direct:{peer}"], context=context
+            )["lines"]
+            for peer in ("777", "778")
+        }
+    assert [one["snippet"] for one in told["777"]] == [line]
+    assert told["778"] == []

@@ -80,10 +80,16 @@ def test_chats_are_captured_once_told_in_the_diary_and_taken_back(site: PluginSi
 @pytest.mark.row("OC-07", level="e2e")
 def test_what_memory_does_not_take_is_offered_again(site: PluginSite, tmp_path: Path) -> None:
     write_sessions(tmp_path / "oc", said=SAID)
+    diary = tmp_path / "ws" / "DREAMS.md"
     site.command("off")
     refused = backfill(site, "--apply")
     assert (refused.returncode, "skipped" in refused.stderr) == (1, True)
-    assert not (tmp_path / "ws" / "DREAMS.md").exists()
+    assert not diary.exists()
+    backfill(site, "--rem")
+    told = diary.read_text()
+    assert BOAT in told
+    assert backfill(site, "--apply").returncode == 1
+    assert diary.read_text() == told
     site.command("on")
     assert json.loads(backfill(site, "--json").stdout)["candidateCount"] == 3
 
@@ -107,14 +113,14 @@ def test_chats_of_groups_and_a_broken_database_are_no_candidates(site: PluginSit
 ARCHIVED = "My rowing boat Hedwig was sold to a collector in Leer."
 
 
-def archive(folder: Path, name: str = "old.jsonl", said: str = ARCHIVED) -> Path:
-    """Write a session log as older versions of OpenClaw did, of two days before the stored chats."""
+def archive(folder: Path, name: str = "old.jsonl", said: str = ARCHIVED, at: int = 1795175000000) -> Path:
+    """Write a session log as older versions of OpenClaw did, by default of two days before the stored chats."""
     rows = [
         {"type": "session", "id": "s1"},
         {
             "type": "message",
             "id": "a1",
-            "message": {"role": "user", "content": said, "timestamp": 1795175000000},
+            "message": {"role": "user", "content": said, "timestamp": at},
         },
         {"type": "message", "id": "a2", "message": {"role": "assistant", "content": "A fair price, I hope."}},
     ]
@@ -165,6 +171,43 @@ def test_archived_logs_are_shown_and_told_and_never_captured(site: PluginSite, t
     assert site.texts() == []
     missing = backfill(site, "--archive-files", str(tmp_path / "none.jsonl"))
     assert (missing.returncode, "none.jsonl" in missing.stderr) == (1, True)
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_lines_of_archived_logs_stay_in_the_diary_when_their_day_is_captured(
+    site: PluginSite, tmp_path: Path
+) -> None:
+    write_sessions(tmp_path / "oc", said=SAID)
+    diary = tmp_path / "ws" / "DREAMS.md"
+    log = archive(tmp_path, at=1795312800000)  # the day of the stored chats
+    done = json.loads(backfill(site, "--rem", "--archive-files", str(log), "--json").stdout)
+    assert [row["day"] for row in done["days"]] == [DAY]
+    assert done["writtenDiaryEntries"] == 2
+    backfill(site, "--rem")
+    assert [diary.read_text().count(text) for text in (BOAT, ARCHIVED)] == [1, 1]
+    assert backfill(site, "--apply").returncode == 0
+    assert [diary.read_text().count(text) for text in ("from stored chats", BOAT, ARCHIVED)] == [0, 1, 1]
+    assert ARCHIVED not in site.texts()
+    assert json.loads(backfill(site, "--rollback", "--json").stdout)["rollback"]["removedDiaryEntries"] == 2
+    assert not {BOAT, ARCHIVED} & {line.removeprefix("- ") for line in diary.read_text().splitlines()}
+
+
+@pytest.mark.row("OC-07", level="e2e")
+def test_a_secret_across_the_end_of_what_the_diary_quotes_is_left_out_whole(
+    site: PluginSite, tmp_path: Path
+) -> None:
+    config = json.loads((tmp_path / "openclaw.json").read_text())
+    allowed = {"capture": {"redaction": {"card_number": "allow"}}}
+    config["plugins"] = {"entries": {"memrelay": {"config": allowed}}}
+    (tmp_path / "openclaw.json").write_text(json.dumps(config))
+    tale = ("The harbour tells long tales. " * 17)[:485]
+    one = archive(tmp_path, said=f"{tale} 4111 1111 1111 1111 is the card of the club.")
+    two = archive(tmp_path, "older.jsonl", f"{tale.replace('tales', 'songs')} {'and more of them ' * 5}.")
+    assert backfill(site, "--rem", "--archive-files", str(one), str(two)).returncode == 0
+    told = (tmp_path / "ws" / "DREAMS.md").read_text()
+    assert "4111" not in told
+    quoted = [line for line in told.splitlines() if "songs" in line]
+    assert [len(line) <= 502 for line in quoted] == [True]
 
 
 def test_options_that_exclude_each_other_are_refused(site: PluginSite) -> None:

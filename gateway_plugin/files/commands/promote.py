@@ -23,6 +23,7 @@ from gateway_plugin.files.commands.index import OpenIndex, open_index
 from gateway_plugin.files.exports import ImportProblem, files_of, read_file
 from gateway_plugin.files.living import locked_index
 from gateway_plugin.files.promotions import (
+    ARCHIVES,
     CHATS,
     DIARY,
     MEMORY,
@@ -41,6 +42,7 @@ from relayer.wire.memories import Memory
 _T = TypeVar("_T")
 _PATIENCE: Final = 30.0
 MOST_DAYS: Final = 92
+_QUOTED_CHARS: Final = 500
 _LEAST_SCORE: Final = 0.5
 _DAILY: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-.+)?\.md", re.IGNORECASE)
 RollbackOption = Annotated[bool, typer.Option("--rollback", help="Take back what was written.")]
@@ -313,9 +315,20 @@ def written(opened: OpenIndex, work: Callable[[Promotions], _T]) -> _T:
     return with_client(opened.context.settings, run)
 
 
-def quote_chats(opened: OpenIndex, days: Mapping[date, Iterable[str]]) -> int:
-    """Write what was said in stored chats into the diary, by day; the entry of a day without lines is removed."""
-    return written(opened, lambda files: files.quote(days, CHATS, "from stored chats"))
+def quote_chats(
+    opened: OpenIndex, chats: Mapping[date, Iterable[str]], archived: Mapping[date, Iterable[str]]
+) -> int:
+    """Write what was said in stored chats and in archived session logs into the diary; return how many entries were written.
+
+    The entry of a day without lines is removed.
+    """
+    return written(
+        opened,
+        lambda files: (
+            files.quote(chats, CHATS, "from stored chats", _QUOTED_CHARS)
+            + files.quote(archived, ARCHIVES, "from archived session logs", _QUOTED_CHARS)
+        ),
+    )
 
 
 def _apply(opened: OpenIndex, found: Sequence[Candidate]) -> list[Memory]:

@@ -48,14 +48,13 @@ from gateway_plugin.hosts.openclaw.sessions import AGAIN, EarlierSessions, Earli
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.command_line import FAILED, USAGE, fail
-from relayer.wire.fields import clip, one_line
+from relayer.wire.fields import one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
 
 _PAGE: Final = 100
 _SHOWN: Final = 5
 _SHOWN_CHARS: Final = 200
-_TOLD_CHARS: Final = 500
 _DELIVERY_SECONDS: Final = 120.0
 _MAX_WAITING: Final = 50
 
@@ -126,14 +125,15 @@ def session_backfill(
     chosen = _chosen(opened, stored, logs, since and since.date(), until and until.date())
     days = sorted({one.day for one in chosen})[:limit_days]
     chosen = [one for one in chosen if one.day in days]
-    texts = {day: [text for one in chosen if one.day == day for text in one.texts] for day in days}
+    texts = _by_day(chosen)
     count = sum(map(len, texts.values()))
     queued, entries = 0, 0
     if apply and days:
         queued = _apply(opened, stored, chosen, days)
     elif rem and days:
-        shown = {day: [clip(text, _TOLD_CHARS) for text in told] for day, told in texts.items()}
-        entries = quote_chats(opened, shown)
+        chats = _by_day([one for one in chosen if one.turn is not None])
+        archived = _by_day([one for one in chosen if one.turn is None])
+        entries = quote_chats(opened, {day: chats.get(day, ()) for day in days}, archived)
     rows = [_row(day, texts[day]) for day in days]
     run.json(
         {
@@ -151,10 +151,17 @@ def session_backfill(
     elif apply:
         said = f"{queued} messages were handed to memory; {undo}"
     elif rem:
-        said = f"{entries} days were written into DREAMS.md; {undo}"
+        said = f"{entries} entries were written into DREAMS.md; {undo}"
     else:
         said = "nothing was changed; add them with: memory session-backfill --apply"
     _say(run, rows, said)
+
+
+def _by_day(chosen: Sequence[_Candidate]) -> dict[date, list[str]]:
+    texts: dict[date, list[str]] = {}
+    for one in chosen:
+        texts.setdefault(one.day, []).extend(one.texts)
+    return texts
 
 
 def _check_together(*, rollback: bool, apply: bool, rem: bool, logs: bool, days: bool) -> None:
@@ -304,7 +311,8 @@ def _apply(opened: OpenIndex, stored: EarlierSessions, chosen: list[_Candidate],
         stored.place(_FILE).parent.mkdir(parents=True, exist_ok=True)
         replace_private(stored.place(_FILE), json.dumps(done).encode())
     told = days_told(opened, days[0], days[-1])
-    quote_chats(opened, dict.fromkeys(days, ()))  # what --rem told of these days is in memory now
+    if not problem:
+        quote_chats(opened, dict.fromkeys(days, ()), {})  # what --rem told of these days is in memory now
     written(
         opened,
         lambda files: files.write_diary({day: files.entry(day, told[day]) for day in days if day in told}),
@@ -331,11 +339,11 @@ def _roll_back(run: Run, opened: OpenIndex, stored: EarlierSessions) -> None:
             await client.forget(identity, one)
 
     with_client(opened.context.settings, forget)
-    days = written(opened, lambda files: files.clear_diary())
+    entries = written(opened, lambda files: files.clear_diary())
     run.tell(
-        {"rollback": {"removedDiaryEntries": days, "removedStagedEntries": len(gone)}},
+        {"rollback": {"removedDiaryEntries": entries, "removedStagedEntries": len(gone)}},
         f"{len(gone)} memories were forgotten (bring one back: memrelay-gateway restore ID), "
-        f"and {days} days were removed from DREAMS.md",
+        f"and {entries} entries were removed from DREAMS.md",
     )
 
 

@@ -469,11 +469,12 @@ class OpenClawHost:
     async def _project(self, call: Call) -> Json:
         context = _context(call)
         places, projects = await self._files_of(context), host_turn(context).projects
-        if places is None or not projects:
+        if self._plugin is None or places is None or not projects:
             return {"lines": []}
         sessions = call.params.get("sessions")
         keys = sessions if isinstance(sessions, list) else []
-        lines = await asyncio.to_thread(project_lines, places.workspace, projects, keys)
+        owners = frozenset(self._plugin.settings.owners)
+        lines = await asyncio.to_thread(project_lines, places.workspace, projects, keys, owners)
         return {"lines": lines, "workspace": str(places.workspace)}
 
     async def _files_of(self, context: Json) -> AgentPlaces | None:

@@ -1,7 +1,7 @@
 """The lines of ``MEMORY.md`` for OpenClaw's block "Project Memory", which the system prompt has where an agent works in a repository.
 
-OpenClaw asks for them without saying for which session. Groups and channels are not told what ``MEMORY.md`` says, so there are
-lines only if each session whose prompt is made at that time is a direct chat.
+OpenClaw asks for them without saying for which session. Only the agent's owner is told what ``MEMORY.md`` says, so there are
+lines only if each session whose prompt is made at that time is a direct chat of the owner.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gateway_plugin.hosting import (
     PROJECTS_APART,
     NotRead,
     RunKind,
+    Turn,
     TurnAudience,
     parse_session_key,
     read_below,
@@ -28,7 +29,7 @@ _MEMORY: Final = "MEMORY.md"
 
 
 def project_lines(
-    workspace: Path, projects: frozenset[str], sessions: Iterable[object]
+    workspace: Path, projects: frozenset[str], sessions: Iterable[object], owners: frozenset[str]
 ) -> list[dict[str, Any]]:
     """Return lines in the form of the host's own memory, the first in the file first.
 
@@ -36,9 +37,10 @@ def project_lines(
         workspace: the agent's workspace.
         projects: the repositories in which the session works. A line is told if all that it names are among them.
         sessions: the keys of the sessions whose prompts are being made.
+        owners: the ids of the agent's owner on all platforms.
     """
     keys = [*sessions]
-    if not keys or not all(map(_is_private, keys)):
+    if not keys or not all(_is_private(key, owners) for key in keys):
         return []
     try:
         text = read_below(workspace, _MEMORY).decode()
@@ -68,12 +70,13 @@ def _entry(text: str, line: int, projects: list[str], metadata: Mapping[str, Any
     }
 
 
-def _is_private(key: object) -> bool:
-    """Return whether a session is a direct chat, and not a run of which others may be told."""
+def _is_private(key: object, owners: frozenset[str]) -> bool:
+    """Return whether a session is a direct chat of the owner, and not a run of which others may be told."""
     if not isinstance(key, str) or not key:
         return False
     try:
         ref = parse_session_key(key)
     except IdentityError:
         return False
-    return ref.audience is TurnAudience.DIRECT and ref.run is RunKind.MAIN
+    turn = Turn(session=ref, whose=IdentityError("of no namespace"), owners=owners)
+    return ref.audience is TurnAudience.DIRECT and ref.run is RunKind.MAIN and turn.hearing.private

@@ -21,6 +21,7 @@ MEMORY = f"""\
 - The password is Kranich77!moor. <!-- project: {HERON} -->
 """
 DIRECT = "agent:main:telegram:direct:777"
+OWNERS = frozenset({"telegram:777"})
 
 
 @pytest.fixture
@@ -29,10 +30,10 @@ def workspace(tmp_path):
     return tmp_path
 
 
-def told(workspace, *projects, sessions=(DIRECT, "agent:main:main")):
+def told(workspace, *projects, sessions=(DIRECT, "agent:main:main"), owners=OWNERS):
     return [
         (line["startLine"], line["snippet"], line["projectKey"])
-        for line in project_lines(workspace, frozenset(projects), sessions)
+        for line in project_lines(workspace, frozenset(projects), sessions, owners)
     ]
 
 
@@ -48,7 +49,7 @@ def test_lines_of_the_projects_of_a_session_are_told_with_their_place_and_weight
         (9, "Deploy: Both are deployed on Mondays.", f"{GANNET};{HERON}"),
     ]
     assert not any("Kranich" in text for _, text, _ in both)
-    assert project_lines(workspace, frozenset({HERON}), [DIRECT])[0]["importance"] == 8
+    assert project_lines(workspace, frozenset({HERON}), [DIRECT], OWNERS)[0]["importance"] == 8
 
 
 @pytest.mark.row("OC-22")
@@ -65,6 +66,15 @@ def test_lines_of_the_projects_of_a_session_are_told_with_their_place_and_weight
 )
 def test_nothing_is_told_where_the_prompt_may_be_that_of_a_group(workspace, sessions):
     assert told(workspace, HERON, sessions=sessions) == []
+
+
+@pytest.mark.row("OC-22")
+def test_other_peoples_direct_chats_are_not_told_what_memory_md_says(workspace):
+    for key in ("agent:main:telegram:direct:778", "agent:main:discord:direct:777", "agent:main:direct:alice"):
+        assert told(workspace, HERON, sessions=(key,)) == []
+        assert told(workspace, HERON, sessions=(DIRECT, key)) == []
+    assert told(workspace, HERON, sessions=(DIRECT,), owners=frozenset()) == []
+    assert told(workspace, HERON, sessions=("agent:main:direct:alice",), owners=frozenset({"peer:alice"}))
 
 
 def test_a_workspace_without_a_readable_file_has_no_lines(tmp_path):
