@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -143,7 +144,11 @@ async def dump_of_folder(data: Path) -> Dump:
     """Return the dump of a relayer's data directory: its store, and the relayer key that lies next to it."""
     store = data / "objects"
     files = [path for path in store.rglob("*") if path.is_file()]
-    objects = {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
+    objects = {}
+    for path in files:
+        # A file that a running relayer is just writing may be gone by now.
+        with suppress(FileNotFoundError):
+            objects[path.relative_to(store).as_posix()] = path.read_bytes()
     return await dump_of(objects, bytes.fromhex((data / "relayer.key").read_text().strip()))
 
 

@@ -22,6 +22,8 @@ LONGEST = 200
 """The maximum length of a wish in characters; a longer sentence says other things as well."""
 MOST_WORDS = 4
 """The maximum number of words by which a wish says what it is about."""
+# A text of more lines is a document and says no wish. Of one line the first sentences are read, because an event loop waits.
+_MOST_SENTENCES = 12
 # The number of words on either side of a verb of talking among which "about" is looked for.
 _NEAR = 3
 # Vowel signs of Devanagari belong to a word, but are no letters.
@@ -157,7 +159,10 @@ def wish_in(text: str, before: str = "") -> tuple[str, ...]:
 
     ``before`` is what the same person said before the text.
     """
-    sentences = [text[slice(*span)] for span in split_sentences(text[: 10 * LONGEST])]
+    text = text[: 3 * LONGEST]
+    if text.count("\n") > _MOST_SENTENCES:
+        return ()
+    sentences = [text[slice(*span)] for span in split_sentences(text)[:_MOST_SENTENCES]]
     found = (
         subject_of(sentence, before)
         for before, sentence in pairwise([before, *sentences])
