@@ -58,7 +58,7 @@ from relayer.log.objects import LogPorts, ReadAhead
 from relayer.log.replica import Replica, StartingState
 from relayer.namespaces.labels import fields_of, labels_of
 from relayer.namespaces.projection import CalibratedModel, Change, Mark, NamespaceView, PinnedView
-from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, ids_of
+from relayer.namespaces.records import OpenedMemory, RenderedMemory, ReplacedSpan, Wish, ids_of
 from relayer.namespaces.stored import blocks_of, read_view, write_view
 from relayer.ports import Embedder, EmbeddingModel, QueryVectors
 from relayer.search.essentials import Essential, essential_of
@@ -484,8 +484,8 @@ class OpenNamespace:
 
     def wishes(
         self, audiences: Sequence[str], trusts: Sequence[str], now: int, prompt: str = ""
-    ) -> list[tuple[bytes, tuple[str, ...]]]:
-        """Return the live wishes not to be reminded, without those whose subject a prompt names: their ids and their words.
+    ) -> list[Wish]:
+        """Return the live wishes not to be reminded, without those whose subject a prompt names.
 
         Args:
             audiences: only wishes for these; empty for all.
@@ -495,7 +495,13 @@ class OpenNamespace:
         """
         known = self.view.table.wishes(audiences, trusts, now)
         of_prompt = named_in(prompt)
-        return [(wish, words) for wish, words in known if not names_any(words, of_prompt)]
+        return [(wish, about) for wish, about in known if not names_any(about, of_prompt)]
+
+    def all_but(self, allowed: KeyMask | None, keys: Iterable[int]) -> KeyMask:
+        """Return the allowed keys (None: all) without some."""
+        flags = self.view.index.present.copy() if allowed is None else allowed.flags.copy()
+        flags[[*keys]] = False
+        return KeyMask(flags)
 
     def speakers(self, query: str) -> list[str]:
         """Return the names of speakers in a query, as written there."""

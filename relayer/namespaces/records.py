@@ -28,7 +28,7 @@ from relayer.domain.facets import FACETS, facets_of
 from relayer.domain.operations import WHOLE, Record, RecordState, Status, decode_record
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
-from relayer.search.unmentioned import named_in, names_any
+from relayer.search.unmentioned import Subject, named_in, names_any, subject
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
 from relayer.wire.labels import decode_metadata, passes
@@ -504,18 +504,17 @@ class RecordTable:
             self._unmentioned[number] = record.unmentioned
         return number
 
-    def wishes(
-        self, audiences: Sequence[str], trusts: Sequence[str], now: int
-    ) -> list[tuple[bytes, tuple[str, ...]]]:
-        """Return the id and the words of the newest `MOST_WISHES` wishes not to be reminded that recall may return, oldest first."""
+    def wishes(self, audiences: Sequence[str], trusts: Sequence[str], now: int) -> list[Wish]:
+        """Return the id and the subject of the newest `MOST_WISHES` wishes not to be reminded that recall may return, oldest first."""
         if not self._unmentioned:
             return []
         allowed = self.allowed(audiences=audiences, trusts=trusts, now=now)
-        return [
-            (self._ids[number], words)
-            for number, words in self._unmentioned.items()
+        live = [
+            number
+            for number in self._unmentioned
             if number in self.shown and (allowed is None or number in allowed)
-        ][-MOST_WISHES:]
+        ]
+        return [(self._ids[number], subject(self._unmentioned[number])) for number in live[-MOST_WISHES:]]
 
     def replaced(self, record: bytes) -> list[tuple[bytes, int, int]]:
         """Return the replaced statements of a record: the id of the record that replaced each, its start and its end."""
@@ -812,6 +811,8 @@ class OpenedMemory:
         )
 
 
+Wish = tuple[bytes, Subject]
+"""The id of a wish not to be reminded, and what it is about."""
 MOST_WISHES = 64
 """The most wishes not to be reminded that count, because each is compared with every memory of a prompt."""
 
@@ -821,12 +822,12 @@ def is_heard(record: Record, audiences: Collection[str]) -> bool:
     return any(audience in audiences for audience in record.audiences)
 
 
-def kept_out_by(record: Record, wishes: Sequence[tuple[bytes, tuple[str, ...]]]) -> bytes:
+def kept_out_by(record: Record, wishes: Sequence[Wish]) -> bytes:
     """Return the id of the first wish not to be reminded that keeps a memory out of a prompt; empty if none does."""
     if not wishes:
         return b""
     of_text = named_in(record.text)
-    return next((wish for wish, words in wishes if wish == record.id or names_any(words, of_text)), b"")
+    return next((wish for wish, about in wishes if wish == record.id or names_any(about, of_text)), b"")
 
 
 def ids_of(wanted: Selection) -> frozenset[bytes]:

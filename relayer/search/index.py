@@ -665,6 +665,11 @@ class MemoryIndex:
             hits, self._lacks_vectors(keys), considered, SearchJudgement(scores[0], null, 0.0)
         )
 
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Return whether each key 0, 1, ... is in the index."""
+        return self._present.values.astype(np.bool_)
+
     def row(self, key: int) -> Vector | None:
         """Return the row of a memory as a whole, if it has one."""
         return self._dense.row(key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import takewhile
 
 from relayer.search.terms import terms
@@ -20,29 +19,34 @@ def named_in(text: str) -> frozenset[str]:
     return frozenset(terms(text[:_READ]))
 
 
-def names_any(words: Iterable[str], of_text: frozenset[str]) -> bool:
+Subject = list[list[list[str]]]
+"""What a wish is about: phrases of words, each word as its terms, see `subject`."""
+
+
+def subject(words: Iterable[str]) -> Subject:
+    """Return the terms of the words of a wish; of a word without spaces its pairs of characters, unless it has only one."""
+    found = ([terms(word) for word in phrase.split()] for phrase in words)
+    return [
+        [[term for term in word if len(term) > 1] or word for word in phrase] for phrase in found if phrase
+    ]
+
+
+def names_any(wanted: Subject, of_text: frozenset[str]) -> bool:
     """Return whether a text has one of the words, in any form of it, or all words of one of the phrases.
 
     Args:
-        words: of a wish.
+        wanted: of a wish, see `subject`.
         of_text: the terms of the text, see `named_in`.
 
     Example:
         >>> text = named_in("Leyla's birthday is in May")
-        >>> names_any(("leyla",), text), names_any(("leila",), text), names_any(("leyla wedding",), text)
-        (True, False, False)
+        >>> [names_any(subject([words]), text) for words in ("leyla", "leila", "leyla wedding")]
+        [True, False, False]
     """
-    return any(all(_has(wanted, of_text) for wanted in phrase) for phrase in map(_parsed, words) if phrase)
+    return any(all(_has(word, of_text) for word in phrase) for phrase in wanted)
 
 
-@lru_cache(maxsize=1_024)
-def _parsed(phrase: str) -> tuple[tuple[str, ...], ...]:
-    """Return the terms of each word; without spaces between words its pairs of characters, unless it has only one."""
-    every = map(terms, phrase.split())
-    return tuple(tuple([term for term in found if len(term) > 1] or found) for found in every)
-
-
-def _has(wanted: tuple[str, ...], of_text: frozenset[str]) -> bool:
+def _has(wanted: list[str], of_text: frozenset[str]) -> bool:
     return not of_text.isdisjoint(wanted) or any(
         _are_forms(term, other) for term in wanted if len(term) >= _COMMON for other in of_text
     )

@@ -487,6 +487,10 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
     return drafts
 
 
+# The most turns before a wish in which whom it is about is looked for.
+_TURNS_BEFORE = 8
+
+
 def _unmentioned(
     opened: OpenNamespace, request: schemas.AnalyzeRequest, said: tuple[int, Candidate]
 ) -> tuple[str, ...]:
@@ -505,7 +509,7 @@ def _unmentioned(
     before = [clean(item.text)[: candidate.evidence[0]]]
     before += [
         one.text
-        for one in reversed(request.turns[:turn])
+        for one in reversed(request.turns[max(0, turn - _TURNS_BEFORE) : turn])
         if one.role == "user" and (one.speaker, one.sender) == (item.speaker, item.sender)
     ]
     if earlier is not None and earlier.trust is Trust.USER and not earlier.suspect:

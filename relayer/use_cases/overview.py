@@ -29,7 +29,7 @@ from relayer.lib.work import Deadline
 from relayer.log import creation
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import OpenedMemory, is_heard, kept_out_by
+from relayer.namespaces.records import OpenedMemory, Wish, is_heard, kept_out_by
 from relayer.search.essentials import CLASSES, Essential
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
@@ -108,7 +108,7 @@ class _Choice:
     now: int
     audiences: Collection[str]
     trusts: Collection[str]
-    wishes: Sequence[tuple[bytes, tuple[str, ...]]] = ()
+    wishes: Sequence[Wish] = ()
     candidates: list[_Candidate] = field(default_factory=list)
     outdone: dict[bytes, int] = field(default_factory=dict)
     retold: set[bytes] = field(default_factory=set)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
@@ -27,7 +27,7 @@ from relayer.lib.n_grams import PromptForm, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import MemoryOrigin, RenderedMemory, kept_out_by
+from relayer.namespaces.records import MemoryOrigin, RenderedMemory, Wish, kept_out_by
 from relayer.ports import EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
@@ -448,11 +448,18 @@ def _search(
     elif question is not None and wishes:
         wishes = opened.wishes(request.audiences, request.trusts, now, question.text)
     shows = Shows(opened)
-    chosen, kept_out = _spoken_of(opened, _distinct(opened, found.hits), wishes)
-    hits, penalties = ordered(opened, chosen, shows, request, now, times=times)
-    hits, _ = _spoken_of(opened, _newest_first(opened, hits, allowed), wishes)
+    unspoken = _Unspoken(opened, wishes)
+    kept_out = unspoken.kept_out(found.hits)
+    if kept_out and not statuses:
+        # The best hit decides what else is relevant enough, so the search is made again without those that are kept out.
+        again = search(allowed=opened.all_but(allowed, kept_out))
+        found = replace(
+            found, hits=tuple(hit for hit in again.hits if opened.is_live(opened.id_of_hit(hit.key)))
+        )
+    hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now, times=times)
+    hits = unspoken.told(_newest_first(opened, hits, allowed))
     named = _named(opened, request, question, search, hits=hits, now=now, passing=passing)
-    hits = [*hits[: request.limit], *_spoken_of(opened, named, wishes)[0]]
+    hits = [*hits[: request.limit], *unspoken.told(named)]
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
     kept = _within(memories, request.max_tokens)
@@ -465,35 +472,51 @@ def _search(
         judgement=_judgement(found.judgement) if request.explain else None,
         left_out=len(memories) - len(kept),
         gone=gone,
-        unmentioned=kept_out[: request.limit],
+        unmentioned=tuple(kept_out.values())[: request.limit],
     )
 
 
-_Wishes = Sequence[tuple[bytes, tuple[str, ...]]]
-
-
-def _gone(opened: OpenNamespace, standing: Sequence[str], wishes: _Wishes) -> tuple[str, ...]:
+def _gone(opened: OpenNamespace, standing: Sequence[str], wishes: Sequence[Wish]) -> tuple[str, ...]:
     """Return the memories of a standing block that do not exist, or that a wish keeps out of prompts."""
     records = ((one, opened.record(ulid.parse(one))) for one in standing)
     return tuple(one for one, record in records if record is None or kept_out_by(record, wishes))
 
 
-def _spoken_of(
-    opened: OpenNamespace, hits: Sequence[Hit], wishes: _Wishes
-) -> tuple[list[Hit], tuple[_KeptOut, ...]]:
-    """Return the hits that no wish keeps out of a prompt, and those that one does."""
-    if not wishes:
-        return list(hits), ()
-    by = {hit.key: kept_out_by(opened.hit(hit.key).record, wishes) for hit in hits}
-    kept_out = tuple(
-        _KeptOut(ulid.render(opened.id_of_hit(hit.key)), ulid.render(by[hit.key]), round(hit.relevance, 4))
-        for hit in hits
-        if by[hit.key]
-    )
-    # What is over is not told without the newer memory that says so.
-    silent = {key for key, wish in by.items() if wish}
-    told = [hit for hit in hits if not by[hit.key]]
-    return [hit for hit in told if not silent or silent.isdisjoint(opened.newer_beside(hit.key))], kept_out
+class _Unspoken:
+    """What the wishes not to be reminded keep out of a prompt; each memory is compared with them once.
+
+    Args:
+        opened: the namespace.
+        wishes: see `OpenNamespace.wishes`.
+    """
+
+    def __init__(self, opened: OpenNamespace, wishes: Sequence[Wish]) -> None:
+        self._opened = opened
+        self._wishes = wishes
+        self._known: dict[int, bytes] = {}
+
+    def kept_out(self, hits: Iterable[Hit]) -> dict[int, _KeptOut]:
+        """Return the hits that a wish keeps out, by key."""
+        if not self._wishes:
+            return {}
+        id_of = self._opened.id_of_hit
+        return {
+            hit.key: _KeptOut(ulid.render(id_of(hit.key)), ulid.render(wish), round(hit.relevance, 4))
+            for hit in hits
+            if (wish := self._wish(hit.key))
+        }
+
+    def told(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the others, without those that a newer memory which is kept out contradicts or follows: they may be over."""
+        if not self._wishes:
+            return list(hits)
+        newer = self._opened.newer_beside
+        return [hit for hit in hits if not any(map(self._wish, (hit.key, *newer(hit.key))))]
+
+    def _wish(self, key: int) -> bytes:
+        if key not in self._known:
+            self._known[key] = kept_out_by(self._opened.hit(key).record, self._wishes)
+        return self._known[key]
 
 
 def _both(allowed: KeyMask | None, passing: KeyMask | None) -> KeyMask | None:

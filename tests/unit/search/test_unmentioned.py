@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.search.unmentioned import named_in, names_any
+from relayer.search.unmentioned import named_in, names_any, subject
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from relayer.search.unmentioned import named_in, names_any
     ],
 )
 def test_a_form_of_the_word_is_found(word, text):
-    assert names_any((word,), named_in(text))
-    assert names_any(("nothing", word), named_in(text))
+    assert names_any(subject((word,)), named_in(text))
+    assert names_any(subject(("nothing", word)), named_in(text))
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_a_form_of_the_word_is_found(word, text):
     ],
 )
 def test_another_word_is_not(words, text):
-    assert not names_any(words, named_in(text))
+    assert not names_any(subject(words), named_in(text))

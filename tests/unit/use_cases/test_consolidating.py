@@ -337,6 +337,16 @@ async def test_what_contradicts_a_memory_is_told_before_it_even_if_it_was_not_fo
     assert found == ["My manager at work is Ravi.", "My manager at work is Petra."]
 
 
+async def test_what_may_be_over_is_not_told_where_a_wish_keeps_out_the_newer_memory(house):
+    await said(house, "My manager at work is Petra.")
+    await said(house, "My manager at work is Ravi.")
+    question = "Is Petra the manager at work?"
+    assert len(await recalled(house, question, prompt=True)) == 2
+    await said(house, "please never mention Ravi")
+    assert await recalled(house, question, prompt=True) == []
+    assert len(await recalled(house, question)) == 2
+
+
 async def test_like_sentences_with_the_same_numbers_in_another_order_are_both_kept(house):
     texts = ["Locker 2 of row 5 is rented.", "Locker 5 of row 2 is rented."]
     for text in texts:
