@@ -172,6 +172,8 @@ _NO_BUDGET = PAGE_BYTES
 _MOST_NAMED = 3
 # Maximum hits of further audiences that the query does not name: enough to show that there are some.
 _MOST_UNNAMED = 2
+# Maximum searches for hits that no wish keeps out.
+_MOST_SEARCHES = 3
 # Bytes of English text per token, for `RecallRequest.max_tokens`. This is the usual estimate, not an exact count.
 _BYTES_PER_TOKEN = 4
 
@@ -449,13 +451,15 @@ def _search(
         wishes = opened.wishes(request.audiences, request.trusts, now, question.text)
     shows = Shows(opened)
     unspoken = _Unspoken(opened, wishes)
-    kept_out = unspoken.kept_out(found.hits)
-    if kept_out and not statuses:
+    kept_out: dict[int, _KeptOut] = {}
+    for _ in range(_MOST_SEARCHES):
+        more = unspoken.kept_out(found.hits)
+        kept_out |= more
+        if not more or statuses:
+            break
         # The best hit decides what else is relevant enough, so the search is made again without those that are kept out.
-        again = search(allowed=opened.all_but(allowed, kept_out))
-        found = replace(
-            found, hits=tuple(hit for hit in again.hits if opened.is_live(opened.id_of_hit(hit.key)))
-        )
+        again = search(allowed=opened.all_but(allowed, kept_out)).hits
+        found = replace(found, hits=tuple(hit for hit in again if opened.is_live(opened.id_of_hit(hit.key))))
     hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now, times=times)
     hits = unspoken.told(_newest_first(opened, hits, allowed))
     named = _named(opened, request, question, search, hits=hits, now=now, passing=passing)

@@ -132,7 +132,9 @@ async def test_what_a_wish_keeps_out_takes_no_place_of_another_memory(house):
     texts = [f"Leyla said that the boat house is in Kiel, number {number}." for number in range(6)]
     items = [{"text": text} for text in (*texts, BOAT, WISH)]
     await remember(house.ctx, house.access(), RememberRequest(items=items), house.deadline())
-    request = RecallRequest(query="In which town is the boat house?", floor=0, limit=2, prompt=True)
+    request = RecallRequest(
+        query="Which number said that the boat house is in Kiel?", floor=0, limit=2, prompt=True
+    )
     answer = await recall(house.ctx, house.access(), request, house.deadline())
     assert BOAT in [one.text for one in answer.memories]
     assert answer.unmentioned
