@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench.relation_reader import Layer
+from bench.relation_reader import Layer, written_layers
 from bench.relevance import FOLDS, GENERAL, Case, Prompts, fold_of, folds_of
 from relayer.adapters.local_embedder.e5 import E5, WeightsFile, centre_file, last_layers, model_file
 from relayer.adapters.local_embedder.prompts import prompts_file
-from relayer.adapters.local_embedder.relations import layer_names, packed
 
 _BATCH = 48
 _RATE, _HEAD_RATE = 8e-5, 1e-2
@@ -223,19 +222,10 @@ def encoded(texts: Sequence[str], model: E5) -> States:
 def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
     """Return the content of the file that `relayer.adapters.local_embedder.prompts` reads."""
     state = {name: value.numpy() for name, value in net.state_dict().items()}
-    arrays: dict[str, Any] = {
-        "sizes": np.array([weights.width, weights.inner, weights.heads]),
-        "epsilon": np.float64(weights.epsilon),
+    arrays = written_layers(state, last_layers(weights.layers), weights, model) | {
         "admission.w": state["admission.weight"][0] * np.float32(_LENGTH),
         "admission.b": state["admission.bias"],
     }
-    numbers = last_layers(weights.layers)
-    for number in numbers:
-        matrices, vectors = layer_names(number)
-        for name in (*matrices, *vectors):
-            _, part, kind = name.split(".")
-            value = state[f"layers.{number - numbers.start}.{part}.{'weight' if kind == 'w' else 'bias'}"]
-            arrays |= packed(name, value, model.divisors) if name in matrices else {name: value}
     content = io.BytesIO()
     np.savez(content, **arrays)
     return content.getvalue()

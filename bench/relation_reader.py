@@ -17,7 +17,7 @@ import io
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -427,21 +427,34 @@ def train(pairs: Sequence[Encoded], net: Net, epochs: int, seed: int) -> Net:
     return net.eval()
 
 
-def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
-    """Return the content of the file that `relayer.adapters.local_embedder.relations` reads."""
-    state = {name: value.numpy() for name, value in net.state_dict().items()}
+def written_layers(
+    state: Mapping[str, NDArray[np.float32]], numbers: range, weights: WeightsFile, model: E5
+) -> dict[str, Any]:
+    """Return trained layers as `relayer.adapters.local_embedder.relations.TrainedLayers` reads them.
+
+    Args:
+        state: of a net whose ``layers`` are these.
+        numbers: of the layers in the model.
+        weights: of the model, for its sizes.
+        model: for its divisors.
+    """
     arrays: dict[str, Any] = {
         "sizes": np.array([weights.width, weights.inner, weights.heads]),
         "epsilon": np.float64(weights.epsilon),
-        "marks": state["marks"],
     }
-    numbers = halves(weights.layers)[1]
     for number in numbers:
         matrices, vectors = layer_names(number)
         for name in (*matrices, *vectors):
             _, part, kind = name.split(".")
             value = state[f"layers.{number - numbers.start}.{part}.{'weight' if kind == 'w' else 'bias'}"]
             arrays |= packed(name, value, model.divisors) if name in matrices else {name: value}
+    return arrays
+
+
+def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
+    """Return the content of the file that `relayer.adapters.local_embedder.relations` reads."""
+    state = {name: value.numpy() for name, value in net.state_dict().items()}
+    arrays = written_layers(state, halves(weights.layers)[1], weights, model) | {"marks": state["marks"]}
     for number, place in enumerate(_HEAD_PLACES):
         arrays[f"head.{number}.w"] = state[f"head.{place}.weight"].astype(np.float16)
         arrays[f"head.{number}.b"] = state[f"head.{place}.bias"]

@@ -453,9 +453,9 @@ def _search(
     unspoken = _Unspoken(opened, wishes)
     kept_out: dict[int, _KeptOut] = {}
     for _ in range(_MOST_SEARCHES):
-        more = unspoken.kept_out(found.hits)
-        kept_out |= more
-        if not more or statuses:
+        silent = unspoken.kept_out(found.hits)
+        kept_out |= silent
+        if not silent or statuses:
             break
         # The best hit decides what else is relevant enough, so the search is made again without those that are kept out.
         again = search(allowed=opened.all_but(allowed, kept_out)).hits
