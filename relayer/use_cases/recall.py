@@ -487,7 +487,7 @@ def _gone(opened: OpenNamespace, standing: Sequence[str], wishes: Sequence[Wish]
 
 
 class _Unspoken:
-    """What the wishes not to be reminded keep out of a prompt; each memory is compared with them once.
+    """The memories that wishes not to be reminded keep out of a prompt; each is compared with them once.
 
     Args:
         opened: the namespace.
