@@ -14,9 +14,8 @@ from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 DIMENSION = 384
 AT_ONCE = 100
-# From so many memories on an index takes longer to write than so many calls, however busy the machine is: of calls that wait
-# for it, there are one or two, and one takes nearly as long.
-LEAST, CALLS = 4_000, 5
+# From so many memories on an index takes longer to write than some calls. A call that waits for it takes nearly as long as it.
+LEAST = 4_000
 _WORDS = (
     "harbour",
     "kettle",
@@ -62,14 +61,18 @@ class Caller:
         assert answer.status_code < 300, answer.text
         assert answer.json()["considered"] == self.count
 
-    async def waits(self, task: asyncio.Task[object]) -> list[float]:
-        """Remember and recall until a task is done; returns how many seconds each took together."""
+    async def pair(self) -> float:
+        """Remember and recall once; returns how many seconds both took."""
+        began = time.perf_counter()
+        await self.remember(1)
+        await self.recall()
+        return time.perf_counter() - began
+
+    async def pairs(self, task: asyncio.Task[object]) -> list[float]:
+        """Remember and recall until a task is done; returns how many seconds each pair took."""
         waits = []
         while not task.done():
-            began = time.perf_counter()
-            await self.remember(1)
-            await self.recall()
-            waits.append(time.perf_counter() - began)
+            waits.append(await self.pair())
         return waits
 
 
@@ -89,12 +92,12 @@ async def test_writes_and_recalls_go_on_through_every_write_of_an_index(sizes):
                 await caller.remember(AT_ONCE)
             [opened] = relayer.relayer.context.namespaces.all()
             await opened.tidy_indexes()
+            usual = await caller.pair()
             began = time.perf_counter()
             writing = asyncio.create_task(opened.write_index())
-            waits = await caller.waits(writing)
+            waits = await caller.pairs(writing)
             took = time.perf_counter() - began
             assert (await writing).records >= size
-            said = f"{size} memories, index in {took:.2f} s, calls in {[round(wait, 3) for wait in waits]}"
-            # An index of a few thousand memories is written in a fifth of a second.
-            assert len(waits) >= min(CALLS, took / 0.1), said
-            assert max(waits) < max(took / 2, 0.2), said
+            said = f"{size} memories, index in {took:.2f} s, a pair of calls in {usual:.3f} s, then {[round(wait, 3) for wait in waits]}"
+            # A few thousand memories are written in a few tenths of a second, which on a busy machine are as many calls.
+            assert max(waits) < max(took / 2, 3 * usual, 0.2), said

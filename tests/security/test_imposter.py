@@ -372,8 +372,11 @@ def test_strangers_answers_open_the_breaker_which_says_why(place, plugin):
 
 def test_a_proxy_that_answers_in_the_relayers_place_is_unavailable_and_asked_again(place, plugin):
     stranger = place.stranger(says("<html>Bad Gateway</html>", 502))
+    # The first attempt may fail at a connection that the relayer closed when it left.
+    assert plugin.before_turn(QUESTION, session_key=KEY).status == "unavailable"
+    stranger.targets.clear()
     # With the usual two seconds, a machine that stalls leaves no time for the second attempt.
-    assert plugin.before_turn(QUESTION, session_key=KEY, deadline=20).status == "unavailable"
+    assert plugin.before_turn(f"{QUESTION} Again.", session_key=KEY, deadline=20).status == "unavailable"
     assert stranger.targets.count("/v1/recall") == 2
 
 
