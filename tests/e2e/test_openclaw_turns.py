@@ -212,4 +212,5 @@ def test_doctor_finds_nothing_wrong_and_proves_recall_and_capture_for_each_agent
 def test_the_log_tells_which_hooks_run_and_that_the_relayer_answers(told: Gateway) -> None:
     log = told.log_text()
     assert "memrelay: registered hooks: auto-recall, auto-capture" in log
-    assert "memrelay: connected (ok, " in log
+    shown = json.loads(told.cli("memrelay", "stats", "--json").stdout)
+    assert f"memrelay: connected (ok, {shown['version']})" in log
