@@ -87,7 +87,7 @@ def outbox_list(run: Run) -> None:
 
 @command(outbox, "retry", agent=None)
 def outbox_retry(run: Run, letter: _Id = None, *, every: _All = False) -> None:
-    """Let refused turns wait again, once what stood in their way is mended.
+    """Send refused turns again, after their cause is fixed.
 
     Example: memrelay-gateway outbox retry --all
     """

@@ -534,8 +534,8 @@ def identify(
     )
 
 
-def before_set_apart(identity: Identity) -> tuple[Identity, ...]:
-    """Return who the agent was before a default namespace or a scope set these memories apart: the nearest place first (MW-36)."""
+def identities_before_split(identity: Identity) -> tuple[Identity, ...]:
+    """Return the identities that an agent had before a default namespace or a scope split its memories, nearest first (MW-36)."""
     agent, *below = identity.namespace.split("/")
     fewer = (part for count in reversed(range(len(below))) for part in itertools.combinations(below, count))
     return tuple(replace(identity, namespace="/".join((agent, *parts))) for parts in fewer)

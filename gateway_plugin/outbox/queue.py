@@ -617,12 +617,12 @@ class Outbox:
         return len(found)
 
     def get(self, owner: NamespaceRef, name: str) -> Versioned:
-        """Return a value; one that does not open counts as never set."""
+        """Return a value; one that cannot be decrypted counts as never set."""
         (found,) = self.get_all(((owner, name),))
         return found
 
     def get_all(self, wanted: Sequence[tuple[NamespaceRef, str]]) -> list[Versioned]:
-        """Return values as `get`, in the order asked, by one question to the file."""
+        """Return values as `get` does, in the order of ``wanted``, by one query."""
         tags = [self._tag(owner, name) for owner, name in wanted]
         # Only question marks are put in.
         statement = f"SELECT tag, revision, value FROM marks WHERE tag IN ({_holes(tags)})"  # noqa: S608

@@ -26,7 +26,7 @@ from gateway_plugin.keys.identity import (
     Identity,
     KeyHolder,
     RootHolder,
-    before_set_apart,
+    identities_before_split,
     invited,
     typed,
 )
@@ -144,7 +144,7 @@ class Shares:
 
         First those for its previous namespaces, if ``legacy`` is set, then those for the namespaces shared with it.
         """
-        former = before_set_apart(identity) if self._legacy else ()
+        former = identities_before_split(identity) if self._legacy else ()
         return (*former, *self.shares_of(identity))
 
     def shares_of(self, identity: Identity) -> tuple[Identity, ...]:

@@ -42,7 +42,7 @@ from relayer.operator.catalogue import (
     unseen,
 )
 from relayer.operator.repair import repair_namespace
-from relayer.operator.verify import unnamed
+from relayer.operator.verify import unreferenced_keys
 from relayer.ports import Swapped
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ async def erase_records(ports: LogPorts, listed: Listed, records: Sequence[bytes
         manifest = await log.replica.manifest.read()
         slots = await ports.keys_below(Layout.entries(listed.incarnation))
         dead = [key for key in slots if seq_of(key) <= manifest.gc_watermark]
-        loose = await unnamed(ports, listed.incarnation, manifest)
+        loose = await unreferenced_keys(ports, listed.incarnation, manifest)
         await destroy(ports.store, map(ports.layout.store_key, [*loose, *dead]))
         await _destroy(ports, listed, log)
     finally:

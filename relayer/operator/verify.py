@@ -286,13 +286,13 @@ async def _beside(ports: LogPorts, listed: Listed, manifest: Manifest) -> list[D
             "the manifest names an index that is missing; it is built again when the namespace is opened"
         )
         found.append(Defect(Flaw.LEFT_OVER, manifest.index_key, sentence))
-    loose = await unnamed(ports, listed.incarnation, manifest)
+    loose = await unreferenced_keys(ports, listed.incarnation, manifest)
     sentence = f"{len(loose)} objects without a reference wait for garbage collection, starting with this one"
     return found + [Defect(Flaw.LEFT_OVER, key, sentence) for key in loose[:1]]
 
 
-async def unnamed(ports: LogPorts, incarnation: bytes, manifest: Manifest) -> list[str]:
-    """Return the keys of the segments and indexes that a manifest does not name."""
+async def unreferenced_keys(ports: LogPorts, incarnation: bytes, manifest: Manifest) -> list[str]:
+    """Return the keys of the segments and indexes that a manifest does not refer to."""
     below = (Layout.segments(incarnation), Layout.indexes(incarnation))
     named = manifest.named
     return [key for start in below for key in await ports.keys_below(start) if key not in named]
