@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -21,26 +20,17 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def embedder() -> Iterator[LocalEmbedder]:
-    """One loaded model for the module."""
-    embedder = LocalEmbedder("multilingual")
-    asyncio.run(embedder.load())
-    yield embedder
-    asyncio.run(embedder.close())
-
-
 def _prompt(embedder: LocalEmbedder, text: str) -> QueryVectors:
     (row,) = asyncio.run(embedder.embed([text], query=True, prompt=True))
     return QueryVectors.split(row, embedder.model.dimension)
 
 
-def test_the_vector_of_the_query_is_the_same_as_without_a_prompt(embedder):
+def test_the_vector_of_the_query_is_the_same_as_without_a_prompt(multilingual):
     text = "Which dentist do I go to?"
-    vectors = _prompt(embedder, text)
+    vectors = _prompt(multilingual, text)
     assert vectors.prompt is not None
     assert np.linalg.norm(vectors.prompt) == pytest.approx(1, abs=1e-5)
-    (query,) = asyncio.run(embedder.embed([text], query=True))
+    (query,) = asyncio.run(multilingual.embed([text], query=True))
     assert np.array_equal(vectors.query, query)
 
 
@@ -56,24 +46,24 @@ def test_the_vector_of_the_query_is_the_same_as_without_a_prompt(embedder):
         ("帮我安排明天上午的会议", "我每天上午要接送孩子", "明天是星期四"),
     ],
 )
-def test_a_plan_is_nearer_to_what_would_change_it_than_as_a_query(embedder, plan, needed, similar):
-    vectors = _prompt(embedder, plan)
-    rows = asyncio.run(embedder.embed([needed, similar]))
+def test_a_plan_is_nearer_to_what_would_change_it_than_as_a_query(multilingual, plan, needed, similar):
+    vectors = _prompt(multilingual, plan)
+    rows = asyncio.run(multilingual.embed([needed, similar]))
     as_query, as_prompt = rows @ vectors.query, rows @ vectors.prompt
     assert as_prompt[0] - as_prompt[1] > as_query[0] - as_query[1]
 
 
-def test_what_asks_for_a_memory_is_more_likely_to_concern_memory(embedder):
+def test_what_asks_for_a_memory_is_more_likely_to_concern_memory(multilingual):
     asked, general = (
-        _prompt(embedder, text) for text in ("Where did I park my car?", "Explain how a car engine works")
+        _prompt(multilingual, text) for text in ("Where did I park my car?", "Explain how a car engine works")
     )
     assert asked.admission > general.admission
 
 
-def test_several_prompts_have_the_rows_that_each_has_alone(embedder):
+def test_several_prompts_have_the_rows_that_each_has_alone(multilingual):
     texts = ["Where did I park?", "What should I cook tonight for my family?"]
-    together = asyncio.run(FairEmbedder(embedder).embed(texts, query=True, prompt=True))
-    alone = [asyncio.run(embedder.embed([text], query=True, prompt=True))[0] for text in texts]
+    together = asyncio.run(FairEmbedder(multilingual).embed(texts, query=True, prompt=True))
+    alone = [asyncio.run(multilingual.embed([text], query=True, prompt=True))[0] for text in texts]
     assert np.array_equal(together, np.stack(alone))
 
 

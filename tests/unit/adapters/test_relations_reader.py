@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -21,15 +20,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def reader() -> Iterator[LocalEmbedder]:
-    """One loaded model for the module."""
-    embedder = LocalEmbedder("multilingual")
-    asyncio.run(embedder.load())
-    yield embedder
-    asyncio.run(embedder.close())
-
-
 @pytest.mark.parametrize(
     ("old", "new", "relation"),
     [
@@ -40,30 +30,30 @@ def reader() -> Iterator[LocalEmbedder]:
         ("We deploy on Thursdays.", "we deploy on thursdays", "same"),
     ],
 )
-async def test_the_likeliest_relation_of_a_plain_pair(reader, old, new, relation):
-    (read,) = await reader.relations([(old, new)])
+async def test_the_likeliest_relation_of_a_plain_pair(multilingual, old, new, relation):
+    (read,) = await multilingual.relations([(old, new)])
     assert RELATIONS[int(read.argmax())] == relation
 
 
-async def test_likelihoods_add_up_and_do_not_depend_on_the_pairs_beside_them(reader):
+async def test_likelihoods_add_up_and_do_not_depend_on_the_pairs_beside_them(multilingual):
     pairs = [("I live in Porto", "I moved"), ("", ""), ("a " * 2000, "b " * 2000), ("\ud800", "🫖")]
-    read = await reader.relations(pairs)
+    read = await multilingual.relations(pairs)
     assert (read.shape, read.dtype) == ((len(pairs), len(RELATIONS)), np.float32)
     np.testing.assert_allclose(read.sum(axis=1), 1.0, atol=1e-5)
-    np.testing.assert_array_equal(read[1:2], await reader.relations(pairs[1:2]))
+    np.testing.assert_array_equal(read[1:2], await multilingual.relations(pairs[1:2]))
 
 
-async def test_a_query_overtakes_the_reading_of_pairs(reader):
+async def test_a_query_overtakes_the_reading_of_pairs(multilingual):
     order: list[str] = []
 
     async def read() -> None:
-        await reader.relations(
+        await multilingual.relations(
             [(f"I live at number {number}", "I moved to the coast") for number in range(24)]
         )
         order.append("pairs")
 
     async def ask() -> None:
-        await reader.embed(["where do I live now, and since when?"], query=True)
+        await multilingual.embed(["where do I live now, and since when?"], query=True)
         order.append("query")
 
     async with asyncio.TaskGroup() as group:
