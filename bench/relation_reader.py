@@ -1,13 +1,16 @@
 """Train the reader of relations between two statements, and write ``relayer/adapters/models/relation_reader.npz``.
 
     pip install torch==2.13.0
-    python -m bench.relation_reader
+    python -m bench.relation_reader --output FIRST
+    python -m bench.relation_reader --start FIRST --most 14000 --smoothing 0 --share 0.7
 
 `training_pairs` combines what ``bench/sets`` has for training: templates of statements, of changes and of statements of other
-people and things (``relations/templates``), families that differ in one name or value (``relations/contrasts.txt``), pairs
-written by hand, and statements of one person, which are all true together. The lower half of the embedding model's layers is
-kept as it is, so its output is computed once for each pair; the upper half and a head are trained. ``bench.relations`` measures
-the result as captures use it. The same sets give the same pairs; training itself depends on the processor's rounding.
+people and things (``relations/templates``), families that differ in one name or value (``relations/contrasts.txt``), statements
+with what replaces each and what stays true with it (``relations/families``), pairs written by hand, and statements of one
+person, which are all true together. The lower half of the embedding model's layers is kept as it is, so its output is computed
+once for each pair; the upper half and a head are trained. The mean of the weights of both steps mistakes fewer statements of one
+person for changes than those of the second step alone. ``bench.relations`` measures the result as captures use it. The same sets
+give the same pairs; training itself depends on the processor's rounding.
 """
 
 from __future__ import annotations
@@ -146,6 +149,26 @@ def written(line: str) -> Pair:
     return Pair(old, new, _LETTERS[line[0]], _WRITTEN)
 
 
+def families(path: Path) -> list[list[Pair]]:
+    """Read families of pairs: a line ``O`` states something, and each line after it has its relation to that statement.
+
+    Raises:
+        ValueError: a line is neither.
+    """
+    found: list[list[Pair]] = []
+    older = ""
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        kind, _, rest = line.partition(" ")
+        if kind == "O" and rest:
+            older = rest
+            found.append([])
+        elif older and rest and kind in _LETTERS:
+            found[-1].append(Pair(older, rest, _LETTERS[kind], _WRITTEN))
+        elif line:
+            raise ValueError(f"{path.name}, line {number}: begin it with O or a relation")
+    return found
+
+
 def turned(pair: Pair) -> Iterator[Pair]:
     """Yield a pair, and the other way round if that is known: what is true together is so in any order."""
     yield pair
@@ -215,7 +238,7 @@ def lives() -> Iterator[list[str]]:
             *(_joined(fact["said"]) for fact in persona.raw["facts"]),
             *(_joined(item["then"]) for item in persona.raw["corrections"]),
         ]
-    for path in sorted((SETS / "precise" / "train" / "people").glob("*.json")):
+    for path in [*_sorted("precise/train/people/*.json"), *_sorted("precise/more/people/*.json")]:
         yield json.loads(path.read_text("utf-8"))["memories"]
 
 
@@ -261,6 +284,12 @@ def training_pairs(model: E5, seed: int = 7) -> list[Pair]:
     for line in (SETS / "relations" / "pairs.txt").read_text("utf-8").splitlines():
         if line[:2] in {f"{letter} " for letter in _LETTERS}:
             found += turned(written(line))
+    for path in _sorted("relations/families/*.txt"):
+        said = []
+        for subject, family in enumerate(families(path)):
+            found += family
+            said += [(subject, family[0].old), (subject, family[0].new)]
+        found += neighbours(said, model, random, _OF_TEMPLATES)
     for said in lives():
         found += neighbours(list(enumerate(said)), model, random, _OF_ONE_PERSON)
     unique = {(pair.old, pair.new): pair for pair in reversed(found)}
@@ -380,11 +409,10 @@ def batched(some: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
 _BATCH = 24
 _RATE, _HEAD_RATE = 1e-4, 1e-3
 _WARM_UP = 60
-_SMOOTHING = 0.03
 _AVERAGED = 0.99
 
 
-def train(pairs: Sequence[Encoded], net: Net, epochs: int, seed: int) -> Net:
+def train(pairs: Sequence[Encoded], net: Net, epochs: int, seed: int, smoothing: float) -> Net:
     """Train the net; return the moving average of its weights."""
     random = Random(seed)
     average = {name: value.detach().clone() for name, value in net.state_dict().items()}
@@ -410,7 +438,7 @@ def train(pairs: Sequence[Encoded], net: Net, epochs: int, seed: int) -> Net:
                 net(*batched(some)),
                 torch.tensor([one.relation for one in some]),
                 reduction="none",
-                label_smoothing=_SMOOTHING,
+                label_smoothing=smoothing,
             )
             loss = (losses * torch.tensor([one.weight for one in some])).mean()
             optimizer.zero_grad()
@@ -464,13 +492,23 @@ def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
 
 
 def main(
+    *,
     epochs: Annotated[int, typer.Option(help="Passes over the pairs.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the order of the pairs and of the head.")] = 0,
     most: Annotated[
         int | None,
-        typer.Option(help="Train on so many pairs, half of them written by hand; on all by default."),
+        typer.Option(
+            help="Train on all pairs that were written by hand and so many others; on all by default."
+        ),
     ] = None,
+    smoothing: Annotated[float, typer.Option(help="Of the labels.")] = 0.03,
     start: Annotated[Path | None, typer.Option(help="Go on from a file that was trained before.")] = None,
+    share: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Of the trained weights in the result; the rest are those of --start."
+        ),
+    ] = 1.0,
     output: Annotated[Path | None, typer.Option(help="Instead of the relayer's own file.")] = None,
 ) -> None:
     """Train the reader and write its file."""
@@ -478,12 +516,17 @@ def main(
     model, weights = E5(), WeightsFile(model_file())
     pairs = training_pairs(model)
     if most is not None:
-        by_hand = [pair for pair in pairs if pair.weight == _WRITTEN][: most // 2]
-        pairs = [*by_hand, *(pair for pair in pairs if pair.weight != _WRITTEN)][:most]
+        others = [pair for pair in pairs if pair.weight < _WRITTEN]
+        pairs = [*(pair for pair in pairs if pair.weight >= _WRITTEN), *others[:most]]
     torch.manual_seed(seed)
     net = Net(weights if start is None else TrainedLayers(start, model.divisors), halves(weights.layers)[1])
+    before = {name: value.clone() for name, value in net.state_dict().items()}
     print(f"{len(pairs)} pairs: {dict(Counter(pair.relation for pair in pairs))}", flush=True)
-    content = written_file(train(encoded(pairs, model), net, epochs, seed), weights, model)
+    net = train(encoded(pairs, model), net, epochs, seed, smoothing)
+    net.load_state_dict(
+        {name: torch.lerp(before[name], value, share) for name, value in net.state_dict().items()}
+    )
+    content = written_file(net, weights, model)
     (output or reader_file()).write_bytes(content)
     print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")
 

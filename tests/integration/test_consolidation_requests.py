@@ -15,7 +15,7 @@ from gateway_plugin.setup import holder_for, settings_from
 from relayer.wire.schemas import AnalyzeRequest
 from relayer.wire.signing import Right
 
-FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
+FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron."
 JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."
 PROPOSAL = "0" * 26 + "-" + "0" * 26
 
@@ -50,9 +50,9 @@ def known(monkeypatch, environment, command):
     """A repetition, a replacement and a conflict."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    for text in (FIRST, JENKINS, "My manager at work is Petra."):
+    for text in (FIRST, JENKINS, "I report to Petra."):
         capture(environment, text)
-    for text in (AGAIN, SWITCHED, "My manager at work is Ravi."):
+    for text in (AGAIN, SWITCHED, "Ravi is my manager at work."):
         assert command("remember", text).returncode == 0
 
 
@@ -64,13 +64,13 @@ def test_a_difference_is_shown_first_taken_on_that_word_and_taken_back(command, 
     signs = {words[2]: words[0] for words in lines if words[0] in {"-", "+", "?"}}
     assert signs == {
         FIRST: "-", AGAIN: "+", JENKINS: "-", SWITCHED: "+",
-        "My manager at work is Petra.": "?", "My manager at work is Ravi.": "?",
+        "I report to Petra.": "?", "Ravi is my manager at work.": "?",
     }  # fmt: skip
     assert "proposed for removal: 2; conflicts: 1" in shown.stdout
     assert len(listed(command)) == 6
     done = command("consolidate", "--apply")
     assert (done.returncode, "taken: 2 of 2" in done.stdout) == (0, True), done.stderr
-    assert listed(command) == {AGAIN, SWITCHED, "My manager at work is Petra.", "My manager at work is Ravi."}
+    assert listed(command) == {AGAIN, SWITCHED, "I report to Petra.", "Ravi is my manager at work."}
     (gone,) = [words[1] for words in lines if words[0] == "-" and words[2] == FIRST]
     assert command("restore", gone).returncode == 0
     assert FIRST in listed(command)

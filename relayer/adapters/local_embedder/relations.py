@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relayer.adapters.local_embedder import runtime
 from relayer.adapters.local_embedder.e5 import E5, INSTALL, LARGEST, MODELS, PARTS, halves, product_of
 
-READER_SHA256 = "e87ba3da0e4e7093ebe9779dc14752fecea3438dc7dcd930a779e3bc5c912555"
+READER_SHA256 = "04593571235f1d92dcb63b98cc7f535315f22d63932ccfe14c4f0f124a7ef29f"
 
 
 def reader_file() -> Path:
