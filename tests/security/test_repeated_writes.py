@@ -159,7 +159,7 @@ def test_a_restore_that_was_refused_is_refused_again(house: House) -> None:
 def test_a_repeated_consolidation_takes_nothing_that_it_did_not_take(house: House) -> None:
     said = [{"role": "user", "text": "The staging database is called heron."}]
     house.send("POST", "/v1/analyze", {"turns": said})
-    house.remember("Our staging database is called heron, by the way.")
+    house.remember("Our staging database is called heron.")
     proposals = house.send("POST", "/v1/consolidation", {})["proposals"]
     goes = proposals[0]["goes"]["id"]
     house.send("DELETE", f"/v1/memories/{goes}")
