@@ -18,7 +18,7 @@ from relayer.wire.memories import SupersedeRequest
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
 
 HOUR_MS = 3_600_000
-HERON, AGAIN = "The staging database is called heron.", "Our staging database is called heron."
+HERON, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
 JENKINS, BUILDKITE = (
     "We use Jenkins for our builds.",
     "We use Buildkite for our builds now instead of Jenkins.",

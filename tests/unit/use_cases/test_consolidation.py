@@ -19,7 +19,7 @@ from relayer.wire.memories import SupersedeRequest
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
 from relayer.wire.service import ConsolidationRequest, TakeRequest
 
-FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron."
+FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
 JENKINS, SWITCHED = (
     "We use Jenkins for our builds.",
     "We use Buildkite for our builds now instead of Jenkins.",
