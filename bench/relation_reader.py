@@ -10,7 +10,8 @@ with what replaces each and what stays true with it (``relations/families``), pa
 person, which are all true together. The lower half of the embedding model's layers is kept as it is, so its output is computed
 once for each pair; the upper half and a head are trained. The mean of the weights of both steps mistakes fewer statements of one
 person for changes than those of the second step alone. ``bench.relations`` measures the result as captures use it. The same sets
-give the same pairs; training itself depends on the processor's rounding.
+give the same pairs; training itself depends on the processor's rounding. The first step of the package's file was made before
+there were families.
 """
 
 from __future__ import annotations
