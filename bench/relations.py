@@ -2,6 +2,7 @@
 
     python -m bench.relations dev [--failures]
     python -m bench.relations unseen
+    python -m bench.relations dev --curve       # how many pairs the reader takes for changes, by likelihood, without captures
 
 Everything is said to a relayer over HTTP, at default settings, and only what it stores is counted. The pairs of
 ``bench/sets/precise/*/relations`` and those of ``bench/sets/day`` are captured one after the other, each pair by an agent of its own,
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -35,6 +37,7 @@ from relayer.ports import RELATIONS, RelationReader
 from relayer.telemetry import configure
 from relayer.testing.local_relayer import local_relayer
 from relayer.wire import schemas
+from relayer.writing.merging import LOOKED_AT, are_about_two_things
 
 SETS = Path(__file__).parent / "sets" / "precise"
 HALVES = ("dev", "unseen")
@@ -229,6 +232,34 @@ def lives_section(half: str, counts: dict[str, tuple[int, int]]) -> Section:
     )
 
 
+_LIKELIHOODS = (0.8, 0.9, 0.95, 0.979, 0.985, 0.99, 0.995)
+
+
+async def curve_section(half: str) -> Section:
+    """Return how many pairs are taken for changes from a likelihood on: pairs of a half, and near statements of one person."""
+    embedder = LocalEmbedder("multilingual")
+    await embedder.load()
+    pairs = [(case.relation, case.old, case.new) for case in cases(half)]
+    for _, said in people(half):
+        rows = await embedder.embed(said)
+        for at in range(1, len(said)):
+            near = np.argsort(-(rows[:at] @ rows[at]))[:LOOKED_AT]
+            pairs += [("one person", said[other], said[at]) for other in near]
+    read = await embedder.relations([(old, new) for _, old, new in pairs])
+    await embedder.close()
+    found: dict[str, list[float]] = defaultdict(list)
+    for (relation, old, new), chances in zip(pairs, read, strict=True):
+        likely = float(chances[RELATIONS.index("replaces")])
+        found[relation].append(0.0 if are_about_two_things(old, new) else likely)
+    names = ("replaces", "both", "one person")
+    table = [
+        (f"{least}", *(f"{100 * np.mean(np.array(found[name]) >= least):.1f}" for name in names))
+        for least in _LIKELIHOODS
+    ]
+    sizes = [f"{name}, of {len(found[name])}" for name in names]
+    return Section(f"Taken for changes, {half}, in percent", ("from", *sizes), table, dict(found))
+
+
 @asynccontextmanager
 async def capturing(relations: RelationReader | None = None) -> AsyncIterator[Captures]:
     """Run a relayer at default settings, in this process and on a real socket.
@@ -266,6 +297,9 @@ def main(
     failures: Annotated[
         bool, typer.Option("--failures", help="Print what went wrong; not of unseen.")
     ] = False,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Read pairs without captures, all languages.")
+    ] = False,
 ) -> None:
     """Capture pairs and people, and print what was replaced, dropped and kept."""
     if half not in HALVES:
@@ -273,6 +307,9 @@ def main(
     if half == "unseen" and (changed := changed_files()):
         sys.exit(f"not the sets that were written down: {', '.join(changed)}")
     console, wrong = Console(width=170), list[tuple[Case, str]]()
+    if curve:
+        show(asyncio.run(curve_section(half)), console)
+        return
     for section in asyncio.run(measure(half, wrong, [part for part in only.split(",") if part])):
         show(section, console)
     if failures and half == "dev":
