@@ -12,10 +12,12 @@ from pathlib import Path
 
 __all__ = ["CATEGORIES", "Conversation", "Question", "Turn", "conversations"]
 
-# Categories 1 to 4 of LoCoMo, of which the fifth asks people of the conversation for what was never said; and those of LifeBench.
+# Categories 1 to 4 of LoCoMo, of which the fifth asks people of the conversation for what was never said; those of LifeBench; and
+# those of `bench.long_chats`, which has some names of LoCoMo's.
 CATEGORIES = (
     *("single_hop", "multi_hop", "temporal", "open_domain"),
     *("information_extraction", "multi_hop_reasoning", "temporal_and_knowledge_updating", "nondeclarative"),
+    *("user_fact", "assistant_fact"),
 )
 NEVER_SAID = "adversarial"
 

@@ -25,7 +25,7 @@ from bench.unrelated_prompts import HELD_OUT
 from gateway_plugin.keys.identity import Identity
 from relayer.wire import schemas
 
-__all__ = ["recall_quality"]
+__all__ = ["Found", "Space", "ask", "recall_quality", "store"]
 
 LIMIT = 20
 _NEAR_PROMPTS = 100
@@ -33,7 +33,7 @@ _PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Space:
+class Space:
     """A conversation that was stored, and the id of the memory that each turn became."""
 
     conversation: Conversation
@@ -42,7 +42,7 @@ class _Space:
 
 
 @dataclass(slots=True)
-class _Found:
+class Found:
     """Ids of the memories in an answer with their relevance, best first."""
 
     ids: list[str]
@@ -63,7 +63,7 @@ async def recall_quality(lab: Lab) -> list[Section]:
         gateway = BenchGateway(relayer, work)
         lab.say(f"quality: storing {sum(len(item.turns) for item in chosen):,} turns")
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_store(gateway, item)) for item in chosen]
+            tasks = [group.create_task(store(gateway, item)) for item in chosen]
         spaces = [task.result() for task in tasks]
         relayer.settle()
         sections = await _measure(lab, relayer, gateway, spaces)
@@ -71,7 +71,8 @@ async def recall_quality(lab: Lab) -> list[Section]:
     return sections
 
 
-async def _store(gateway: BenchGateway, conversation: Conversation) -> _Space:
+async def store(gateway: BenchGateway, conversation: Conversation) -> Space:
+    """Store a conversation in a namespace of its own, one memory a turn, each after the one before it."""
     identity = gateway.identity(conversation.id.lower())
     memories: dict[str, str] = {}
     before = None
@@ -87,11 +88,11 @@ async def _store(gateway: BenchGateway, conversation: Conversation) -> _Space:
         answer = await gateway.client.remember(identity, request, deadline=_PATIENCE)
         memories[turn.id] = answer.memories[0].id
         before = turn
-    return _Space(conversation, identity, memories)
+    return Space(conversation, identity, memories)
 
 
 async def _measure(
-    lab: Lab, relayer: Server, gateway: BenchGateway, spaces: Sequence[_Space]
+    lab: Lab, relayer: Server, gateway: BenchGateway, spaces: Sequence[Space]
 ) -> list[Section]:
     asked = Asked()
     categories: dict[str, Scores] = {category: Scores() for category in CATEGORIES}
@@ -102,8 +103,8 @@ async def _measure(
         questions = space.conversation.questions
         lab.say(f"quality: asking {len(questions)} questions of {space.conversation.id}")
         texts = [question.text for question in questions]
-        free = await _ask(relayer, gateway, space.identity, texts, floor=0.0)
-        gated = await _ask(relayer, gateway, space.identity, texts, floor=DEFAULT_FLOOR)
+        free = await ask(relayer, gateway, space.identity, texts, floor=0.0)
+        gated = await ask(relayer, gateway, space.identity, texts, floor=DEFAULT_FLOOR)
         latencies += [found.seconds for found in free]
         for question, all_found, passed in zip(questions, free, gated, strict=True):
             evidence = [space.memories[turn] for turn in question.evidence]
@@ -114,7 +115,7 @@ async def _measure(
         near = drawn.sample(others, min(_NEAR_PROMPTS, len(others)))
         sets = {"unrelated": HELD_OUT, "near": near, "never said": space.conversation.never_said}
         for name, prompts in sets.items():
-            answers = await _ask(relayer, gateway, space.identity, prompts, floor=0.0)
+            answers = await ask(relayer, gateway, space.identity, prompts, floor=0.0)
             asked.others[name] += [max(found.relevance, default=0.0) for found in answers]
     return [
         _recall_section(asked, categories, at_default, latencies),
@@ -123,9 +124,9 @@ async def _measure(
     ]
 
 
-async def _ask(
+async def ask(
     relayer: Server, gateway: BenchGateway, identity: Identity, texts: Sequence[str], *, floor: float
-) -> list[_Found]:
+) -> list[Found]:
     """Ask one question after the other over one connection; answers come in the order of the questions."""
     bodies = [{"query": text, "floor": floor, "limit": LIMIT} for text in texts]
     load = (
@@ -135,7 +136,7 @@ async def _ask(
     for answer, seconds in zip(load.bodies, load.latencies, strict=True):
         memories = json.loads(answer)["memories"]
         found.append(
-            _Found(
+            Found(
                 [memory["id"] for memory in memories], [memory["relevance"] for memory in memories], seconds
             )
         )
