@@ -31,6 +31,9 @@ LONG_BYTES = 900
 PASSAGE_BYTES = 400
 # The maximum number of passages of one text that have a vector: in texts of more than 38 kB they are longer.
 MOST_VECTORS = 128
+# Of many passages one is near a query by chance: the largest of n draws rises with ln(n) (Gumbel, "Statistics of Extremes", 1958).
+# So much of it is subtracted from the cosine of each further passage (bench/long_chats.py; docs/adr/0024).
+CHANCE = 0.03
 _START_BITS = 20
 _STARTS = (1 << _START_BITS) - 1
 
@@ -121,10 +124,11 @@ class VectorQuery:
         return _merged(found, _best_by_memory(*parts), k)
 
     def scores(self, keys: Sequence[int]) -> NDArray[np.float64]:
-        """Return the inner products of these keys' best rows with the query, NaN for keys without a row."""
+        """Return the inner products of these keys' best rows with the query, less `CHANCE`, NaN for keys without a row."""
         scores = self._whole.scores(keys)
         owners, parts = _parts_of(keys, self._starts)
-        np.fmax.at(scores, owners, self._parts.scores(parts))
+        chance = CHANCE * np.log1p(np.bincount(owners, minlength=len(keys)))
+        np.fmax.at(scores, owners, self._parts.scores(parts) - chance[owners])
         return scores
 
     def of_whole(self, key: int) -> float:

@@ -322,7 +322,8 @@ class Hit(NamedTuple):
     Attributes:
         key: the memory's key in `relayer.search.index.MemoryIndex`.
         relevance: 0..1, see `gate`.
-        cosine: similarity of the query and the memory, or the best of its passages; None if either has no vector.
+        cosine: similarity of the query and the memory, or the best of its passages less `relayer.search.passages.CHANCE`; None if
+            either has no vector.
         bm25: BM25 score; 0 if query and memory share no term, None if the query has no text.
         covered: share of the query's terms that the memory covers, weighted by how rare they are.
         spoken: whether the query names the speaker of the memory.

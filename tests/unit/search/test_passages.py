@@ -1,3 +1,5 @@
+from math import log
+
 import numpy as np
 import pytest
 
@@ -6,6 +8,7 @@ from relayer.search.dense import DenseQuery
 from relayer.search.index import MemoryIndex
 from relayer.search.key_mask import KeyMask
 from relayer.search.passages import (
+    CHANCE,
     MOST_VECTORS,
     PASSAGE_BYTES,
     PassageWords,
@@ -48,8 +51,14 @@ def test_the_largest_text_has_a_bounded_number_of_vectors():
 def test_a_memory_is_found_by_the_vector_of_a_passage_and_says_where_that_begins(index):
     put_note(index)
     hit = found(index, UP, None)[0]
-    assert (hit.cosine, hit.passage) == (1.0, 800)
+    assert (hit.cosine, hit.passage) == (pytest.approx(1 - CHANCE * log(3)), 800)
     assert found(index, EAST, None)[0].passage == 0
+
+
+def test_a_passage_among_many_is_near_by_chance_more_often_than_a_short_text(index):
+    put_note(index)
+    index.put(1, UP, "the tide is out")
+    assert [hit.key for hit in index.search(UP, None, 5, floor=0.1).hits] == [1, 0]
 
 
 def test_a_memory_is_found_by_the_words_of_a_passage(index):
