@@ -75,10 +75,14 @@ class PromotionProblem(GatewayError):
 
 def is_for_owner(memory: Memory) -> bool:
     """Return whether a memory may be written: live, said by the owner, and not said in a group or to another person."""
+    return memory.state == "live" and is_of_owner(memory)
+
+
+def is_of_owner(memory: Memory) -> bool:
+    """Return whether the owner said a memory, and neither in a group nor to another person; it need not be live."""
     owned = memory.audience == "agent" or (memory.audience == "direct" and not memory.source.place)
     return (
         owned
-        and memory.state == "live"
         and memory.kind in _KINDS
         and memory.trust == "user"
         and not memory.suspect
@@ -106,7 +110,7 @@ class Promotions:
         known = {item.text for item in _items(text)}
         added: dict[str, Memory] = {}
         for memory in memories:
-            line = _plain(memory.text)
+            line = plain_line(memory.text)
             if line and line not in known and line not in added:
                 added[line] = memory
         if not added:
@@ -169,11 +173,11 @@ class Promotions:
         """
         by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         for memory in sorted(memories, key=lambda one: one.created_at):
-            line = _plain(memory.text) if is_for_owner(memory) else ""
+            line = plain_line(memory.text) if is_for_owner(memory) else ""
             if line and line not in by_kind[memory.kind]:
                 by_kind[memory.kind].append(line)
         groups = [(_KINDS[kind], lines) for kind, lines in by_kind.items() if lines]
-        lasting = [*self._told(day), *(line for line in (_plain(one.text) for one in promoted) if line)]
+        lasting = [*self._told(day), *(line for line in (plain_line(one.text) for one in promoted) if line)]
         if lasting:
             groups.append((_LASTING, [*dict.fromkeys(lasting)]))
         if not groups:
@@ -208,7 +212,7 @@ class Promotions:
         entries = {}
         for day, lines in days.items():
             # A secret across the cut is not recognised afterwards; what is cut may no longer be read back as one line.
-            cut = (_plain(clip(_plain(line), most)) for line in lines)
+            cut = (plain_line(clip(plain_line(line), most)) for line in lines)
             plain = _bullets(dict.fromkeys(filter(None, cut)))
             entries[day] = f"## {day:%A}, {day.isoformat()}, {source}\n\n{plain}" if plain else ""
         return self.write_diary(entries, mark)
@@ -366,7 +370,7 @@ def _items(text: str) -> list[ImportItem]:
     return [item.model_copy(update={"audience": "direct"}) for item in read_markdown(text, MEMORY, UTC)]
 
 
-def _plain(text: str) -> str:
+def plain_line(text: str) -> str:
     """Return a text as a line, or "" if it has a secret, or would not be read back as one line with the same text."""
     # Every class of secrets, also one that the settings allow in memory: hosts and other programs read these files.
     line = redact(one_line(text))
