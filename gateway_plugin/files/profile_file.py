@@ -26,7 +26,7 @@ class ProfileFileProblem(GatewayError):
     """Raised when a profile cannot be written into a file. The message names the file and the fix; the file is unchanged."""
 
 
-def put_profile(path: Path, namespace: str, document: str, *, head: str = "") -> bool:
+def put_profile(path: Path, namespace: str, document: str, *, head: str = "", former: str = "") -> bool:
     """Write a profile into a file, in place of the block of the same namespace, or at its end.
 
     A missing file is created with permissions for its owner only; an existing one keeps its mode. Links are not followed, since
@@ -36,7 +36,8 @@ def put_profile(path: Path, namespace: str, document: str, *, head: str = "") ->
         path: path of the file.
         namespace: the namespace of the profile.
         document: the profile. If it is empty, an existing block is emptied, and none is created.
-        head: the text before the block in a new file.
+        head: the text before the block in a new file, and in one that begins with ``former``.
+        former: the head that an earlier call wrote; if a person changed it, it stays.
 
     Returns:
         Whether the file was written; False if it contains the profile already.
@@ -45,7 +46,9 @@ def put_profile(path: Path, namespace: str, document: str, *, head: str = "") ->
         ProfileFileProblem: it is no UTF-8 file, has a damaged block, or cannot be read or written.
     """
     before, mode = _read(path)
-    after = _with_block(path, before or head, namespace, document)
+    is_ours = not before or (former and before.startswith(former))
+    text = head + before.removeprefix(former) if is_ours else before
+    after = _with_block(path, text, namespace, document)
     if after == before:
         return False
     try:

@@ -24,6 +24,7 @@ from gateway_plugin.files.bounded import NotRead, read_below
 from gateway_plugin.files.daily import LOST
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.files.skill_files import SkillFiles
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.recall.consolidation import ConsolidationReport
@@ -35,6 +36,7 @@ from relayer.wire.service import ImportItem
 
 MEMORY: Final = "MEMORY.md"
 DIARY: Final = "DREAMS.md"
+SKILLS: Final = "skills"
 _PAGE: Final = 100
 _HEADING: Final = "# Promoted memories"
 _TITLE: Final = "# Dream Diary"
@@ -308,11 +310,13 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     Entries of the diary are then written again.
 
     Raises:
-        GatewayError: as the client does, or `PromotionProblem`; the next call tries again.
+        GatewayError: as the client does, `PromotionProblem`, or `ProfileFileProblem`; the next call tries again.
     """
     index, promoted = files.index, files.promoted()
     days = await asyncio.to_thread(files.days)
-    if not promoted and not days:
+    skills = SkillFiles(files.workspace / SKILLS, identity.namespace)
+    drawn = frozenset[str]().union(*(await asyncio.to_thread(skills.memories)).values())
+    if not promoted and not days and not drawn:
         return
     if index.promotion_feed:
         try:
@@ -329,9 +333,12 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     else:
         told = await client.changes(identity, limit=1)
         cursor = str(told.position.seq) if told.position is not None else told.next
-        gone, is_changed = promoted.keys() - await memories_with(client, identity, promoted), True
+        written = promoted.keys() | drawn
+        gone, is_changed = written - (await memories_with(client, identity, written)).keys(), True
     if lines := gone & promoted.keys():
         await asyncio.to_thread(files.take_out, lines)
+    if gone & drawn:
+        await asyncio.to_thread(skills.drop, gone)
     if is_changed and days:
         kept = await owners_days(client, identity, min(days), max(days))
         entries = {day: files.entry(day, kept.get(day, ())) for day in days}
@@ -344,13 +351,11 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
 async def write_report(
     client: RelayerClient, identity: Identity, files: Promotions, report: ConsolidationReport
 ) -> None:
-    """Write what a scheduled consolidation promoted into ``MEMORY.md``, and the day that ended into the diary; once per run.
+    """Write what a scheduled consolidation promoted into ``MEMORY.md``, and the day that ended into the diary.
 
     Raises:
         GatewayError: as the client does, or `PromotionProblem`; the next call tries again.
     """
-    if report.at <= files.index.consolidated:
-        return
     promoted = await memories_with(client, identity, [one.id for one in report.promoted])
     done = await asyncio.to_thread(files.add, [one for one in promoted.values() if is_for_owner(one)])
     today = datetime.fromtimestamp(report.at, UTC).astimezone().date()
@@ -361,8 +366,6 @@ async def write_report(
     if done and today not in entries:
         entries[today] = files.entry(today, (), done)
     await asyncio.to_thread(files.write_diary, entries)
-    files.index.consolidated = report.at
-    await asyncio.to_thread(files.index.save_seen)
 
 
 def _items(text: str) -> list[ImportItem]:

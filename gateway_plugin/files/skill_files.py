@@ -1,9 +1,8 @@
 """Skills in a folder: ``NAME/SKILL.md`` with what a user said about one way of working, as agents read skills.
 
-The front matter and the title are written when a file is created. What was said is in a block as `put_profile` writes it, and
-only this block changes afterwards: what a person writes before or behind it stays. A line names its memory in a comment, by which
-a skill keeps its file while what is said about it changes. A file that has nothing but what was written here is deleted with
-the last line of its block.
+What was said is in a block as `put_profile` writes it. What a person writes before or behind it stays, as does a front matter
+that a person changed. A line names its memory in a comment, by which a skill keeps its file while what is said about it changes. A
+file that has nothing but what was written here is deleted with the last line of its block.
 """
 
 from __future__ import annotations
@@ -89,10 +88,10 @@ class SkillFiles:
         for name in known.keys() - named.keys():
             self._remove(name)
         for name, skill in named.items():
-            title = (_title(self._read(name)[0] or "") if known.get(name) else "") or ", ".join(skill.words)
             lines = "".join(
                 f"- {text} <!-- {day} {memory} -->\n" for memory, (day, text) in skill.lines.items()
             )
+            title = ", ".join(skill.words)
             self._put(name, f"# {title}\n\n{_INTRODUCTION}\n\n{lines}", title)
         return named
 
@@ -123,14 +122,15 @@ class SkillFiles:
             raise ProfileFileProblem(
                 f"{path.parent} cannot be created ({error.strerror}): give a folder that can be written, such as skills"
             ) from error
-        put_profile(path, self.namespace, document, head=_head(name, title))
+        former = _head(name, _title(self._read(name)[0] or ""))
+        put_profile(path, self.namespace, document, head=_head(name, title), former=former)
 
     def _remove(self, name: str) -> None:
         """Empty the block of a skill, or delete the file if nobody else wrote into it."""
         path = self._path(name)
         document, rest = self._read(name)
         if rest.strip() != _head(name, _title(document or "")).strip():
-            put_profile(path, self.namespace, "")
+            self._put(name, "", "")
             return
         try:
             path.unlink()
@@ -149,7 +149,7 @@ class SkillFiles:
 
 
 def _head(name: str, title: str) -> str:
-    description = f"How the user does this: {title}. Read it before you do anything of this kind."
+    description = f"How the user does this: {title or name}. Read it before you do anything of this kind."
     return f"---\nname: {name}\ndescription: {json.dumps(description, ensure_ascii=False)}\n---\n"
 
 
