@@ -126,7 +126,7 @@ class SkillFiles:
         put_profile(path, self.namespace, document, head=_head(name, title), former=former)
 
     def _remove(self, name: str) -> None:
-        """Empty the block of a skill, or delete the file if nobody else wrote into it."""
+        """Empty the block of a skill, or delete the file if it has no other text."""
         path = self._path(name)
         document, rest = self._read(name)
         if rest.strip() != _head(name, _title(document or "")).strip():

@@ -15,6 +15,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.files.promotions import is_of_owner, plain_line
 from gateway_plugin.files.skill_files import Skill, SkillFiles
 from gateway_plugin.keys.identity import Identity
+from gateway_plugin.recall.consolidation import SECONDS
 from gateway_plugin.recall.formatting import may_be_told, told_at
 from gateway_plugin.text.procedures import Token, is_procedure, tokens_of
 from relayer.wire.memories import Memory, RecallRequest
@@ -65,7 +67,9 @@ class _Told:
 
 async def draw_skills(client: RelayerClient, identity: Identity, least: int) -> list[Skill]:
     """Return the ways of working that were told at least ``least`` times, the most frequent first. Raises as the client does."""
-    told = [*_told(await _memories(client, identity))][:_MOST_COMPARED]
+    memories = await _memories(client, identity)
+    # On a thread, because a turn may be waiting for the event loop meanwhile.
+    told = await asyncio.to_thread(lambda: [*islice(_told(memories), _MOST_COMPARED)])
     links = await _links(client, identity, told)
     # The memory that shares the most is the centre of a group; of equal ones, the newest.
     order = sorted(range(len(told)), key=lambda place: (-len(links[place]), place))
@@ -114,12 +118,14 @@ def _told(memories: Sequence[Memory]) -> Iterator[_Told]:
     for memory in sorted(memories, key=told_at, reverse=True):
         if memory.kind == "event" or not is_of_owner(memory) or not _counts(memory, known):
             continue
+        if not is_procedure(memory.text):
+            continue
         line = plain_line(memory.text)
         words = unicodedata.normalize("NFKC", line).casefold()
-        # Wishes not to be reminded keep what they name out of what nobody asked for; they are no procedures themselves.
+        # Wishes not to be reminded keep what they name out of what was not asked for; they are no procedures themselves.
         if memory.unmentioned or any(word in words for word in unmentioned):
             continue
-        if line and is_procedure(line) and may_be_told(line):
+        if line and may_be_told(line):
             yield _Told(memory, line, tuple(tokens_of(line)))
 
 
@@ -134,6 +140,19 @@ def _counts(memory: Memory, known: dict[str, Memory]) -> bool:
 
 async def _links(client: RelayerClient, identity: Identity, told: Sequence[_Told]) -> list[set[int]]:
     """Return for each statement the places of those about the same way of working."""
+    links, doubtful = await asyncio.to_thread(_linked_by_words, told)
+    near: dict[int, frozenset[str]] = {}
+    for place in sorted({place for pair in doubtful for place in pair})[:_MOST_SEARCHES]:
+        near[place] = await _near(client, identity, told[place])
+    for place, other in doubtful:
+        nearest = near.get(place, frozenset()), near.get(other, frozenset())
+        if told[other].memory.id in nearest[0] or told[place].memory.id in nearest[1]:
+            _link(links, place, other)
+    return links
+
+
+def _linked_by_words(told: Sequence[_Told]) -> tuple[list[set[int]], list[tuple[int, int]]]:
+    """Return for each statement the places of those with which it shares enough words, and the pairs that share too few."""
     links: list[set[int]] = [set() for _ in told]
     doubtful: list[tuple[int, int]] = []
     stems = [one.stems for one in told]
@@ -144,15 +163,7 @@ async def _links(client: RelayerClient, identity: Identity, told: Sequence[_Told
                 _link(links, place, other)
             elif shared >= 1:
                 doubtful.append((place, other))
-    near: dict[int, frozenset[str]] = {}
-    for place in sorted({place for pair in doubtful for place in pair})[:_MOST_SEARCHES]:
-        near[place] = await _near(client, identity, told[place])
-    for pair in doubtful:
-        place, other = pair
-        nearest = near.get(place, frozenset()), near.get(other, frozenset())
-        if told[other].memory.id in nearest[0] or told[place].memory.id in nearest[1]:
-            _link(links, place, other)
-    return links
+    return links, doubtful
 
 
 def _link(links: list[set[int]], place: int, other: int) -> None:
@@ -170,7 +181,7 @@ async def _near(client: RelayerClient, identity: Identity, one: _Told) -> frozen
     request = RecallRequest(
         query=one.line, limit=_NEAREST, floor=0.0, explain=True, trusts=("user",), include=("superseded",)
     )
-    hits = (await client.recall(identity, request)).memories
+    hits = (await client.recall(identity, request, deadline=SECONDS)).memories
     return frozenset(hit.id for hit in hits if hit.evidence and (hit.evidence.cosine or 0.0) >= _NEAR)
 
 
