@@ -13,7 +13,18 @@ import typer
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.commands import consolidate, doctor, erase, init, life, profile, share, switch, version
+from gateway_plugin.commands import (
+    consolidate,
+    doctor,
+    erase,
+    init,
+    life,
+    profile,
+    share,
+    skills,
+    switch,
+    version,
+)
 from gateway_plugin.commands import keys as revoke
 from gateway_plugin.commands.keys import keys
 from gateway_plugin.commands.outbox import outbox
@@ -328,6 +339,7 @@ switch.add_to(app)
 life.add_to(app)
 consolidate.add_to(app)
 profile.add_to(app)
+skills.add_to(app)
 share.add_to(app)
 erase.add_to(app)
 transfer.add_to(app)

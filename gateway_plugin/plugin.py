@@ -499,7 +499,8 @@ class AsyncMemoryPlugin:
             )
         if notes is not None and due:
             files.promotions = Promotions(index, notes)
-            if self.settings.consolidation.write_files:
+            files.consolidation = self.settings.consolidation
+            if files.consolidation.write_files or files.consolidation.skills:
                 files.report = await asyncio.to_thread(last_report, self._outbox, identity.ref)
         look: Look | None = None
         try:

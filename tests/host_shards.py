@@ -30,7 +30,7 @@ SECONDS: Final = {
     "test_openclaw_life_of_an_installation.py": 21,
     "test_openclaw_lines.py": 87,
     "test_openclaw_living_files.py": 87,
-    "test_openclaw_log.py": 39,
+    "test_openclaw_log.py": 90,
     "test_openclaw_own_memory.py": 45,
     "test_openclaw_page.py": 21,
     "test_openclaw_people_apart.py": 33,

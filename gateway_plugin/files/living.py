@@ -33,12 +33,14 @@ from gateway_plugin.files.indexed import (
     is_daily,
     is_log,
 )
-from gateway_plugin.files.promotions import PromotionProblem, Promotions, take_out_gone, write_report
+from gateway_plugin.files.profile_file import ProfileFileProblem
+from gateway_plugin.files.promotions import SKILLS, PromotionProblem, Promotions, take_out_gone, write_report
 from gateway_plugin.files.sending import pages
+from gateway_plugin.files.skills import write_skills
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import open_lock, try_lock
 from gateway_plugin.recall.consolidation import ConsolidationReport
-from gateway_plugin.settings.model import CaptureSettings
+from gateway_plugin.settings.model import CaptureSettings, ConsolidationSettings
 from relayer.wire.fields import Position, one_line
 from relayer.wire.memories import Memory, SupersedeRequest
 from relayer.wire.service import ImportItem, ImportRequest
@@ -171,7 +173,8 @@ class LivingFiles:
         each: called for each file with the counts of its changes.
         notes: daily notes for captured memories; None to write none.
         promotions: ``MEMORY.md`` and the diary of the workspace; None if there is no workspace.
-        report: the report of the last consolidation, which is written into both once; None to write none.
+        report: the report of the last consolidation, after which the files are written once; None to write none.
+        consolidation: settings of consolidation, which say what is written.
         most: maximum number of new lines of a file to store in one scan, so that other files need not wait for a long one;
             None for all.
     """
@@ -184,6 +187,7 @@ class LivingFiles:
     notes: DailyNotes | None = None
     promotions: Promotions | None = None
     report: ConsolidationReport | None = None
+    consolidation: ConsolidationSettings = field(default_factory=ConsolidationSettings)
     most: int | None = None
 
     async def look(
@@ -242,16 +246,29 @@ class LivingFiles:
                 self.index.save_seen()
 
     async def _write(self, look: Look) -> None:
-        """Write daily notes, and what the last consolidation promoted, and remove what is not remembered any more."""
+        """Write daily notes, and the files of the last consolidation, and remove what is not remembered any more."""
         try:
             if self.promotions is not None:
                 await take_out_gone(self.client, self.identity, self.promotions)
             if self.notes is not None:
                 await self.notes.write()
             if self.promotions is not None and self.report is not None:
-                await write_report(self.client, self.identity, self.promotions, self.report)
-        except (NotesProblem, PromotionProblem) as error:
+                await self._write_consolidated(self.promotions, self.report)
+        except (NotesProblem, ProfileFileProblem, PromotionProblem) as error:
             _problem(look, str(error))
+
+    async def _write_consolidated(self, files: Promotions, report: ConsolidationReport) -> None:
+        """Write the files of a scheduled consolidation once. If that fails, the next scan tries again."""
+        if report.at <= self.index.consolidated:
+            return
+        if self.consolidation.write_files:
+            await write_report(self.client, self.identity, files, report)
+        if self.consolidation.skills:
+            await write_skills(
+                self.client, self.identity, files.workspace / SKILLS, self.consolidation.skills
+            )
+        self.index.consolidated = report.at
+        await asyncio.to_thread(self.index.save_seen)
 
     async def _file(self, look: Look, one: IndexedFile, live: AbstractSet[str] | None) -> None:
         try:

@@ -26,7 +26,7 @@ class ProfileFileProblem(GatewayError):
     """Raised when a profile cannot be written into a file. The message names the file and the fix; the file is unchanged."""
 
 
-def put_profile(path: Path, namespace: str, document: str) -> bool:
+def put_profile(path: Path, namespace: str, document: str, *, head: str = "", former: str = "") -> bool:
     """Write a profile into a file, in place of the block of the same namespace, or at its end.
 
     A missing file is created with permissions for its owner only; an existing one keeps its mode. Links are not followed, since
@@ -36,6 +36,8 @@ def put_profile(path: Path, namespace: str, document: str) -> bool:
         path: path of the file.
         namespace: the namespace of the profile.
         document: the profile. If it is empty, an existing block is emptied, and none is created.
+        head: the text before the block in a new file, and in one that begins with ``former``.
+        former: the head that an earlier call wrote; if a person changed it, it stays.
 
     Returns:
         Whether the file was written; False if it contains the profile already.
@@ -44,7 +46,9 @@ def put_profile(path: Path, namespace: str, document: str) -> bool:
         ProfileFileProblem: it is no UTF-8 file, has a damaged block, or cannot be read or written.
     """
     before, mode = _read(path)
-    after = _with_block(path, before, namespace, document)
+    is_ours = not before or (former and before.startswith(former))
+    text = head + before.removeprefix(former) if is_ours else before
+    after = _with_block(path, text, namespace, document)
     if after == before:
         return False
     try:
@@ -54,6 +58,21 @@ def put_profile(path: Path, namespace: str, document: str) -> bool:
             f"{path} cannot be written: check the permissions of the file and its directory"
         ) from error
     return True
+
+
+def read_profile(path: Path, namespace: str) -> tuple[str | None, str]:
+    """Return the profile of a namespace in a file, None if there is no block for it, and the text of the file without the block.
+
+    Raises:
+        ProfileFileProblem: as in `put_profile`.
+    """
+    text, _ = _read(path)
+    own = _own_block(path, text, namespace)
+    if own is None:
+        return None, text
+    begin, end = own
+    block = text[begin:end].replace("\r\n", "\n")
+    return block.partition("\n")[2].removesuffix(_END).removeprefix("\n"), text[:begin] + text[end:]
 
 
 def without_profiles(text: str) -> str:
@@ -80,18 +99,23 @@ def _read(path: Path) -> tuple[str, int]:
         raise ProfileFileProblem(f"{path} is not UTF-8: convert it, or give another file") from error
 
 
-def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
+def _own_block(path: Path, text: str, namespace: str) -> tuple[int, int] | None:
     own = [(begin, end) for name, begin, end in _blocks(text) if name == namespace]
     if len(own) > 1 or _is_damaged(text):
         raise ProfileFileProblem(
             f"{path} contains an incomplete or duplicated profile: delete the lines from "
             f'<{OUR_TAG} profile="..."> on, and try again'
         )
+    return own[0] if own else None
+
+
+def _with_block(path: Path, text: str, namespace: str, document: str) -> str:
+    own = _own_block(path, text, namespace)
     line_end = "\r\n" if "\r\n" in text else "\n"
     lines = [f'<{OUR_TAG} profile="{namespace}">', *([f"\n{document}"] if document else []), _END]
     block = "\n".join(lines).replace("\n", line_end)
-    if own:
-        begin, end = own[0]
+    if own is not None:
+        begin, end = own
         return text[:begin] + block + text[end:]
     if not document:
         return text

@@ -24,6 +24,7 @@ from gateway_plugin.files.bounded import NotRead, read_below
 from gateway_plugin.files.daily import LOST
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.files.skill_files import SkillFiles
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.recall.consolidation import ConsolidationReport
@@ -35,6 +36,7 @@ from relayer.wire.service import ImportItem
 
 MEMORY: Final = "MEMORY.md"
 DIARY: Final = "DREAMS.md"
+SKILLS: Final = "skills"
 _PAGE: Final = 100
 _HEADING: Final = "# Promoted memories"
 _TITLE: Final = "# Dream Diary"
@@ -75,10 +77,14 @@ class PromotionProblem(GatewayError):
 
 def is_for_owner(memory: Memory) -> bool:
     """Return whether a memory may be written: live, said by the owner, and not said in a group or to another person."""
+    return memory.state == "live" and is_of_owner(memory)
+
+
+def is_of_owner(memory: Memory) -> bool:
+    """Return whether the owner said a memory, and neither in a group nor to another person; it need not be live."""
     owned = memory.audience == "agent" or (memory.audience == "direct" and not memory.source.place)
     return (
         owned
-        and memory.state == "live"
         and memory.kind in _KINDS
         and memory.trust == "user"
         and not memory.suspect
@@ -106,7 +112,7 @@ class Promotions:
         known = {item.text for item in _items(text)}
         added: dict[str, Memory] = {}
         for memory in memories:
-            line = _plain(memory.text)
+            line = plain_line(memory.text)
             if line and line not in known and line not in added:
                 added[line] = memory
         if not added:
@@ -169,11 +175,11 @@ class Promotions:
         """
         by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         for memory in sorted(memories, key=lambda one: one.created_at):
-            line = _plain(memory.text) if is_for_owner(memory) else ""
+            line = plain_line(memory.text) if is_for_owner(memory) else ""
             if line and line not in by_kind[memory.kind]:
                 by_kind[memory.kind].append(line)
         groups = [(_KINDS[kind], lines) for kind, lines in by_kind.items() if lines]
-        lasting = [*self._told(day), *(line for line in (_plain(one.text) for one in promoted) if line)]
+        lasting = [*self._told(day), *(line for line in (plain_line(one.text) for one in promoted) if line)]
         if lasting:
             groups.append((_LASTING, [*dict.fromkeys(lasting)]))
         if not groups:
@@ -208,7 +214,7 @@ class Promotions:
         entries = {}
         for day, lines in days.items():
             # A secret across the cut is not recognised afterwards; what is cut may no longer be read back as one line.
-            cut = (_plain(clip(_plain(line), most)) for line in lines)
+            cut = (plain_line(clip(plain_line(line), most)) for line in lines)
             plain = _bullets(dict.fromkeys(filter(None, cut)))
             entries[day] = f"## {day:%A}, {day.isoformat()}, {source}\n\n{plain}" if plain else ""
         return self.write_diary(entries, mark)
@@ -304,11 +310,13 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     Entries of the diary are then written again.
 
     Raises:
-        GatewayError: as the client does, or `PromotionProblem`; the next call tries again.
+        GatewayError: as the client does, `PromotionProblem`, or `ProfileFileProblem`; the next call tries again.
     """
     index, promoted = files.index, files.promoted()
     days = await asyncio.to_thread(files.days)
-    if not promoted and not days:
+    skills = SkillFiles(files.workspace / SKILLS, identity.namespace)
+    drawn = frozenset[str]().union(*(await asyncio.to_thread(skills.memories)).values())
+    if not promoted and not days and not drawn:
         return
     if index.promotion_feed:
         try:
@@ -325,9 +333,12 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     else:
         told = await client.changes(identity, limit=1)
         cursor = str(told.position.seq) if told.position is not None else told.next
-        gone, is_changed = promoted.keys() - await memories_with(client, identity, promoted), True
+        written = promoted.keys() | drawn
+        gone, is_changed = written - (await memories_with(client, identity, written)).keys(), True
     if lines := gone & promoted.keys():
         await asyncio.to_thread(files.take_out, lines)
+    if gone & drawn:
+        await asyncio.to_thread(skills.drop, gone)
     if is_changed and days:
         kept = await owners_days(client, identity, min(days), max(days))
         entries = {day: files.entry(day, kept.get(day, ())) for day in days}
@@ -340,13 +351,11 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
 async def write_report(
     client: RelayerClient, identity: Identity, files: Promotions, report: ConsolidationReport
 ) -> None:
-    """Write what a scheduled consolidation promoted into ``MEMORY.md``, and the day that ended into the diary; once per run.
+    """Write what a scheduled consolidation promoted into ``MEMORY.md``, and the day that ended into the diary.
 
     Raises:
         GatewayError: as the client does, or `PromotionProblem`; the next call tries again.
     """
-    if report.at <= files.index.consolidated:
-        return
     promoted = await memories_with(client, identity, [one.id for one in report.promoted])
     done = await asyncio.to_thread(files.add, [one for one in promoted.values() if is_for_owner(one)])
     today = datetime.fromtimestamp(report.at, UTC).astimezone().date()
@@ -357,8 +366,6 @@ async def write_report(
     if done and today not in entries:
         entries[today] = files.entry(today, (), done)
     await asyncio.to_thread(files.write_diary, entries)
-    files.index.consolidated = report.at
-    await asyncio.to_thread(files.index.save_seen)
 
 
 def _items(text: str) -> list[ImportItem]:
@@ -366,7 +373,7 @@ def _items(text: str) -> list[ImportItem]:
     return [item.model_copy(update={"audience": "direct"}) for item in read_markdown(text, MEMORY, UTC)]
 
 
-def _plain(text: str) -> str:
+def plain_line(text: str) -> str:
     """Return a text as a line, or "" if it has a secret, or would not be read back as one line with the same text."""
     # Every class of secrets, also one that the settings allow in memory: hosts and other programs read these files.
     line = redact(one_line(text))

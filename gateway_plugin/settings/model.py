@@ -638,6 +638,12 @@ class ConsolidationSettings(_Settings):
         False,
         description="also append promoted memories to MEMORY.md of the workspace, and write the day into DREAMS.md",
     )
+    skills: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="also write ways of working that were told at least this often, such as 3, as skills of the workspace; 0: write none",
+    )
 
 
 class PluginSettings(_Settings):

@@ -10,11 +10,17 @@ import pytest
 from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from processes import wait_until
+from stub_model import StubModel, system
 from test_openclaw_bridge import signalled
 
 FACT = "The tandem of the Okonkwo family is kept in the shed behind the bakery."
 QUESTION = "Where is the tandem of the Okonkwo family kept?"
 OTHER = "What is the boiling point of tungsten in kelvin?"
+WAYS = (
+    "Before every release, run the smoke tests, then tag the version.",
+    "When we release, first run the smoke tests and then tag it.",
+    "Never release without running the smoke tests.",
+)
 ABOUT_RECALL = re.compile(r"memrelay: (?:recall|injecting) .*")
 TURNS = 215
 MINUTE = 75.0
@@ -101,6 +107,23 @@ def test_a_consolidation_that_is_due_says_what_it_promoted_and_no_text(
     assert "memrelay: consolidation of main: light: 1 memories" in written
     assert "1 promoted, 0 taken" in written
     assert not [word for word in (fact, "tandem", "Okonkwo") if word in written]
+
+
+@pytest.mark.row("MS-29", level="e2e")
+def test_a_way_of_working_that_was_told_three_times_is_a_skill_of_the_host(
+    gateway: Gateway, relayer: Relayer, model: StubModel
+) -> None:
+    nightly = {"enabled": True, "schedule": "* * * * *", "skills": 3}
+    gateway.reload(memrelay_plugins(relayer.url, consolidation=nightly))
+    for place, way in enumerate(WAYS):
+        gateway.chat(way, user=f"way-{place}")
+    skills, end = gateway.folder / "ws" / "main" / "skills", time.monotonic() + 2 * MINUTE
+    while not [*skills.glob("*/SKILL.md")] and time.monotonic() < end:
+        time.sleep(0.5)
+    (file,) = skills.glob("*/SKILL.md")
+    assert [way in file.read_text() for way in WAYS] == [True, True, True]
+    gateway.chat("Which skills are there?", user="skills")
+    assert f"<name>{file.parent.name}</name>" in system(model.asked("Which skills are there?")[-1])
 
 
 def answered(gateway: Gateway, before: int) -> bool:

@@ -28,6 +28,11 @@ QUESTIONS = (
     "Which key opens the lower lock of the canal?",
     "How is the lower lock of the canal opened?",
 )
+WAYS = (
+    "Before every release, run the smoke tests, then tag the version.",
+    "When we release, first run the smoke tests and then tag it.",
+    "Never release without running the smoke tests.",
+)
 # Due once, further away than a test takes, and nearer than a relayer lets a gateway's clock be wrong.
 LATER = 200.0
 
@@ -172,6 +177,40 @@ def test_a_run_writes_into_the_workspace_once_and_only_where_a_setting_says_so(
     else:
         assert [*workspace.iterdir()] == []
     assert site.texts() == before
+
+
+@pytest.mark.row("MS-29", level="e2e")
+def test_a_run_writes_skills_into_the_workspace_and_what_is_forgotten_leaves_them_at_the_next_look(
+    site: PluginSite, tmp_path: Path
+) -> None:
+    clock = Ahead()
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with nightly(site, clock) as plugin:
+        for number, text in enumerate(WAYS):
+            say(plugin, text, key=f"agent:main:openai-user:{number}")
+        recall(plugin, QUESTIONS[0])
+        clock.seconds = LATER
+        wait_until(lambda: ran(site))
+    before = sorted(site.texts())
+
+    async def look(skills: int) -> list[str]:
+        root = IndexRoot(RootKind.WORKSPACE, workspace)
+        settings = {"consolidation": {"skills": skills}}
+        async with AsyncMemoryPlugin(settings=settings, environ=dict(site.environment)) as plugin:
+            done = await plugin.look_at_files((root,), session_key=None, notes=workspace)
+            assert not done.problems
+        return [file.read_text() for file in workspace.glob("**/*.md")]
+
+    assert asyncio.run(look(0)) == []
+    (text,) = asyncio.run(look(3))
+    assert [one in text for one in WAYS] == [True, True, True]
+    assert asyncio.run(look(3)) == [text]
+    assert sorted(site.texts()) == before
+    (gone,) = (memory["id"] for memory in site.memories() if memory["text"] == WAYS[0])
+    site.command("forget", gone)
+    (text,) = asyncio.run(look(0))
+    assert [one in text for one in WAYS] == [False, True, True]
 
 
 def test_at_default_settings_nothing_is_counted_and_nothing_runs(site: PluginSite) -> None:

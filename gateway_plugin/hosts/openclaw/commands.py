@@ -125,6 +125,7 @@ def dreaming_command(
         f"promoted: what {LEAST_RECALLS} turns and {LEAST_QUESTIONS} different questions needed",
         f"repeated and replaced memories: {'removed' if own.apply else 'proposed'}",
         f"MEMORY.md, DREAMS.md: {files}",
+        f"skills: {f'what was told {own.skills} times' if own.skills else 'not written, see consolidation.skills'}",
     ]
     return "\n".join(rows if action == "status" else [_DREAMING_HELP, *rows]), None
 
