@@ -11,7 +11,7 @@ person, which are all true together. The lower half of the embedding model's lay
 once for each pair; the upper half and a head are trained. The mean of the weights of both steps mistakes fewer statements of one
 person for changes than those of the second step alone. ``bench.relations`` measures the result as captures use it. The same sets
 give the same pairs; training itself depends on the processor's rounding. The first step of the package's file was made before
-there were families.
+there were families, and both of its steps before there were ``relations/lives`` and the families of the authors q to w.
 """
 
 from __future__ import annotations
@@ -241,6 +241,8 @@ def lives() -> Iterator[list[str]]:
         ]
     for path in [*_sorted("precise/train/people/*.json"), *_sorted("precise/more/people/*.json")]:
         yield json.loads(path.read_text("utf-8"))["memories"]
+    for path in _sorted("relations/lives/*.txt"):
+        yield from (one.split("\n") for one in path.read_text("utf-8").strip().split("\n\n"))
 
 
 def neighbours(said: Sequence[tuple[int, str]], model: E5, random: Random, count: int) -> Iterator[Pair]:
