@@ -46,6 +46,7 @@ __all__ = [
     "CaptureSettings",
     "CaptureStrategy",
     "ColdStartSettings",
+    "DailyLogFormat",
     "FilesSettings",
     "Format",
     "HostModelSettings",
@@ -120,6 +121,13 @@ class CaptureRules(StrEnum):
     MEMRELAY = "memrelay"
     MEMORY_CORE_PLUS = "memory-core-plus"
     MEMWAL = "memwal"
+
+
+class DailyLogFormat(StrEnum):
+    """The layout of the daily notes: memory-core's, or memsearch's with headings for sessions and times (MS-22)."""
+
+    MEMORY_CORE = "memory-core"
+    MEMSEARCH = "memsearch"
 
 
 class CaptureStrategy(StrEnum):
@@ -448,6 +456,10 @@ class CaptureSettings(_Settings):
     durable: bool = Field(True, description="store captured turns in a sealed file until they are delivered")
     mirror_daily_log: bool = Field(
         False, description="append captured memories to memory/YYYY-MM-DD.md of the workspace, in plain text"
+    )
+    daily_log_format: DailyLogFormat = Field(
+        DailyLogFormat.MEMORY_CORE,
+        description="layout of these files; memsearch: headings and comments name the session of each memory, and summaries are written, too",
     )
     redaction: Redaction = Field(
         default_factory=dict,
