@@ -411,6 +411,7 @@ class AsyncMemory:
             parse_session_key(""),
             default_agent=self._settings.agent if agent is None else agent,
             default_namespace=self._settings.namespace.default,
+            profile=self._settings.namespace.profile,
             renamed=self._settings.namespace.renamed,
         )
         self._user = user
@@ -956,7 +957,8 @@ class AsyncMemory:
         whole = "/".join(namespace)
         if whole.count("/") >= _NAMES:
             raise InvalidInput(
-                "user", "is too long: at most 116 bytes of UTF-8, and 76 with namespace.default"
+                "user",
+                "is too long: at most 116 bytes of UTF-8, 40 fewer with each of namespace.default and namespace.profile",
             )
         return replace(self._agent, namespace=whole)
 

@@ -1,7 +1,8 @@
 """Print the files of one shard of the tests over real hosts: ``make test-e2e SHARD=2/6``, or ``SHARD=today/6``.
 
 Files are dealt out by the seconds in `SECONDS`, the longest first, each to the shard that has the least; a file that is not
-listed counts as `UNKNOWN_SECONDS`. ``today`` is the day of the year, in UTC, so that each shard runs every ``n`` days.
+listed counts as `UNKNOWN_SECONDS`. ``today`` is the number of days since the epoch, in UTC, so that each shard runs every ``n``
+days, also across a new year.
 The files in `ALWAYS` are in no shard, because every change is tried with them.
 """
 
@@ -17,6 +18,7 @@ ALWAYS: Final = ("test_openclaw_turns.py", "test_openclaw_life.py")
 # They try older hosts, which are fetched apart: `make test-hosts`.
 APART: Final = ("test_openclaw_versions.py",)
 UNKNOWN_SECONDS: Final = 60
+_EPOCH: Final = date(1970, 1, 1)
 # Estimates for two cores: 15 s for a gateway and 6 s for a test. To measure a file: make test-e2e E2E=tests/e2e/FILE.
 SECONDS: Final = {
     "test_migrations.py": 27,
@@ -60,7 +62,7 @@ def chosen(shard: str, today: date) -> list[str]:
     """Return the files of a shard, ``k/n`` with k from 1 to n, or ``today/n``. Raises `ValueError`."""
     which, _, total = shard.partition("/")
     count = int(total)
-    number = today.timetuple().tm_yday % count if which == "today" else int(which) - 1
+    number = (today - _EPOCH).days % count if which == "today" else int(which) - 1
     if not 0 <= number < count:
         raise ValueError(f"{shard}: a shard is k/n, with k from 1 to n, or today/n")
     return shards(count)[number]

@@ -23,11 +23,12 @@ import { default as plugin } from "FOLDER/index.js";
 import { existsSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs";
 const log = [];
 const logger = Object.fromEntries(["info", "warn", "error"].map((level) => [level, (line) => log.push(`${level} ${line}`)]));
-const [hooks, services, options] = [{}, [], {}];
+const [hooks, services, options, commands] = [{}, [], {}, {}];
 const known = {
   pluginConfig: CONFIG, logger, registrationMode: "full", config: HOST,
   on: (name, hook, given) => { hooks[name] = hook; options[name] = given; },
   registerService: (service) => services.push(service),
+  registerCommand: (command) => { commands[command.name] = command.handler; },
 };
 const ignored = () => undefined;
 const api = new Proxy(known, { get: (target, name) => target[name] ?? (String(name).startsWith("register") ? ignored : undefined) });

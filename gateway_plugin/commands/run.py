@@ -286,6 +286,7 @@ def agent_identity(
         default_agent=agent,
         shown=shown,
         default_namespace=settings.namespace.default,
+        profile=settings.namespace.profile,
         renamed=settings.namespace.renamed,
     )
 

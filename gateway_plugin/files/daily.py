@@ -1,7 +1,8 @@
 """Append captured memories to daily notes, ``memory/YYYY-MM-DD.md``, as plain text (CP-40).
 
 Each written line is recorded as the line of its memory. The next scan of the files therefore does not store it again, and an
-edit of the line edits the memory. If a memory is corrected, forgotten or erased in another way, its line is removed again,
+edit of the line edits the memory. In the layout of memsearch the line is below the headings of its session and minute, and
+summaries of turns and sessions are written, too (MS-19, MS-22). If a memory is corrected, forgotten or erased in another way, its line is removed again,
 unless it was edited.
 """
 
@@ -19,11 +20,11 @@ from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError, RelayerRefused
 from gateway_plugin.files.bounded import NotRead, read_below
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
-from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.files.markdown import last_section, read_markdown, section_of
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.recall.formatting import told_at
-from gateway_plugin.settings.model import CaptureSettings
+from gateway_plugin.settings.model import CaptureSettings, DailyLogFormat
 from relayer.wire.fields import one_line
 from relayer.wire.memories import ChangeView, Memory
 from relayer.wire.redaction import redact
@@ -101,7 +102,7 @@ class DailyNotes:
         for change in changes:
             memory = change.memory
             if memory is not None and memory.state == "live":
-                if _is_captured(memory) and not uses[memory.id]:
+                if self._is_captured(memory) and not uses[memory.id]:
                     new[memory.id] = memory
             else:
                 new.pop(change.id, None)
@@ -117,17 +118,33 @@ class DailyNotes:
         items = _items(f"- {line.text}")
         if line.blocked or len(items) != 1 or items[0].text != line.text:
             return False
-        day = told_at(memory).astimezone(self.place).date().isoformat()
+        moment = told_at(memory).astimezone(self.place)
+        day = moment.date().isoformat()
+        text = self._text(day)
         digest = self.index.digest(items[0])
-        if digest in {self.index.digest(item) for item in _items(self._text(day))}:
+        if digest in {self.index.digest(item) for item in _items(text)}:
             return False
         # Recorded before writing, so that a scan that reads the line knows its memory.
         self.index.pending[digest] = memory.id
         self.index.save_seen()
-        self._write(day, f"- {line.text}\n")
+        headings = section_of(memory, moment).below(last_section(text)) if self._in_sections else ()
+        self._write(day, "".join(f"{row}\n" for row in (*headings, f"- {line.text}")))
         # From now on an edit of the line edits the memory, even if the edit happens before a scan has read the line.
         self._saw(f"memory/{day}.md", SeenLine(digest, "", memory.id, self.index.words(line.text)))
         return True
+
+    @property
+    def _in_sections(self) -> bool:
+        return self.settings.daily_log_format is DailyLogFormat.MEMSEARCH
+
+    def _is_captured(self, memory: Memory) -> bool:
+        """Return whether a memory comes from a conversation, and not from a file; summaries only in memsearch's layout."""
+        return (
+            (memory.kind in _KINDS or (memory.kind == "summary" and self._in_sections))
+            and memory.trust in {"user", "assistant"}
+            and not memory.suspect
+            and not memory.source.reference
+        )
 
     def _saw(self, name: str, line: SeenLine) -> None:
         path = str(self.workspace / name)
@@ -189,7 +206,7 @@ class DailyNotes:
         with os.fdopen(descriptor, "a+b") as file:
             file.seek(0, os.SEEK_END)
             if not file.tell():
-                line = f"# {day}\n\n{line}"
+                line = f"# {day}\n\n" + line.removeprefix("\n")
             else:
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else f"\n{line}"
@@ -197,16 +214,6 @@ class DailyNotes:
             file.write(line.encode())
             file.flush()
             os.fsync(descriptor)
-
-
-def _is_captured(memory: Memory) -> bool:
-    """Return whether a memory comes from a conversation, and not from a file or a summary."""
-    return (
-        memory.kind in _KINDS
-        and memory.trust in {"user", "assistant"}
-        and not memory.suspect
-        and not memory.source.reference
-    )
 
 
 def _items(text: str) -> list[ImportItem]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import PurePath
 from typing import Any, Final
@@ -75,21 +75,51 @@ def _by_day(memories: Iterable[Memory], place: tzinfo) -> dict[str, list[tuple[d
     return {date: sorted(day, key=lambda item: item[0]) for date, day in days.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of memsearch's daily log: the session, its transcript, and the minute, as they are written."""
+
+    session: str
+    transcript: str
+    time: str
+
+    def below(self, last: Section | None) -> Iterator[str]:
+        """Yield the headings and the comment that begin this section below another one; nothing if both are the same."""
+        if last is None or self.session != last.session:
+            yield from ("", f"## Session {self.time}")
+        if self != last:
+            yield from ("", f"### {self.time}")
+            if self.session:
+                transcript = f" transcript:{self.transcript}" if self.transcript else ""
+                yield f"<!-- session:{self.session}{transcript} -->"
+
+
+def section_of(memory: Memory, moment: datetime) -> Section:
+    """Return the section of memsearch's daily log in which a memory of a moment belongs."""
+    source = memory.source
+    return Section(_word(source.session), one_line(source.transcript), f"{moment:%H:%M}")
+
+
+def last_section(text: str) -> Section | None:
+    """Return the section with which a daily log of memsearch ends; None if it has none."""
+    last: Section | None = None
+    for line in text.splitlines():
+        anchor, time = _ANCHOR.match(line.strip()), _TIME.fullmatch(line.strip())
+        if time is not None:
+            opened = Section("", "", f"{int(time[2]):02}:{time[3]}")
+            last = opened if time[1] or last is None else replace(last, time=opened.time, transcript="")
+        elif anchor is not None and last is not None:
+            last = replace(last, session=anchor[1], transcript=(anchor[2] or "").strip())
+    return last
+
+
 def _sections(day: Iterable[tuple[datetime, Memory]]) -> Iterator[str]:
-    session: str | None = None
-    section: tuple[str, SourceInfo] | None = None
+    last: Section | None = None
     for moment, memory in day:
-        time, source = f"{moment:%H:%M}", memory.source
-        if source.session != session:
-            session, section = source.session, None
-            yield from ("", f"## Session {time}")
-        if section is None or section[0] != time or section[1].transcript != source.transcript:
-            section = (time, source)
-            yield from ("", f"### {time}")
-            if source.session:
-                transcript = f" transcript:{one_line(source.transcript)}" if source.transcript else ""
-                yield f"<!-- session:{_word(source.session)}{transcript} -->"
+        section = section_of(memory, moment)
+        yield from section.below(last)
         yield f"- {one_line(memory.text)}"
+        last = section
 
 
 def _word(text: str) -> str:

@@ -487,6 +487,7 @@ def identify(
     default_agent: str | None = None,
     shown: bool = False,
     default_namespace: str = DEFAULT_NAME,
+    profile: str = DEFAULT_NAME,
     scope: NamespaceScope = NamespaceScope.AGENT,
     sender: str | None = None,
     workspace: str | None = None,
@@ -501,6 +502,7 @@ def identify(
             default agent: the one whose keys are held, where that is one alone.
         shown: ``default_agent`` may be a name as commands show it; see `named`.
         default_namespace: what sets the memories of the default agent apart from those of another gateway.
+        profile: the host's profile, which sets the memories of every agent apart from those of other profiles.
         scope: what separates memories.
         sender: the host's id of the person who wrote, for scope ``agent+sender``.
         workspace: the host's id or path of the workspace, for scope ``agent+workspace``.
@@ -514,7 +516,7 @@ def identify(
     try:
         usual = DEFAULT_NAME if spelled is None else named(spelled, shown=shown)
         parts = _scope_parts(scope, sender=sender, workspace=workspace)
-        below = _below(default_namespace)
+        below, of_profile = _below("namespace", default_namespace), _below("profile", profile)
     except (InvalidName, IdentityError) as error:
         raise IdentityError(f"no namespace for this turn: {error}") from error
     if usual == DEFAULT_NAME:
@@ -527,7 +529,7 @@ def identify(
     return Identity(
         agent=agent,
         account=holder.account,
-        namespace="/".join((agent, *(below if usual == DEFAULT_NAME else ()), *parts)),
+        namespace="/".join((agent, *(below if usual == DEFAULT_NAME else ()), *of_profile, *parts)),
         generation=FIRST_GENERATION,
         keys=holder.agent(agent),
         credential=holder.credential(agent),
@@ -535,16 +537,16 @@ def identify(
 
 
 def identities_before_split(identity: Identity) -> tuple[Identity, ...]:
-    """Return the identities that an agent had before a default namespace or a scope split its memories, nearest first (MW-36)."""
+    """Return the identities that an agent had before a default namespace, a profile or a scope split its memories, nearest first (MW-36)."""
     agent, *below = identity.namespace.split("/")
     fewer = (part for count in reversed(range(len(below))) for part in itertools.combinations(below, count))
     return tuple(replace(identity, namespace="/".join((agent, *parts))) for parts in fewer)
 
 
-def _below(default_namespace: str) -> tuple[str, ...]:
-    if names.normalise(default_namespace) == DEFAULT_NAME:
+def _below(kind: str, name: str) -> tuple[str, ...]:
+    if names.normalise(name) == DEFAULT_NAME:
         return ()
-    return (names.normalise(f"namespace-{default_namespace.strip()}"),)
+    return (names.normalise(f"{kind}-{name.strip()}"),)
 
 
 def _scope_parts(scope: NamespaceScope, *, sender: str | None, workspace: str | None) -> tuple[str, ...]:

@@ -319,6 +319,7 @@ class SessionBook:
             ref if fixed is None else replace(ref, agent=fixed),
             default_agent=self._agent or None,
             default_namespace=self._settings.namespace.default,
+            profile=self._settings.namespace.profile,
             scope=self._settings.namespace.scope,
             sender=sender,
             workspace=workspace,

@@ -87,20 +87,34 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "capture": {"enabled": False},
     },
     "memwal": {
-        "recall": {"format": "memwal", "position": "prepend", "namespace_instruction": True},
+        "recall": {
+            "format": "memwal",
+            "position": "prepend",
+            "max_results": 5,
+            "namespace_instruction": True,
+        },
         "capture": {"min_length": 30, "rules": "memwal"},
     },
     "memsearch": {
-        "recall": {"position": "prepend", "cold_start": {"max_lines": 30}},
+        "recall": {"position": "prepend", "max_results": 5, "cold_start": {"max_lines": 30}},
         "capture": {
             "min_length": 11,
             "min_turn_length": 50,
             "min_messages": 2,
             "assistant_tail": 3000,
             "mirror_daily_log": True,
+            "daily_log_format": "memsearch",
         },
+        "host_model": {"turn_summaries": True},
     },
-    "active-memory": {"recall": {"format": "active-memory", "position": "system-append", "mode": "active"}},
+    "active-memory": {
+        "recall": {
+            "format": "active-memory",
+            "position": "system-append",
+            "mode": "active",
+            "max_results": 5,
+        }
+    },
 }
 
 _LENIENT_FLAGS: Final = {"autoRecall", "autoCapture"}

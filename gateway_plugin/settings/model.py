@@ -1,7 +1,7 @@
 """The plugin's settings: one pydantic model for the configurations of all hosts and of the plugins that memrelay replaces.
 
 `load_settings` reads the host's configuration object, and for settings that it does not contain the environment variables
-``MEMRELAY_URL``, ``MEMRELAY_AGENT`` and ``MEMRELAY_DEFAULT_NAMESPACE``. ``MEMRELAY_DISABLE`` is a switch: while it is
+``MEMRELAY_URL``, ``MEMRELAY_AGENT``, ``MEMRELAY_DEFAULT_NAMESPACE`` and ``MEMRELAY_PROFILE``. ``MEMRELAY_DISABLE`` is a switch: while it is
 set, no setting turns memory on. Secrets in the environment are read by `gateway_plugin.keys.gateway_secret`. All keys of the replaced
 plugins are accepted and translated by `gateway_plugin.settings.crosswalk`.
 """
@@ -39,12 +39,14 @@ __all__ = [
     "DEFAULT_NAMESPACE_VARIABLE",
     "DEFAULT_URL",
     "MAX_OWNERS",
+    "PROFILE_VARIABLE",
     "UNSETTABLE",
     "ActiveSettings",
     "CaptureRules",
     "CaptureSettings",
     "CaptureStrategy",
     "ColdStartSettings",
+    "DailyLogFormat",
     "FilesSettings",
     "Format",
     "HostModelSettings",
@@ -119,6 +121,13 @@ class CaptureRules(StrEnum):
     MEMRELAY = "memrelay"
     MEMORY_CORE_PLUS = "memory-core-plus"
     MEMWAL = "memwal"
+
+
+class DailyLogFormat(StrEnum):
+    """The layout of the daily notes: memory-core's, or memsearch's with headings for sessions and times (MS-22)."""
+
+    MEMORY_CORE = "memory-core"
+    MEMSEARCH = "memsearch"
 
 
 class CaptureStrategy(StrEnum):
@@ -239,6 +248,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:8787"
 UNSETTABLE: Final = frozenset({"disabled", "unused"})
 """Fields of `PluginSettings` that a configuration cannot set."""
 DEFAULT_NAMESPACE_VARIABLE: Final = "MEMRELAY_DEFAULT_NAMESPACE"
+PROFILE_VARIABLE: Final = "MEMRELAY_PROFILE"
 # The second variable is set by memsearch for the processes that it starts (MS-27).
 _SWITCHES: Final = ("MEMRELAY_DISABLE", "MEMSEARCH_DISABLE")
 _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
@@ -247,7 +257,7 @@ _OFF_WORDS: Final = {"", "0", "false", "no", "off"}
 _PREFIX: Final = "MEMRELAY_"
 _VARIABLES: Final = (
     "AGENT", "AGENT_CERTIFICATE", "AGENT_SECRET", "DEFAULT_NAMESPACE", "DEV_URL", "DISABLE", "GATEWAY_COMMAND", "MCP_DEBUG",
-    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES", "PROD_URL", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
+    "MCP_NAMESPACE", "MCP_TOKEN", "OPENCLAW_CONFIG", "OPENCLAW_FILES", "OPENCLAW_TEMPLATES", "PROD_URL", "PROFILE", "RELAYER_IDENTITY", "SECRET", "SECRET_FILE",
     "STAGING_URL", "URL",
 )  # fmt: skip
 """The environment variables that a gateway reads, without their prefix."""
@@ -447,6 +457,10 @@ class CaptureSettings(_Settings):
     mirror_daily_log: bool = Field(
         False, description="append captured memories to memory/YYYY-MM-DD.md of the workspace, in plain text"
     )
+    daily_log_format: DailyLogFormat = Field(
+        DailyLogFormat.MEMORY_CORE,
+        description="layout of these files; memsearch: headings and comments name the session of each memory, and summaries are written, too",
+    )
     redaction: Redaction = Field(
         default_factory=dict,
         description="handling of each class of secret: redact (default), block or allow",
@@ -479,13 +493,17 @@ class NamespaceSettings(_Settings):
         title="Default namespace",
         description="namespace name of the default agent, to separate it from the default agent of another gateway",
     )
+    profile: NamespaceName = Field(
+        DEFAULT_NAME,
+        description="profile of the host: a name other than default separates the memories of all agents from those of other profiles; in OpenClaw the profile that runs",
+    )
     scope: NamespaceScope = Field(
         NamespaceScope.AGENT, description="one namespace per agent, or per sender or workspace of the agent"
     )
     legacy: bool = Field(
         False,
         title="Read former namespaces",
-        description="also recall memories that the agent stored before `default` or `scope` was changed",
+        description="also recall memories that the agent stored before `default`, `profile` or `scope` was changed",
     )
     renamed: Renamed = Field(
         default_factory=dict,
@@ -756,10 +774,9 @@ def load_settings(config: object, environ: Mapping[str, str]) -> PluginSettings:
         tree["url"] = environ["MEMRELAY_URL"]
     if "agent" not in tree and environ.get("MEMRELAY_AGENT"):
         tree["agent"] = environ["MEMRELAY_AGENT"]
-    default = environ.get(DEFAULT_NAMESPACE_VARIABLE)
-    namespace = tree.setdefault("namespace", {}) if default else None
-    if isinstance(namespace, dict):
-        namespace.setdefault("default", default)
+    for variable, name in ((DEFAULT_NAMESPACE_VARIABLE, "default"), (PROFILE_VARIABLE, "profile")):
+        if environ.get(variable):
+            tree.setdefault("namespace", {}).setdefault(name, environ[variable])
     # Any other value of the switch turns memory off, too: a person who sets it wants memory to be off.
     tree["disabled"] = any(environ.get(name, "").strip().lower() not in _OFF_WORDS for name in _SWITCHES)
     try:

@@ -6,6 +6,7 @@ at one relayer.
 
 from __future__ import annotations
 
+import copy
 import json
 import secrets
 import subprocess
@@ -35,6 +36,7 @@ class Gateway:
         place.mkdir()
         self.place = place
         self._bridge: BridgeProcess | None = None
+        self._profiles: list[Gateway] = []
         self.config = {"url": relayer.url, "recall": {"deadlineMs": 20_000}, **config}
         self.environment = CLEAN | {
             "HOME": str(place),
@@ -43,6 +45,16 @@ class Gateway:
             "MEMRELAY_URL": relayer.url,
             "MEMRELAY_SECRET": secrets.token_hex(32),
         }
+
+    def profile(self, name: str, **config: Any) -> Gateway:
+        """Return the host of another profile of the same home: the same secret and relayer, a configuration of its own."""
+        other = copy.copy(self)
+        other._profiles = []
+        other._bridge = None
+        self._profiles.append(other)
+        other.config = self.config | config
+        other.environment = self.environment | {"OPENCLAW_PROFILE": name}
+        return other
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run ``openclaw memrelay ...``, which is ``memrelay-gateway ...`` with the settings of the host's plugin."""
@@ -68,6 +80,8 @@ class Gateway:
 
     def ends(self) -> None:
         """End the host, so that the next turn is asked of one that remembers nothing."""
+        for profile in self._profiles:
+            profile.ends()
         bridge, self._bridge = self._bridge, None
         if bridge is not None:
             bridge.close()
@@ -178,6 +192,48 @@ def test_another_default_namespace_later_makes_nobody_meet(gateway, before, afte
     assert OTHERS not in host.recalls("agent:main:main", OTHERS_QUESTION)
     assert MAINS not in host.recalls("agent:research:main", MAINS_QUESTION)
     assert OTHERS in host.recalls("agent:research:main", OTHERS_QUESTION)
+
+
+@pytest.mark.row("MW-05")
+@pytest.mark.parametrize(("agent", "config"), [("coder", {}), ("main", {"defaultNamespace": "research"})])
+def test_a_profile_of_the_host_hears_nothing_of_another_profile(gateway, agent, config):
+    usual, session = gateway(**config), f"agent:{agent}:main"
+    usual.hears(session, MAINS)
+    usual.ends()
+    dev = usual.profile("dev")
+    assert MAINS not in dev.recalls(session, MAINS_QUESTION)
+    dev.hears(session, OTHERS)
+    assert OTHERS in dev.recalls(session, OTHERS_QUESTION)
+    dev.ends()
+    assert OTHERS not in usual.recalls(session, OTHERS_QUESTION)
+    assert MAINS in usual.recalls(session, MAINS_QUESTION)
+    # A command of the host finds what the host's own profile keeps.
+    for host, own, foreign in ((usual, MAINS, OTHERS), (dev, OTHERS, MAINS)):
+        listed = host.run("list", "--agent", agent)
+        assert own in listed
+        assert foreign not in listed
+
+
+def test_the_profile_called_default_is_the_host_without_one(gateway):
+    usual = gateway()
+    usual.hears("agent:main:main", MAINS)
+    usual.ends()
+    same = usual.profile("Default")
+    assert MAINS in same.recalls("agent:main:main", MAINS_QUESTION)
+    same.ends()
+
+
+@pytest.mark.parametrize("spelled", [{"namespace.legacy": True}, {"namespace": {"profile": "default"}}])
+def test_a_profile_reads_what_it_shared_with_the_others_where_it_is_told_to(gateway, spelled):
+    usual = gateway()
+    usual.hears("agent:main:main", MAINS)
+    usual.ends()
+    dev = usual.profile("dev", **spelled)
+    assert MAINS in dev.recalls("agent:main:main", MAINS_QUESTION)
+    dev.hears("agent:main:main", OTHERS)
+    dev.ends()
+    shares = "profile" in spelled.get("namespace", {})
+    assert (OTHERS in usual.recalls("agent:main:main", OTHERS_QUESTION)) is shares
 
 
 def test_doctor_tells_where_the_memories_of_the_default_agent_are(gateway):

@@ -56,13 +56,16 @@ export function registerCommands(api, pluginId, ask, dreams) {
   // Dreaming is a setting alone: it holds once the host has read its configuration again.
   const dreaming = async (ctx) => {
     try {
-      const { text, consolidation: enabled } = await ask("command", { args: `dreaming ${ctx.args ?? ""}` }, ctx);
+      const { text, consolidation: enabled, writeFiles } = await ask("command", { args: `dreaming ${ctx.args ?? ""}` }, ctx);
+      const wanted = { ...(enabled !== undefined && { enabled }), ...(writeFiles !== undefined && { writeFiles }) };
       const mutate = (draft) => {
         const entries = ((draft.plugins ??= {}).entries ??= {});
         const entry = (entries[pluginId] ??= { enabled: true });
-        entry.config = { ...entry.config, consolidation: { ...entry.config?.consolidation, enabled } };
+        entry.config = { ...entry.config, consolidation: { ...entry.config?.consolidation, ...wanted } };
+        // Spelled with a dot, the earlier value would contradict the new one.
+        for (const name of Object.keys(wanted)) delete entry.config[`consolidation.${name}`];
       };
-      if (enabled !== undefined) await api.runtime.config.mutateConfigFile({ afterWrite: { mode: "auto" }, mutate });
+      if (Object.keys(wanted).length) await api.runtime.config.mutateConfigFile({ afterWrite: { mode: "auto" }, mutate });
       return { text };
     } catch (error) {
       return { text: `Dreaming was not changed: ${error?.message ?? error}` };

@@ -22,6 +22,7 @@ from gateway_plugin.hosting import (
 from gateway_plugin.hosts.openclaw.config import kept_turns, read_config
 from gateway_plugin.hosts.openclaw.turns import host_turn, session_key_of
 from gateway_plugin.plugin import AsyncMemoryPlugin
+from gateway_plugin.settings.model import ConsolidationSettings
 from relayer.wire.fields import one_line
 
 _HELP: Final = (
@@ -40,8 +41,13 @@ _HELP: Final = (
 _DREAMING_HELP: Final = (
     "/dreaming status        what consolidation does, and when\n"
     "/dreaming on | off      switch it (owner, direct chats)\n"
+    "/dreaming on files      also write MEMORY.md and DREAMS.md; off files: no longer\n"
     "what the last run did:  openclaw memrelay consolidate --last\n"
 )
+# What a command sets consolidation.enabled and consolidation.writeFiles to; None leaves a setting as it is.
+_DREAMING: Final[Mapping[str, tuple[bool | None, bool | None]]] = {
+    "on": (True, None), "on files": (True, True), "off": (False, None), "off files": (None, False),
+}  # fmt: skip
 _SWITCHES: Final = {
     "on": True, "enable": True, "enabled": True, "off": False, "disable": False, "disabled": False,
 }  # fmt: skip
@@ -102,32 +108,50 @@ def _switch(plugin: AsyncMemoryPlugin, context: Mapping[str, Any], *, enabled: b
 
 def dreaming_command(
     plugin: AsyncMemoryPlugin, arguments: Sequence[str], context: Mapping[str, Any]
-) -> tuple[str, bool | None]:
-    """Run ``/dreaming``, the host's name of consolidation; return its output, and what the setting is to become, if anything.
+) -> tuple[str, bool | None, bool | None]:
+    """Run ``/dreaming``, the host's name of consolidation.
+
+    Return its output, and what ``consolidation.enabled`` and ``consolidation.writeFiles`` are to become; None leaves one as it is.
 
     Args:
         plugin: the gateway's memory.
         arguments: the words after the command's name.
         context: the host's context of the command: session, sender, rights.
     """
-    action = arguments[0].lower() if arguments else "help"
-    if action in {"on", "off"}:
-        if refusal := owner_refusal(
-            f"/dreaming {action}", context, "it changes what is kept of your memories"
-        ):
-            return refusal, None
-        return f"Dreaming is {action} as soon as OpenClaw has read its configuration again.", action == "on"
-    own = plugin.settings.consolidation
-    files = "written" if own.write_files else "not written, see consolidation.writeFiles"
-    rows = [
-        f"Dreaming: {'on' if own.enabled else 'off'}{' (memory is off: MEMRELAY_DISABLE)' if plugin.settings.disabled else ''}",
+    words, own = " ".join(arguments).lower(), plugin.settings.consolidation
+    disabled = " (memory is off: MEMRELAY_DISABLE)" if plugin.settings.disabled else ""
+    enabled, files = _DREAMING.get(words, (None, None))
+    if enabled is None and files is None:
+        rows = [
+            f"Dreaming: {'on' if own.enabled else 'off'}{disabled}",
+            *_dreams(own, write_files=own.write_files),
+        ]
+        return "\n".join(rows if words == "status" else [_DREAMING_HELP, *rows]), None, None
+    if refusal := owner_refusal(f"/dreaming {words}", context, "it changes what is kept of your memories"):
+        return refusal, None, None
+    on = own.enabled if enabled is None else enabled
+    word = (
+        f"stays {'on' if on else 'off'} and writes no files"
+        if enabled is None
+        else f"is {'on' if on else 'off'}"
+    )
+    rows = [f"Dreaming {word} as soon as OpenClaw has read its configuration again{disabled}."]
+    if on:
+        rows += _dreams(own, write_files=own.write_files if files is None else files)
+    else:
+        rows.append("Nothing is pinned, proposed or written on a schedule. What was written stays.")
+    return "\n".join(rows), enabled, files
+
+
+def _dreams(own: ConsolidationSettings, *, write_files: bool) -> list[str]:
+    """Return what the runs of consolidation do, and what they leave undone."""
+    return [
         f"schedule: {own.schedule}, local time",
-        f"promoted: what {LEAST_RECALLS} turns and {LEAST_QUESTIONS} different questions needed",
-        f"repeated and replaced memories: {'removed' if own.apply else 'proposed'}",
-        f"MEMORY.md, DREAMS.md: {files}",
+        f"pinned: what {LEAST_RECALLS} turns and {LEAST_QUESTIONS} different questions needed",
+        f"repeated and replaced memories: {'removed' if own.apply else 'proposed, not removed (consolidation.apply is false)'}",
+        f"MEMORY.md, DREAMS.md: {'written' if write_files else 'not written; to write them: /dreaming on files'}",
         f"skills: {f'what was told {own.skills} times' if own.skills else 'not written, see consolidation.skills'}",
     ]
-    return "\n".join(rows if action == "status" else [_DREAMING_HELP, *rows]), None
 
 
 def owner_refusal(command: str, context: Mapping[str, Any], reason: str) -> str:

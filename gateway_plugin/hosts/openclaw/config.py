@@ -23,6 +23,7 @@ from gateway_plugin.hosts.openclaw.manifest import PLUGIN_ID, SECRET_KEYS, SIDEC
 from gateway_plugin.settings.model import (
     DEFAULT_NAMESPACE_VARIABLE,
     MAX_OWNERS,
+    PROFILE_VARIABLE,
     FilesSettings,
     PluginSettings,
     RecallMode,
@@ -41,18 +42,28 @@ NO_DREAMING: Final[Mapping[str, Any]] = {"dreaming": {"enabled": False}}
 """The setting that keeps memory-core out while this plugin is in the memory slot, and no longer."""
 
 
+_PROFILE: Final = "namespace.profile"
+
+
 def core_config(config: object, environ: Mapping[str, str]) -> object:
     """Return a configuration without the adapter's own keys, for the plugin's core. If it is no object, return it as it is.
 
+    The host's profile is added, unless the configuration names one: OpenClaw keeps profiles apart, so memories are, too.
     The host resolves references to secrets for its gateway, but not for its own commands, which search memory as well. So a
     reference to an environment variable that is set is resolved here.
     """
     if not isinstance(config, Mapping):
         return config
+    inner = config.get("namespace")
+    is_named = _PROFILE in config or (isinstance(inner, Mapping) and "profile" in inner)
+    profile = "" if is_named or environ.get(PROFILE_VARIABLE) else _profile(environ)
     return {
-        key: _resolved(value, environ) if key in SECRET_KEYS else value
-        for key, value in config.items()
-        if key not in HOST_KEYS
+        **({_PROFILE: profile} if profile else {}),
+        **{
+            key: _resolved(value, environ) if key in SECRET_KEYS else value
+            for key, value in config.items()
+            if key not in HOST_KEYS
+        },
     }
 
 
@@ -311,9 +322,14 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 def _profile_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of the host's profile, which a variable names."""
     home = environ.get("OPENCLAW_HOME") or environ.get("HOME") or "~"
+    profile = _profile(environ)
+    return Path(home).expanduser() / (f".openclaw-{profile}" if profile else ".openclaw")
+
+
+def _profile(environ: Mapping[str, str]) -> str:
+    """Return the name of the host's profile; "" for the default one."""
     profile = environ.get("OPENCLAW_PROFILE", "").strip()
-    named = f"-{profile}" if profile and profile.lower() != "default" else ""
-    return Path(home).expanduser() / f".openclaw{named}"
+    return "" if profile.lower() == "default" else profile
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
@@ -620,16 +636,20 @@ def host_files(environ: Mapping[str, str]) -> FilesSettings:
 
 
 def _variables(config: Json, environ: Mapping[str, str]) -> dict[str, object]:
-    """Return relayer, agent and default namespace as environment variables, from any of the accepted spellings."""
+    """Return relayer, agent, default namespace and profile as environment variables, from any of the accepted spellings."""
     settings = _without_secret(config, environ)
     if settings is None:
-        # Even if another setting is invalid, the command must not use another relayer.
-        return {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
+        # Even if another setting is invalid, the command must not use another relayer or profile.
+        given = {"MEMRELAY_URL": config.get("url"), "MEMRELAY_AGENT": config.get("agent")}
+        return {**given, PROFILE_VARIABLE: _profile(environ)}
     return {
         "MEMRELAY_URL": settings.url if "url" in settings.model_fields_set else None,
         "MEMRELAY_AGENT": settings.agent,
         DEFAULT_NAMESPACE_VARIABLE: settings.namespace.default
         if "default" in settings.namespace.model_fields_set
+        else None,
+        PROFILE_VARIABLE: settings.namespace.profile
+        if "profile" in settings.namespace.model_fields_set
         else None,
     }
 

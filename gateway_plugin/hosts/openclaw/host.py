@@ -492,8 +492,9 @@ class OpenClawHost:
             return {"text": f"Memory is not available: {self._problem}"}
         arguments, context = str(call.params.get("args", "")), _context(call)
         if arguments.split()[:1] == ["dreaming"]:
-            text, wanted = dreaming_command(self._plugin, arguments.split()[1:], context)
-            return {"text": text, **({} if wanted is None else {"consolidation": wanted})}
+            text, enabled, files = dreaming_command(self._plugin, arguments.split()[1:], context)
+            wanted = {"consolidation": enabled, "writeFiles": files}
+            return {"text": text, **{name: value for name, value in wanted.items() if value is not None}}
         if arguments.split()[:1] == ["replaced"]:
             return {"text": await list_replaced(self._plugin, context)}
         told = await memory_command(self._plugin, arguments, context)

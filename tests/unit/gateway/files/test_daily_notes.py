@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
 
 from gateway_plugin.files.bounded import named
 from gateway_plugin.files.indexed import IndexRoot, RootKind
+from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.host_model import HostAnswer
 from gateway_plugin.turn.gates import HostTurn
 from memrelay import AsyncMemoryPlugin
 from relayer.testing.local_relayer import local_relayer
 
 SESSION = "agent:ops:main"
+POINTS = "The user has a sailing boat that is called Wilhelmine."
 BOAT = "My sailing boat is called Wilhelmine."
 TODAY = datetime.now(UTC).astimezone().date().isoformat()
 
@@ -21,16 +26,20 @@ TODAY = datetime.now(UTC).astimezone().date().isoformat()
 class World:
     """One agent with a workspace."""
 
-    def __init__(self, relayer, home):
+    def __init__(self, relayer, home, model=None, **settings):
         self.relayer = relayer
+        self.model = model
+        self.settings = settings or {"capture": {"mirrorDailyLog": True}}
         self.home = home
         self.workspace = home / "ws"
         self.workspace.mkdir()
         self.plugin = self.restarted()
 
     def restarted(self):
-        settings = {"url": self.relayer.url, "capture": {"mirrorDailyLog": True}}
-        self.plugin = AsyncMemoryPlugin(settings=settings, secret="5a" * 32, environ={"HOME": str(self.home)})
+        settings = {"url": self.relayer.url, **self.settings}
+        self.plugin = AsyncMemoryPlugin(
+            settings=settings, secret="5a" * 32, environ={"HOME": str(self.home)}, model=self.model
+        )
         return self.plugin
 
     @property
@@ -42,8 +51,8 @@ class World:
         root = IndexRoot(RootKind.WORKSPACE, named(self.workspace))
         return await self.plugin.look_at_files((root,), session_key=SESSION, notes=named(self.workspace))
 
-    async def said(self, text):
-        await self.plugin.after_turn([{"role": "user", "content": text}], session_key=SESSION)
+    async def said(self, text, session=SESSION):
+        await self.plugin.after_turn([{"role": "user", "content": text}], session_key=session)
         assert await self.plugin.flush(10)
 
     async def found(self, question, **host):
@@ -72,6 +81,73 @@ async def test_what_is_captured_stands_in_the_notes_of_the_day_and_is_stored_onc
         await world.look()
     assert await world.found("boat") == before
     assert world.notes.read_text().count("Wilhelmine") == 1
+
+
+@pytest.mark.row("MS-19", "MS-22")
+async def test_under_the_preset_of_memsearch_the_notes_name_session_and_time_of_each_line(tmp_path):
+    answer = ["The sails of my boat are red as bricks.", "I rent a winter berth in Emden for the boat."]
+    async with local_relayer(rate_limits="off") as relayer:
+        world = World(relayer, tmp_path, preset="memsearch", capture={"minMessages": 1, "minTurnLength": 0})
+        try:
+            await world.look()
+            await world.said(BOAT)
+            await world.said(answer[0])
+            await world.look()
+            await world.said(answer[1], session="agent:ops:telegram:direct:7")
+            await world.look()
+            await world.said("The winter cover of my boat is torn at the bow.")
+            await world.look()
+            text = world.notes.read_text()
+            anchor = "<!-- session:{} -->".format
+            assert text.startswith(f"# {TODAY}\n\n## Session ")
+            sections = re.split(r"\n\n## Session \d\d:\d\d\n\n", text)[1:]
+            assert len(sections) == 3
+            assert re.match(r"### \d\d:\d\d\n<!-- session:agent:ops:main -->\n- ", sections[0])
+            assert all(f"- {one}" in sections[0] for one in (BOAT, answer[0]))
+            assert anchor("agent:ops:telegram:direct:7") in sections[1]
+            assert f"- {answer[1]}" in sections[1]
+            assert anchor(SESSION) in sections[2]
+            assert "- The winter cover" in sections[2]
+            # What the export of this layout writes is read back the same way.
+            assert {(item.text, item.source.session) for item in read_markdown(text, world.notes.name, UTC)} >= {
+                (BOAT, SESSION), (answer[1], "agent:ops:telegram:direct:7"),
+            }  # fmt: skip
+            # A second look reads what was written: nothing is stored twice, and nothing is written twice.
+            before = await world.found("boat")
+            for _ in range(2):
+                await world.look()
+            assert (await world.found("boat"), world.notes.read_text()) == (before, text)
+        finally:
+            await world.plugin.aclose()
+
+
+class Summarising:
+    """A host's model that finds no facts, and summarises each turn."""
+
+    async def complete(self, question):
+        del question
+        return HostAnswer(json.dumps({"facts": [], "summary": POINTS}), tokens=1, model="stub/points")
+
+
+@pytest.mark.parametrize(("layout", "written"), [("memsearch", 1), ("memory-core", 0)])
+async def test_under_the_preset_of_memsearch_a_lent_model_summarises_each_turn_into_the_notes(
+    tmp_path, layout, written
+):
+    changes = {} if layout == "memsearch" else {"dailyLogFormat": layout}
+    capture = {"minMessages": 1, "minTurnLength": 0, **changes}
+    async with local_relayer(rate_limits="off") as relayer:
+        world = World(relayer, tmp_path, Summarising(), preset="memsearch", capture=capture)
+        try:
+            await world.look()
+            await world.said(BOAT)
+            async with asyncio.timeout(30):
+                while POINTS not in (await world.found("What is my sailing boat called?")).values():
+                    await world.look()
+            await world.look()
+            assert world.notes.read_text().count(f"- {POINTS}\n") == written
+            assert world.notes.read_text().count(f"- {BOAT}") == 1
+        finally:
+            await world.plugin.aclose()
 
 
 async def test_an_edit_of_the_notes_edits_the_memory_and_a_deletion_forgets_it(world):

@@ -247,6 +247,23 @@ def test_a_command_of_the_host_finds_the_default_agent_where_the_plugin_does(con
     assert command_environment(told(**config)) == {"MEMRELAY_DEFAULT_NAMESPACE": "home"}
 
 
+@pytest.mark.parametrize(
+    ("profile", "config", "expected"),
+    [
+        ("dev", {}, "dev"),
+        ("dev", {"namespace": {"default": "home"}}, "dev"),
+        ("dev", {"namespace.profile": "default"}, "default"),
+        ("dev", {"namespace": {"profile": "work"}}, "work"),
+        ("dev", {"recall": {"maxResult": 3}}, "dev"),
+        ("Default", {}, None),
+        (" ", {}, None),
+    ],
+)
+def test_a_command_of_the_host_reads_the_profile_that_the_plugin_does(profile, config, expected):
+    found = command_environment(told(**config) | {"OPENCLAW_PROFILE": profile})
+    assert found.get("MEMRELAY_PROFILE") == expected
+
+
 def test_a_wrong_setting_elsewhere_sends_a_command_to_no_other_relayer():
     found = command_environment(told(url="http://127.0.0.1:1", agent="ops", recall={"maxResult": 3}))
     assert found == {"MEMRELAY_URL": "http://127.0.0.1:1", "MEMRELAY_AGENT": "ops"}

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from gateway_plugin.commands.run import agent_identity
 from gateway_plugin.errors import IdentityError, SettingsError
-from gateway_plugin.keys.identity import AgentHolder, Identity, RootHolder, named, parse_session_key, typed
+from gateway_plugin.keys.identity import (
+    AgentHolder,
+    Identity,
+    RootHolder,
+    identities_before_split,
+    named,
+    parse_session_key,
+    typed,
+)
 from gateway_plugin.outbox.queue import Outbox
 from gateway_plugin.sessions.book import SessionBook
 from gateway_plugin.settings.model import PluginSettings, load_settings
@@ -40,6 +48,7 @@ SETTINGS = st.fixed_dictionaries(
     {"scope": st.sampled_from(["agent", "agent+sender", "agent+workspace"])},
     optional={
         "default": NAMES,
+        "profile": NAMES,
         "renamed": st.dictionaries(NAMES, NAMES, max_size=2),
     },
 )
@@ -160,6 +169,19 @@ def test_memories_of_the_default_agent_stay_where_they_were_and_a_default_namesp
     assert (
         load_settings({"defaultNamespace": "a"}, {"MEMRELAY_DEFAULT_NAMESPACE": "b"}).namespace.default == "a"
     )
+
+
+def test_a_profile_lies_below_every_agent_and_beside_a_default_namespace():
+    dev = load_settings({"namespace": {"profile": "Dev"}}, {})
+    assert of_turn(dev, "agent:main:main", HostTurn()).namespace == "default/profile-dev"
+    assert of_turn(dev, "agent:coder:main", HostTurn()).namespace == "coder/profile-dev"
+    assert agent_identity(dev, HOLDER, "coder").namespace == "coder/profile-dev"
+    both = load_settings(
+        {"defaultNamespace": "dev", "namespace.scope": "agent+sender"}, {"MEMRELAY_PROFILE": "dev"}
+    )
+    identity = of_turn(both, "agent:main:main", HostTurn(sender="ana"))
+    assert identity.namespace == "default/namespace-dev/profile-dev/sender-ana"
+    assert "default" in [one.namespace for one in identities_before_split(identity)]
 
 
 @pytest.mark.parametrize(

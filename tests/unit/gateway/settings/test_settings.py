@@ -411,6 +411,12 @@ def test_the_kill_switch_is_thrown_by_anything_that_does_not_say_no(word, off):
     assert load_settings({}, {"MEMSEARCH_DISABLE": word}).disabled is off
 
 
+@pytest.mark.parametrize("name", sorted({*PRESETS} - {"memrelay"}))
+def test_a_preset_recalls_five_memories_as_its_original_does_unless_a_setting_says_otherwise(name):
+    assert load_settings({"preset": name}, {}).recall.max_results == 5
+    assert load_settings({"preset": name, "recall.maxResults": 7}, {}).recall.max_results == 7
+
+
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_every_preset_gives_valid_settings_and_explicit_keys_win_over_it(name):
     assert load_settings({"preset": name}, {})
