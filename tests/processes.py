@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 # Nothing that a setting of the developer's own shell, or a relayer's file of settings in this home, could change.
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("MEMRELAY_", "AWS_"))}
 CLEAN["MEMRELAY_CONFIG"] = os.devnull

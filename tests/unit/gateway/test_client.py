@@ -164,6 +164,7 @@ async def test_attempts_end_sooner_for_a_turn_that_waits(impatient, identity, wi
 
 
 async def test_the_deadline_covers_everything_and_aborts_the_request(client, identity, wire):
+    await client.recall(identity, QUERY)  # so that the relayer's keys are known
     wire.script = [hang]
     start = time.monotonic()
     with pytest.raises(DeadlineExceeded) as raised:
