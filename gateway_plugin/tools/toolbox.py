@@ -387,14 +387,28 @@ class Toolbox:
         item = item.model_copy(update={"tags": asked.tags, "metadata": {**notes, **asked.metadata}})
         kept = None if turn.host.by_person else await self._analyzed(item, turn)
         if kept is not None:
-            return kept
-        answer = await self._client.remember(turn.identity, RememberRequest(items=(item,)))
+            return self._with_left_out(kept, said, turn)
+        request = RememberRequest(items=(item,), **({"keep_secrets": True} if _keeps_secrets(turn) else {}))
+        answer = await self._client.remember(turn.identity, request)
         outcome = answer.memories[0]
         if outcome.status == "refused":
             raise ToolError(f"rejected by the relayer: {outcome.code}")
         preview = escape(item.text)[:_PREVIEW]
         known = " (known already)" if outcome.status == "duplicate" else ""
-        return ToolAnswer(f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status})
+        stored = ToolAnswer(
+            f"Stored 1 fact(s): {preview}{known}", {"id": outcome.id, "status": outcome.status}
+        )
+        return self._with_left_out(stored, said, turn)
+
+    def _with_left_out(self, stored: ToolAnswer, text: str, turn: Turn) -> ToolAnswer:
+        """Return the result of storing a text, and which secrets were taken out of it."""
+        kinds = () if _keeps_secrets(turn) else redact(strip(text), self._settings.capture.redaction).kinds
+        if not kinds or not stored.details.get("id"):
+            return stored
+        names = " and the ".join(kind.replace("_", " ") for kind in kinds)
+        them = "it" if len(kinds) == 1 else "them"
+        keep = f" To keep {them}: /memory remember --secret TEXT" if turn.host.by_person else ""
+        return replace(stored, text=f"{stored.text}\nStored without the {names}.{keep}")
 
     async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:
         """Store a note like a captured turn: the relayer decides whether to keep it, and extracts its facts.
@@ -467,7 +481,10 @@ class Toolbox:
             idempotency_key=hashlib.sha256(f"{old.id}\n{item.text}".encode()).hexdigest(),
         )
         answer = await self._client.supersede(turn.identity, old.id, request)
-        return ToolAnswer(f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": answer.id, "replaces": old.id})
+        updated = ToolAnswer(
+            f"Updated: {escape(item.text)[:_PREVIEW]}", {"id": answer.id, "replaces": old.id}
+        )
+        return self._with_left_out(updated, asked.text, turn)
 
     async def _forget(self, asked: ForgetArguments, turn: Turn) -> ToolAnswer:
         memory = await self._find(asked.ref, turn)
@@ -596,7 +613,7 @@ class Toolbox:
         return escape(one_line(self._cited.get(memory.id) or memory.source.reference))
 
     def _item(self, text: str, turn: Turn, at: int | None) -> MemoryItem:
-        clean, suspect = self._clean(text, least=3)
+        clean, suspect = self._clean(text, least=3, secrets=_keeps_secrets(turn))
         return MemoryItem(
             text=clean,
             audience=audience_name(turn.said_to),
@@ -609,21 +626,22 @@ class Toolbox:
             ),
         )
 
-    def _clean(self, text: str, *, least: int) -> tuple[str, bool]:
-        """Return a text without wrappers and secrets, and whether it is suspect.
+    def _clean(self, text: str, *, least: int, secrets: bool = False) -> tuple[str, bool]:
+        """Return a text without wrappers and, unless ``secrets`` are kept, without secrets, and whether it is suspect.
 
         Raises:
             ToolError: the text contains what may not be stored, or has fewer than ``least`` characters.
         """
         clean = redact(strip(text), self._settings.capture.redaction)
-        verdict = scan(clean.text)
+        kept = strip(text) if secrets else clean.text
+        verdict = scan(kept)
         if clean.blocked:
             raise ToolError(f"text: contains secrets that must not be stored ({', '.join(clean.blocked)})")
         if verdict.blocked:
             raise ToolError("Cannot store text containing disallowed patterns.")
-        if len(clean.text.strip()) < least:
+        if len(kept.strip()) < least:
             raise ToolError("text: empty after cleaning")
-        return clean.text, bool(verdict.suspect)
+        return kept, bool(verdict.suspect)
 
     async def _find(self, ref: str, turn: Turn) -> Memory | None:
         named = ref.strip().partition("#")[0].removeprefix("memory/").removesuffix(".md")
@@ -669,6 +687,11 @@ class Toolbox:
         JobArguments: _job,
         StatusArguments: _status,
     }
+
+
+def _keeps_secrets(turn: Turn) -> bool:
+    """Return whether a text is stored with its secrets: the owner asked for it by a command. A model cannot."""
+    return turn.host.by_person and turn.host.keeps_secrets
 
 
 def _is_group(path: str) -> bool:

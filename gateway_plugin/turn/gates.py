@@ -80,6 +80,7 @@ class HostTurn:
         prompted: names of files whose whole text the host puts into the prompt itself, as searches cite them. Memories of
             their lines are not injected.
         by_person: whether a person called the tool, by a command in a chat, and not the model.
+        keeps_secrets: whether that person asked to store the text with its secrets. It counts only with ``by_person``.
         without_groups: whether what was said in groups is left out, although the reader may see it.
         projects: the repositories in which the session works, as the host names them; None if it does not say.
         earlier: whether the host stored the turn before memory was there: how much a member of a group said then is not
@@ -106,6 +107,7 @@ class HostTurn:
     platform: str = ""
     prompted: frozenset[str] = frozenset()
     by_person: bool = False
+    keeps_secrets: bool = False
     without_groups: bool = False
     projects: frozenset[str] | None = None
     earlier: bool = False

@@ -6,7 +6,8 @@ ranking can lower a trivial memory, but nothing restores a dropped one.
 
 Fifteen languages are judged by `relayer.lib.n_grams.read_message`, which also says what is not meant in earnest: hypotheses,
 quotations, fiction. Turns in other languages are kept unless they only ask or only exchange courtesies. Messages of tools and the
-system are never kept, nor an assistant's repetitions.
+system are never kept, nor an assistant's repetitions. A user's sentence that asks to remember something, or that told a secret, is
+always kept.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.normal_text import normal_text
+from relayer.extraction.requests import asks_to_remember, names_removed_secret
 from relayer.extraction.rules import PASSES, judge_assistant_sentence
 from relayer.extraction.wishes import is_wish
 from relayer.extraction.words import (
@@ -226,7 +228,7 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "7"
+        return "8"
 
     def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""
@@ -258,7 +260,8 @@ def _judged(turn: ConversationTurn, index: int, before: _Before) -> Iterator[Can
     yield None
     # Of a long text the beginning and the end are read, which say nothing about the sentences between them.
     whole = read_message(prose, turn.role)
-    unreal = whole.unreal > UNREAL
+    asked = turn.role is Role.USER and any(asks_to_remember(prose[slice(*span)]) for span in spans)
+    unreal = whole.unreal > UNREAL and not asked
     hits: list[_Hit] = []
     for number, span in enumerate(() if unreal else spans):
         hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))
@@ -381,7 +384,7 @@ def _judge(
     repeats = turn.role is Role.ASSISTANT and (is_question(sentence) or _echoes(sentence, before.said))
     if repeats or is_courtesy(sentence):
         return _Hit(span, 0.0, passes=False)
-    if turn.role is Role.USER and is_wish(sentence):
+    if turn.role is Role.USER and _must_be_kept(sentence):
         return _Hit(span, _CERTAIN, passes=True)
     if lang not in READ_LANGUAGES:
         return _Hit(span, 0.0, passes=says_something(sentence))
@@ -406,6 +409,11 @@ def _judge(
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
     joins = turn.role is Role.USER and not is_question(sentence) and reading.otherwise not in _APART
     return _Hit(span, worth, passes=passes, joins=joins and not passes)
+
+
+def _must_be_kept(sentence: str) -> bool:
+    """Return whether a user's sentence is kept whatever the classifier says."""
+    return is_wish(sentence) or asks_to_remember(sentence) or names_removed_secret(sentence)
 
 
 def _reason(

@@ -1,6 +1,6 @@
 """The remember use case: store memories as the client wrote them, or import them from an export.
 
-`remember` stores items as they are, after secrets were removed. `import_memories` stores a page of exported memories under new
+`remember` stores items as they are, after secrets were removed unless the request keeps them. `import_memories` stores a page of exported memories under new
 ids, with reduced trust unless the request says that they are a backup. Both return once the memories are durable and can be
 recalled.
 """
@@ -42,7 +42,9 @@ async def remember(
         Refused: ``bad_vector`` or ``idempotency_conflict``.
         RelayerError: as `relayer.namespaces.cache.OpenNamespaces.use` and the log.
     """
-    items = await without_secrets(ctx, access.account, request.items)
+    items = request.items
+    if not request.keep_secrets:
+        items = await without_secrets(ctx, access.account, items)
     drafts = [_draft(ctx, access, item, request.idempotency_key) for item in items]
     async with ctx.namespaces.use(access, deadline, create=True) as opened:
         written = await append_drafts(

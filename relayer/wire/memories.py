@@ -134,11 +134,15 @@ class MemoryItem(Request):
 
 
 class RememberRequest(Request):
-    """``POST /v1/memories``: durable and recallable when it answers."""
+    """``POST /v1/memories``: durable and recallable when it answers.
+
+    ``keep_secrets``: the user asked to store these texts with the secrets in them, which are removed otherwise.
+    """
 
     items: Annotated[tuple[MemoryItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS), *NOT_EMPTY]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
+    keep_secrets: bool = False
 
 
 class Remembered(Answer):

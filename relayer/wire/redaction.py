@@ -19,6 +19,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from relayer.wire.spoken_secrets import (
+    ARTICLES,
+    BEFORE_TIMES,
+    CODES,
+    COMPOUNDS,
+    ENDS,
+    IS,
+    IS_SLAVIC,
+    LETTER,
+    NATIONAL_NUMBERS,
+    PASSWORDS,
+    PLACES,
+    is_date,
+    is_word_passphrase,
+    is_word_password,
+)
+
 T = TypeVar("T")
 
 PUBLISHED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
@@ -98,7 +115,7 @@ def like_a_password(value: str) -> bool:
         (True, False)
     """
     value = value.rstrip(".!?,;:") if value[-1:] in ".?,;:" else value
-    if len(value) < 6 or _PLACEHOLDER.match(value) or _CODE.match(value):
+    if len(value) < 6 or _PLACEHOLDER.match(value) or _CODE.match(value) or is_date(value):
         return False
     return any(char.isdigit() for char in value) and any(not char.isdigit() for char in value)
 
@@ -124,58 +141,6 @@ def like_an_issued_key(value: str) -> bool:
     return any(map(str.isdigit, value)) and sum(map(str.isupper, value)) + sum(map(str.isdigit, value)) >= 6
 
 
-_SENTENCE_WORDS: Final = frozenset(
-    [
-        "the",
-        "and",
-        "not",
-        "now",
-        "never",
-        "always",
-        "only",
-        "with",
-        "from",
-        "that",
-        "this",
-        "still",
-        "same",
-        "very",
-        "too",
-        "stored",
-        "kept",
-        "written",
-        "known",
-        "changed",
-        "secure",
-        "safe",
-        "strong",
-        "weak",
-        "long",
-        "short",
-        "good",
-        "bad",
-        "expired",
-        "wrong",
-        "right",
-        "required",
-        "needed",
-        "new",
-        "old",
-        "set",
-        "nicht",
-        "immer",
-        "noch",
-        "sehr",
-        "sicher",
-    ]
-)
-
-
-def is_word_passphrase(value: str) -> bool:
-    """Return whether words are a passphrase and not the rest of a sentence about one."""
-    return _SENTENCE_WORDS.isdisjoint(re.split(r"[ -]", value.lower()))
-
-
 def drawn_at_random(value: str) -> bool:
     """Return whether a value in the position of a token looks random."""
     return len(value) >= _LONG and not _PLACEHOLDER.match(value) and _entropy(value) >= _HIGH_ENTROPY
@@ -194,6 +159,16 @@ def no_placeholder(value: str) -> bool:
         (True, False)
     """
     return not _PLACEHOLDER.match(value)
+
+
+def like_a_word_password(value: str) -> bool:
+    """Return whether one word after "the password is" may be the password."""
+    return no_placeholder(value) and is_word_password(value)
+
+
+def like_a_national_number(value: str) -> bool:
+    """Return whether the value of something called a social security number or the like has as many digits as one."""
+    return sum(map(str.isdigit, value)) >= 7
 
 
 def luhn(text: str) -> bool:
@@ -271,7 +246,7 @@ _SAID_KEYS: Final = (
     r"\u0915\u0941\u0902\u091c\u0940|\u5bc6\u94a5|\u91d1\u9470|\u30ad\u30fc|\ud0a4"
 )
 _SAID_NUMBERS: Final = (
-    r"pin(?:[ -]?(?:code|kodu?|\u7801|\u78bc)|['\u2019]\w{1,3})?|pincode|geheimzahl|code secret|\u043f\u0438\u043d(?:-?\u043a\u043e\u0434)?|"
+    r"pin(?!\s+(?:the|this|that|these|those|it|them|a|an|all|every)\b)(?:[ -]?(?:code|kodu?|\u7801|\u78bc)|['\u2019]\w{1,3})?|pincode|geheimzahl|code secret|\u043f\u0438\u043d(?:-?\u043a\u043e\u0434)?|"
     r"\u0627\u0644\u0631\u0642\u0645 \u0627\u0644\u0633\u0631\u064a|\u092a\u093f\u0928|\u5bc6\u7801|\u5bc6\u78bc|\u6697\u8a3c\u756a\u53f7|"
     r"\ube44\ubc00\ubc88\ud638|\ube44\ubc88"
 )
@@ -315,6 +290,39 @@ def _spoken(kind: str, words: str, value: str, check: _Check | None) -> Rule:
         ("",),
         check,
     )
+
+
+# A word without a letter before it, or one that is written together with the word before it.
+_BEGINS: Final = r"(?:(?<![A-Za-z0-9])|(?=[^\x00-\x7f]|passwort|kennwort|wachtwoord))"
+_WORDS: Final = r"(?:[ ]+[^\s.,;:!?\"'=\d]{1,30})"
+_ENDS_NAME: Final = r"(?![A-Za-z\u00df-\u024f])"
+_PLACED_CODE: Final = (
+    rf"{_BEGINS}(?:(?:{COMPOUNDS})|(?:{PLACES}){_ENDS_NAME}[^.!?:\uff1a\u3002\n\d]{{0,25}}?{_BEGINS}(?:{CODES})|"
+    rf"(?:{CODES}){_ENDS_NAME}[^.!?:\uff1a\u3002\n\d]{{0,25}}?{_BEGINS}(?:{PLACES})){_ENDS_NAME}"
+)
+_CODE_VALUE: Final = rf"(?P<secret>(?:\d{{1,2}}(?:-\d{{1,2}}){{2,3}}|\d{{3,10}})[A-F#*]?)(?:(?!\w|[.:/-]\d)|(?={_SPOKEN_ENDS}))"
+_CODE_HINTS: Final = (
+    "code", "kod", "combin", "kombin", "c\u00f3digo", "clave", "contrase\u00f1a", "codice", "senha", "szyfr", "\u043a\u043e\u0434",
+    "\u0448\u0438\u0444\u0440", "\u015fifre", "\u0631\u0645\u0632", "\u0643\u0648\u062f", "\u0627\u0644\u0631\u0642\u0645", "\u0915\u094b\u0921", "\ubc88\ud638",
+    "\ucf54\ub4dc", "\uc554\ud638", "\u5bc6", "\u4ee3\u7801", "\u756a\u53f7", "\u30b3\u30fc\u30c9",
+)  # fmt: skip
+_PASSWORD_HINTS: Final = (
+    "pass", "kennwort", "contrase\u00f1a", "mot de", "phrase", "parola", "senha", "wachtwoord", "l\u00f6senord", "has\u0142", "\u043f\u0430\u0440\u043e\u043b", "\u015fifre",
+    "\u0643\u0644\u0645\u0629", "\u092a\u093e\u0938\u0935\u0930\u094d\u0921", "\u5bc6", "\u53e3\u4ee4", "\u30d1\u30b9", "\ube44\ubc00", "\ube44\ubc88", "\uc554\ud638",
+)  # fmt: skip
+_NATIONAL_HINTS: Final = (
+    "ssn", "social", "sozial", "s\u00e9cu", "codice", "burger", "bsn", "pesel", "\u0441\u043d\u0438\u043b\u0441", "kimlik", "cpf", "\u0906\u0927\u093e\u0930", "\uc8fc\ubbfc",
+    "\u8eab\u4efd", "\u30de\u30a4\u30ca",
+)  # fmt: skip
+# A value that comes before what it is: "... is the password of the router".
+_REVERSED: Final = (
+    r"(?<![^\s\"'(\u300c])(?P<secret>[A-Za-z0-9][A-Za-z0-9!#$%&*+./=?@^_~-]{5,60})[\"']?(?:"
+    rf"\s+(?:is|ist|es|est|\u00e8|\u00e9)\s+(?:{ARTICLES})\s+(?:[^\s.,;:!?]{{1,20}}[ -])?(?:{PASSWORDS})(?!{_ABOUT_SECRETS})(?![a-z])"
+    rf"|\s+(?:{IS_SLAVIC}|\u0647\u064a|\u0647\u0648)\s+(?:[^\s.,;:!?]{{1,20}}[ ])?(?:{PASSWORDS})"
+    r"|\s+\S{1,20}[\u0131iu\u00fc]n\s+(?:\u015fifresi|parolas\u0131)|\s+\S{1,15}\s+\u0915\u093e\s+\u092a\u093e\u0938\u0935\u0930\u094d\u0921"
+    r"|\s?\u662f\s?[^\s\u3002\uff0c]{1,15}\u7684\s?\u5bc6[\u7801\u78bc]|\s?[\u304c\u306f]\s?[^\s\u3002\u3001]{1,15}\u306e\s?\u30d1\u30b9\u30ef\u30fc\u30c9(?:\u3067\u3059|\u3060|\u3002|$)"
+    r"|[\uac00\uc774\uc740\ub294]\s+(?:\S{1,15}\s+)?\ube44\ubc00\ubc88\ud638(?:\uc57c|\uc785\ub2c8\ub2e4|\uc774\uc5d0\uc694|\uc608\uc694))"
+)
 
 
 def _published(kind: str, form: str, hints: tuple[str, ...]) -> Rule:
@@ -416,11 +424,50 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "passphrase",
         re.compile(
-            r"\b(?:passphrase|password|passwort)\s+(?:is|ist)[:\s]\s*(?P<secret>[a-z]{3,12}(?:[ -][a-z]{3,12}){3,7})\s*(?:[.!]|$)",
+            rf"{_BEGINS}(?:{PASSWORDS}){_WORDS}{{0,4}}?(?:\s+(?:{IS})[:\s]\s*|\s*[:\uff1a]\s*)"
+            rf"(?P<secret>{LETTER}{{3,12}}(?:[ -]{LETTER}{{3,12}}){{3,7}})\s*(?:[.!]|$)",
             re.IGNORECASE | re.MULTILINE,
         ),
-        ("pass",),
+        _PASSWORD_HINTS,
         is_word_passphrase,
+    ),
+    Rule(
+        "password",
+        re.compile(
+            rf"{_BEGINS}(?:{PASSWORDS})(?!{_ABOUT_SECRETS})(?:{_WORDS}{{0,5}}?(?:\s*[:\uff1a]\s*|\s+(?:{IS})\s+|(?<=[\u043b\u0142]\w){_WORDS}{{0,4}}?\s+(?:{IS_SLAVIC})\s+)|"
+            rf"\s?[\u662f\u306f\uc740\ub294]\s?|\s+(?=\S{{2,30}}\s+\u0939\u0948))(?P<secret>(?!\d)(?:{LETTER}|\d){{2,30}}?){ENDS}",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        _PASSWORD_HINTS,
+        like_a_word_password,
+    ),
+    Rule("password", re.compile(_REVERSED, re.IGNORECASE | re.MULTILINE), _PASSWORD_HINTS, like_a_password),
+    Rule(
+        "password",
+        re.compile(
+            r"(?<![\w/@.:-])(?:admin|administrator|root|guest|login):(?P<secret>[A-Za-z0-9!#$%&*+.=?@^_~-]{6,60})",
+            re.IGNORECASE,
+        ),
+        ("admin", "root:", "guest:", "login:"),
+        like_a_password,
+    ),
+    Rule(
+        "code",
+        re.compile(
+            rf"{_PLACED_CODE}{_WORDS}{{0,4}}?(?:\s*[:\uff1a=\u662f\u306f]\s*|[\uc740\ub294]\s*|\s+(?:(?:{IS}|{IS_SLAVIC})\s+)?){BEFORE_TIMES}{_CODE_VALUE}",
+            re.IGNORECASE,
+        ),
+        _CODE_HINTS,
+    ),
+    Rule(
+        "national_number",
+        re.compile(
+            rf"{_BEGINS}(?:{NATIONAL_NUMBERS}){_ENDS_NAME}{_SPOKEN_IS}"
+            r"(?P<secret>\d{1,12}(?:[ .-]?\d{1,6}){1,6}[A-Z]?|[A-Z]{6}\d{2}[A-Z]\d{2}[A-Z]\d{3}[A-Z])(?!\w)",
+            re.IGNORECASE,
+        ),
+        _NATIONAL_HINTS,
+        like_a_national_number,
     ),
     Rule(
         "card_number",

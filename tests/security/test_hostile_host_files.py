@@ -63,7 +63,7 @@ def test_a_configuration_that_is_none_is_left_as_it_is(file, migrated, content):
 def test_what_of_a_workspace_leads_elsewhere_or_is_none_is_left_out(file, migrated, tmp_path):
     file.write_text(GOOD)
     outside = tmp_path / "outside.md"
-    outside.write_text("The code of the safe of the neighbours is 4711.")
+    outside.write_text("The sailing club of the neighbours has 4711 members.")
     notes = file.parent / "workspace" / "memory"
     (notes / "link.md").symlink_to(outside)
     (notes / "binary.md").write_bytes(bytes(range(256)))

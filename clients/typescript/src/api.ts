@@ -605,6 +605,7 @@ export interface RememberRequest {
   "items": (MemoryItem)[];
   "namespace"?: string | null;
   "idempotency_key"?: string | null;
+  "keep_secrets"?: boolean;
 }
 
 export interface RememberResponse {

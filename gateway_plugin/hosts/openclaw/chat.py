@@ -7,6 +7,7 @@ counts as the owner's own words.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -17,12 +18,13 @@ from gateway_plugin.plugin import AsyncMemoryPlugin
 
 _LISTED: Final = 10
 _MOST_LISTED: Final = 100
+_SECRET: Final = re.compile(r"(?:--|\u2014)secret(?:\s|$)", re.IGNORECASE)
 # By action: the tool, the argument that takes the rest of the line, and the usage.
 _ACTIONS: Final = {
     "list": ("memory_list", "limit", "/memory list, or /memory list 30"),
     "search": ("memory_search", "query", "/memory search WORDS"),
     "show": ("memory_get", "ref", "/memory show ID, as /memory list shows it"),
-    "remember": ("memory_store", "text", "/memory remember TEXT"),
+    "remember": ("memory_store", "text", "/memory remember TEXT, or /memory remember --secret TEXT"),
     "forget": ("memory_forget", "ref", "/memory forget ID, as /memory list shows it"),
 }
 
@@ -37,6 +39,9 @@ async def memory_command(plugin: AsyncMemoryPlugin, arguments: str, context: Map
     """
     action, _, rest = arguments.strip().partition(" ")
     action, rest = action.lower(), rest.strip()
+    # Telephones write a long dash in place of two short ones.
+    option = _SECRET.match(rest) if action == "remember" else None
+    rest = rest if option is None else rest[option.end() :].strip()
     if action not in _ACTIONS:
         return None
     if refusal := owner_refusal(f"/memory {action}", context, "others would read your memories here"):
@@ -51,7 +56,7 @@ async def memory_command(plugin: AsyncMemoryPlugin, arguments: str, context: Map
         return f"Something is missing: {usage}"
     else:
         given = {name: rest}
-    host = replace(host_turn(context), by_person=True)
+    host = replace(host_turn(context), by_person=True, keeps_secrets=option is not None)
     answer = await plugin.tool(tool, given, session_key=session_key_of(context), host=host)
     if tool == "memory_get" and not answer.text:
         return "There is no such memory; /memory list shows the ids."

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.redaction import load, measure
+from bench.redaction import SPOKEN, load, measure
 from relayer.wire import redaction
 from relayer.wire.redaction import CLASSES, Action, find_secrets, redact, redact_in_steps
 
@@ -23,7 +23,7 @@ def drawn(size, alphabet=string.ascii_letters + string.digits):
 
 
 def test_both_halves_of_the_labelled_set_are_met():
-    cases = load()
+    cases = [*load(), *load(SPOKEN)]
     for half in (False, True):
         rates = measure([case for case in cases if case.unseen is half])
         assert rates["precision"] >= 0.9, rates
@@ -107,7 +107,7 @@ def test_no_text_breaks_it_and_what_it_changes_it_says(text):
 @pytest.mark.parametrize(
     "part",
     ["a", "sk-", "password is ", 'password="', "-----BEGIN PRIVATE KEY-----\n", "4 ", "_", "x_token ", "a://b:",
-     "eyJaaaaaaaaa.eyJ", "password is abc123xyz\n", "aws secret key ", "seed phrase: word "],
+     "eyJaaaaaaaaa.eyJ", "password is abc123xyz\n", "aws secret key ", "seed phrase: word ", "the code of the door ", "door code ", "パスワードは", "A9bcdefgh is the "],
 )  # fmt: skip
 def test_a_hostile_text_costs_no_more_than_its_length(part):
     start = time.thread_time()
@@ -138,6 +138,27 @@ def test_a_hostile_text_costs_no_more_than_its_length(part):
         ("비밀번호는 2024년에 바꿨어", "비밀번호는 2024년에 바꿨어"),
         ("パスワードは2024年に変えた", "パスワードは2024年に変えた"),
         ("the pins of the 4711 bottle", "the pins of the 4711 bottle"),
+        ("the wifi password at home is sunflower", "the wifi password at home is [password removed]"),
+        (
+            "The wifi password is sunflower. It is long.",
+            "The wifi password is [password removed]. It is long.",
+        ),
+        ("the code of the alarm is 7731", "the code of the alarm is [code removed]"),
+        ("Türcode: 4711#", "Türcode: [code removed]"),
+        ("passphrase: tapir copper lantern meadow", "passphrase: [passphrase removed]"),
+        ("Tapir2024x is the password of the NAS", "[password removed] is the password of the NAS"),
+        ("log in with admin:Tapir2024x", "log in with admin:[password removed]"),
+        ("my SSN is 078-05-1120", "my SSN is [national number removed]"),
+        ("パスワードはひまわり88です", "パスワードは[password removed]です"),
+        ("كلمة \u0627لسر هي عب\u0627د88شمس", "كلمة \u0627لسر هي [password removed]"),
+        ("pin the message from 2024", "pin the message from 2024"),
+        ("das Passwort habe ich am 3.5.2026 geändert", "das Passwort habe ich am 3.5.2026 geändert"),
+        ("I forgot the password to Netflix.", "I forgot the password to Netflix."),
+        ("the password is wrong", "the password is wrong"),
+        ("password: SecretStr", "password: SecretStr"),
+        ("the door code changed in 2024", "the door code changed in 2024"),
+        ("iPhone15はパスワードが必要", "iPhone15はパスワードが必要"),
+        ("root:x:0:0:root:/root:/bin/bash", "root:x:0:0:root:/root:/bin/bash"),
     ],
 )
 def test_a_secret_that_a_sentence_names_is_taken_out_and_said_in_place(text, left):
