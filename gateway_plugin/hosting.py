@@ -29,7 +29,7 @@ from gateway_plugin.capture.filters import MessageOrigin, judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
-from gateway_plugin.files.exports import ImportProblem, texts_below
+from gateway_plugin.files.exports import ImportProblem, hashes_below
 from gateway_plugin.files.indexed import (
     IndexedFile,
     IndexRoot,
@@ -221,6 +221,7 @@ __all__ = [
     "connect",
     "create_private",
     "framed",
+    "hashes_below",
     "holder_for",
     "host_adapters",
     "is_daily",
@@ -246,7 +247,6 @@ __all__ = [
     "send_items",
     "settings_from",
     "taken_variable",
-    "texts_below",
     "told_of_last_turn",
     "tool_schemas",
     "typed",

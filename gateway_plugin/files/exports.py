@@ -102,16 +102,21 @@ def read_file(
         raise ImportProblem(f"{path}: {error}") from None
 
 
+def text_hash(text: str) -> str:
+    """Return the hash by which equal texts are detected, however their lines are broken: 16 hexadecimal digits."""
+    return hashlib.sha256(one_line(text).encode()).hexdigest()[:16]
+
+
 @cache
-def texts_below(folder: Path) -> frozenset[str]:
-    """Return the texts of the memories that the Markdown files below a folder would become, also without their front matter."""
+def hashes_below(folder: Path) -> frozenset[str]:
+    """Return hashes of the memories that the Markdown files below a folder would become, also without their front matter."""
     root, found = named(folder), set[str]()
     for path, _ in files_below(root, lambda below: below.suffix == ".md").files:
         with suppress(NotRead, UnicodeDecodeError):
             lines = read_below(root, path.relative_to(root)).decode().splitlines()
             front = read_front_matter(lines, path.stem, UTC)
             for text in ("\n".join(lines), "\n".join(lines[front.lines :])):
-                found |= {one_line(item.text) for item in read_markdown(text, path.name, UTC)}
+                found |= {text_hash(item.text) for item in read_markdown(text, path.name, UTC)}
     return frozenset(found)
 
 

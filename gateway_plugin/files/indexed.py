@@ -19,7 +19,7 @@ from typing import Any, Final
 from gateway_plugin.capture.filters import MessageOrigin, judge
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of
-from gateway_plugin.files.exports import ImportProblem, files_of, read_file
+from gateway_plugin.files.exports import ImportProblem, files_of, read_file, text_hash
 from gateway_plugin.files.sending import shown_name
 from gateway_plugin.files.transcript import dialogue
 from gateway_plugin.keys.identity import Identity
@@ -108,7 +108,7 @@ class IndexRoot:
         kind: the kind of root.
         path: its real path at the time when it was named. If there is a link now, nothing is read.
         pattern: for ``notes``, a pattern that selects files, with ``*``, ``?`` and ``**``; empty for all.
-        boilerplate: texts that a host wrote into such files itself, which are not stored.
+        boilerplate: hashes of texts that a host wrote into such files itself, which are not stored.
     """
 
     kind: RootKind
@@ -153,7 +153,7 @@ class IndexRoot:
         audience: AudienceName = "direct" if is_private(self, path) else "agent"
         found = []
         for item in items:
-            if one_line(item.text) in self.boilerplate:
+            if text_hash(item.text) in self.boilerplate:
                 continue
             clean = redact(item.text, settings.redaction)
             if not clean.blocked and one_line(clean.text):

@@ -30,9 +30,13 @@ _ANCHOR: Final = re.compile(r"<!--\s*session:(\S+)(?:\s+transcript:(.*?))?\s*-->
 _OBSERVED: Final = re.compile(r"<!--\s*observed:\s*(\S+)\s*\|\s*status:\s*(\w+)[^>]*-->")
 _COMMENT: Final = re.compile(rf"{_ANCHOR.pattern}|{_OBSERVED.pattern}")
 _BULLET: Final = re.compile(r"(\s*)[-*+]\s+(.*)")
+_LIST_ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+")
+# Lines after an empty line are code if they are indented by this much more than the text around them.
+_CODE_INDENT: Final = 4
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$)")
-# Lines that are still to be filled in: a label without a value, and a remark in italics and brackets.
-_BLANK: Final = re.compile(r"\*\*[^*\n]+\*\*:?|[_*]\([^\n]*\)[_*]")
+# Lines that say nothing: a rule, and lines that are still to be filled in, which have a label, a remark in italics and brackets,
+# or both.
+_BLANK: Final = re.compile(r"(?:\*\*[^*\n]+\*\*:?[ \t]*)?(?:[_*]\([^\n]*\)[_*])?|(?:[-*_][ \t]*){2,}")
 # What OpenClaw's own memory writes behind an entry: phrases that bring it up, a weight from 1 to 10, and its repositories.
 _NOTE: Final = re.compile(r"[ \t]*<!--\s*(trigger|importance|project)\s*:\s*([^>]*?)\s*-->", re.IGNORECASE)
 _USER_FILE: Final = "user.md"
@@ -144,8 +148,8 @@ def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
     """Read a daily log of either layout, or notes. Each bullet and each paragraph is a memory; very long ones are split.
 
     A memory begins with the headings above it except the title ("Grandma: Has a pacemaker"), which say whom or what it is about,
-    and with title and other names from the front matter; `read_front_matter` says what else becomes of that. Fenced code is not a
-    memory.
+    and with title and other names from the front matter; `read_front_matter` says what else becomes of that. Fenced and indented
+    code is not a memory.
 
     Args:
         text: text of the file.
@@ -166,12 +170,25 @@ def read_markdown(text: str, name: str, place: tzinfo) -> list[ImportItem]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield headings, comments, bullets with the indented lines below them, and paragraphs, each with its line number."""
+    """Yield headings, comments, bullets with the indented lines below them, and paragraphs, each with its line number.
+
+    Indented code is left out. A bullet is never taken for code, however far it is indented.
+    """
     block: list[str] = []
-    start, fenced = 0, False
+    start, fenced, inset = 0, False, 0
     for number, line in enumerate(lines, 1):
         fence = _FENCE.match(line) is not None
         bullet = _BULLET.match(line)
+        item = None if fenced else _LIST_ITEM.match(line.expandtabs(_CODE_INDENT))
+        if item is not None:
+            # Text below an item of a list belongs to the list as long as it is indented.
+            inset = item.end()
+        elif line.strip() and not fenced and not block:
+            spaces = line.expandtabs(_CODE_INDENT)
+            indent = len(spaces) - len(spaces.lstrip())
+            inset = inset if indent else 0
+            if not fence and indent >= inset + _CODE_INDENT:
+                continue
         alone = not fenced and (_HEADING.match(line) is not None or _COMMENT.match(line.strip()) is not None)
         begins = alone or (bullet is not None and not fenced and (not block or not bullet[1]))
         if block and not fenced and (begins or not line.strip()):

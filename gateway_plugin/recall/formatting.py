@@ -24,6 +24,7 @@ from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.sessions.book import Session, folded
 from gateway_plugin.settings.model import ActiveSettings, Format, RecallSettings
 from gateway_plugin.text.injection import scan
+from gateway_plugin.text.trifles import is_trifle
 from gateway_plugin.text.wrappers import OUR_TAG
 from gateway_plugin.turn.status import HitTrace, Injection
 from relayer.wire.fields import clip, is_no_recall, one_line
@@ -481,24 +482,36 @@ class ShownMemories:
         )
 
 
+_COMING: Final = "Coming up"
+# Kinds of memories that last. The relayer derives the kind from the form of a sentence, so it decides late.
+_LASTING: Final = frozenset({"decision", "preference", "fact", "profile"})
+_DONE: Final = re.compile(r"\[[xX]\] ")
+
+
 class _DayLine(NamedTuple):
-    """A memory of a day: its text, its line in the block, and its kind."""
+    """A memory of a day: its text, its line in the block, and its rank, of which the smallest is the most useful."""
 
     said: str
     line: str
-    kind: str
+    rank: int
 
 
-# What is due and what lasts comes before what was only said; a session begins with at most so many lines.
-_USEFUL: Final = ("task", "event", "decision", "preference")
+def _rank(memory: Memory, *, coming: bool) -> int:
+    """Return the rank of a memory: coming days, open tasks, what lasts, and last everyday acts that are over and lines of files."""
+    done = _DONE.search(memory.text) is not None
+    if coming and not done:
+        return 0
+    if memory.trust == "imported":
+        return 5
+    if done or is_trifle(memory.text):
+        return 4
+    return 1 if memory.kind == "task" else 2 if memory.kind in _LASTING else 3
 
 
 def _most_useful(days: Sequence[tuple[str, list[_DayLine]]], count: int) -> list[tuple[str, list[_DayLine]]]:
     """Return the days, newest first, with the ``count`` most useful lines of all of them; of equal ones the newest."""
     ranked = sorted(
-        (line.kind not in _USEFUL, day, -at)
-        for day, (_, lines) in enumerate(days)
-        for at, line in enumerate(lines)
+        (line.rank, day, -at) for day, (_, lines) in enumerate(days) for at, line in enumerate(lines)
     )
     best = {(day, -at) for _, day, at in ranked[:count]}
     return [
@@ -513,11 +526,11 @@ def format_days(
     hearing: Hearing,
     shown: ShownMemories | None = None,
 ) -> ColdStart:
-    """Format the memories of recent days, newest day first, within the remaining budget of a turn.
+    """Format the memories of coming days, and of recent days, newest day first, within the remaining budget of a turn.
 
-    If they do not fit, the oldest lines are dropped first. Memories that are shown already, and duplicates, are left out. If
-    no line remains, the block is a hint that tells how many memories can be searched; it is empty if all memories are shown
-    already, there are none, or the hint does not fit.
+    If they do not fit, the oldest lines are dropped first, and those of coming days last. Memories that are shown already, and
+    duplicates, are left out. If no line remains, the block is a hint that tells how many memories can be searched; it is empty if
+    all memories are shown already, there are none, or the hint does not fit.
 
     Args:
         answer: the relayer's response with the days.
@@ -528,9 +541,13 @@ def format_days(
     shown = shown or ShownMemories()
     said_already = {folded(text) for text in shown.texts}
     days: list[tuple[str, list[_DayLine]]] = []
-    for day in answer.days:
+    # Lines of a day are dropped from the first one on, so the soonest of the coming days comes last until they are rendered.
+    for name, memories in [
+        (_COMING, answer.coming[::-1]),
+        *((day.date, day.memories) for day in answer.days),
+    ]:
         fresh: list[_DayLine] = []
-        for one in day.memories:
+        for one in memories:
             if one.id in shown.ids or folded(one.text) in said_already:
                 continue
             told = may_be_shown(one, hearing) and passes(one, hearing.lasting)
@@ -539,12 +556,16 @@ def format_days(
             if line := escape(one.text):
                 said_already.add(folded(one.text))
                 said_by = "" if hearing.is_own(one) else f" ({escape(label_of(one, hearing))})"
-                fresh.append(_DayLine(one.text, f"{line}{said_by}", one.kind))
-        days.append((day.date, fresh))
+                fresh.append(_DayLine(one.text, f"{line}{said_by}", _rank(one, coming=name == _COMING)))
+        days.append((name, fresh))
     days = _most_useful(days, settings.cold_start.max_lines)
     room = settings.max_tokens - shown.tokens
     while any(lines for _, lines in days):
-        said = [f"## {date}\n" + "\n".join(f"- {one.line}" for one in lines) for date, lines in days if lines]
+        said = [
+            f"## {date}\n" + "\n".join(f"- {one.line}" for one in (lines[::-1] if date == _COMING else lines))
+            for date, lines in days
+            if lines
+        ]
         text = framed("\n".join([_COLD_HEADING, *said]), settings=settings)
         if estimate_tokens(text) <= room:
             return ColdStart(text, tuple(one.said for _, lines in days for one in lines))

@@ -291,13 +291,14 @@ class ColdStartSettings(_Settings):
     """Settings of the memories that the first turn of a session gets (MS-01, MS-02)."""
 
     enabled: bool = Field(
-        True, description="inject memories of the newest two days at the start of a session"
+        True,
+        description="inject memories of the newest two days, and of coming days, at the start of a session",
     )
     max_lines: int = Field(
         6,
         ge=1,
         le=30,
-        description="maximum number of these memories; tasks, events, decisions and preferences come first",
+        description="maximum number of these memories; coming days and tasks come first, meals and lines of files last",
     )
 
 

@@ -20,7 +20,8 @@ from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.requests import asks_to_remember, names_removed_secret
+from relayer.extraction.remembering import asks_to_remember, names_removed_secret
+from relayer.extraction.requests import is_errand, is_unmarked_question
 from relayer.extraction.rules import PASSES, judge_assistant_sentence
 from relayer.extraction.wishes import is_wish
 from relayer.extraction.words import (
@@ -386,8 +387,10 @@ def _judge(
         return _Hit(span, 0.0, passes=False)
     if turn.role is Role.USER and _must_be_kept(sentence):
         return _Hit(span, _CERTAIN, passes=True)
+    asks = is_question(sentence)
+    asked = turn.role is Role.USER and not asks and (is_unmarked_question(sentence) or is_errand(sentence))
     if lang not in READ_LANGUAGES:
-        return _Hit(span, 0.0, passes=says_something(sentence))
+        return _Hit(span, 0.0, passes=says_something(sentence) and not asked)
     reading = read_message(sentence, turn.role)
     worth = reading.worth
     light = reading.otherwise in {"hedge", "courtesy"}
@@ -400,14 +403,17 @@ def _judge(
         and judge_assistant_sentence(sentence) >= PASSES
     ):
         together = max(together, 0.0)
-    if before.answering and turn.role is Role.USER and not is_question(sentence):
+    if before.answering and turn.role is Role.USER and not (asks or asked):
         worth, together = worth + _ANSWERING, together + _ANSWERING
     needed = _LIGHT if light else _WORTH[turn.role]
     if turn.role is Role.USER and reading.otherwise == "one_off":
         needed = _REQUEST
+    if asked:
+        # A message that is worth keeping says nothing about the request in it.
+        together, needed = worth, _CERTAIN
     passes = worth > _WORTHLESS[turn.role] and together >= needed
     # What is neither asked for nor a courtesy stays with the statement next to it: a part of a fact often does not pass alone.
-    joins = turn.role is Role.USER and not is_question(sentence) and reading.otherwise not in _APART
+    joins = turn.role is Role.USER and not (asks or asked) and reading.otherwise not in _APART
     return _Hit(span, worth, passes=passes, joins=joins and not passes)
 
 

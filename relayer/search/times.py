@@ -1,7 +1,7 @@
 """The times that a query names, such as "in March" or "last week", and how near a memory is to them.
 
-`named_times` reads months, days, years and phrases of past times in fifteen languages from the names in ``data/times.toml``. A
-time never filters: `TIME_WEIGHT` times the `nearness` of a memory is added to its score, because people err about times, and
+`named_times` reads months, days, years and phrases of past times in fifteen languages from the names in ``data/times.toml``, and
+`named_days` reads only the days, by which a memory tells what is coming. A time never filters: `TIME_WEIGHT` times the `nearness` of a memory is added to its score, because people err about times, and
 because a memory may tell of another time than the one at which it was said. All times are in UTC.
 """
 
@@ -47,6 +47,7 @@ _NUMERIC: Final = re.compile(
     rf"|(?<![\w.-])(?P<day_first>\d{{1,2}})\.(?P<month_second>\d{{1,2}})\.(?P<year_last>{_YEAR})?(?![\w-])"
 )
 _WORD: Final = re.compile(r"\w+")
+_DIGIT: Final = re.compile(r"\d")
 # A number, or a character of a script in which words are not separated by spaces, or of Korean.
 _MAY_NAME: Final = re.compile(r"[\d\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _ONLY_YEAR: Final = re.compile(rf"(?<![\w.:/-])(?P<year>{_YEAR})(?:[年년]|(?![\w:/-]|\.\d))")
@@ -125,6 +126,28 @@ def named_times(query: str, now_ms: int) -> Times:
         # A part of a time that was read is not read again: "May 2024" is not the whole year.
         text = "\n".join([*rest, text[at:]])
     return tuple(found)
+
+
+def named_days(text: str, now_ms: int) -> tuple[NamedTime, ...]:
+    """Return the days of a month that a text names, with or without a year.
+
+    Args:
+        text: the text of a memory.
+        now_ms: the present time in ms since the epoch; later years than the next one are no times.
+
+    Example:
+        >>> named_days("The rent is due on 1 December; we talked in May.", 1_760_000_000_000)
+        (NamedTime(year=None, month=12, day=1),)
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    dated = _DIGIT.search(plain) and (
+        not _patterns().words.isdisjoint(_WORD.findall(plain))
+        or _NUMERIC.search(plain)
+        or _IN_UNSPACED.search(plain)
+    )
+    # Most memories name no day, and to find that out takes a hundredth of the time of reading times.
+    times = named_times(text, now_ms) if dated else ()
+    return tuple(time for time in times if isinstance(time, NamedTime) and time.day is not None)
 
 
 def nearness(times: Times, at_ms: int) -> float:

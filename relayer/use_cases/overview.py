@@ -14,10 +14,10 @@ the time of a request is nearly up, it returns what was classified so far, and t
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -31,6 +31,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, Wish, is_heard, kept_out_by
 from relayer.search.essentials import CLASSES, Essential
+from relayer.search.times import NamedTime, named_days
 from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
@@ -368,6 +369,10 @@ def _standing_line(memory: OpenedMemory, about: Essential) -> StandingLine:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A memory names a coming day if it is today or one of the 27 days after it.
+_COMING = timedelta(days=28)
+# The number of newest memories in which days ahead are looked for. Reading one that names a day takes about a millisecond.
+_LOOKED_THROUGH = 2_000
 
 
 async def newest_days(
@@ -381,13 +386,13 @@ async def newest_days(
     trusts: Sequence[str],
     deadline: Deadline,
 ) -> ContextResponse:
-    """Return the newest memories of the newest days, by when they happened or else were stored.
+    """Return the newest memories of the newest days, by when they happened or else were stored, and those that name a coming day.
 
     Args:
         ctx: the services of the relayer.
         access: the namespace, with its key.
         days: the maximum number of days; days without memories do not count.
-        items: the maximum number of memories of one day.
+        items: the maximum number of memories of one day, and of those that name a coming day.
         offset_minutes: the offset of the reader's time zone from UTC, which says when a day begins.
         audiences: only memories for these; empty for all.
         trusts: only memories of these; empty for all.
@@ -399,11 +404,13 @@ async def newest_days(
         await opened.refresh(deadline)
         place = timezone(timedelta(minutes=offset_minutes))
         by_day: dict[str, list[OpenedMemory]] = defaultdict(list)
+        newest_of_all: deque[OpenedMemory] = deque(maxlen=_LOOKED_THROUGH)
         total, now = 0, ctx.clock.now_ms()
         for memory in _live(opened, now):
             record = memory.record
             total += 1
             if _is_among(record, audiences, trusts):
+                newest_of_all.append(memory)
                 said = _EPOCH + timedelta(milliseconds=record.said_at)
                 by_day[said.astimezone(place).date().isoformat()].append(memory)
         wishes = opened.wishes(audiences, trusts, now)
@@ -414,11 +421,48 @@ async def newest_days(
             if len(newest) == days:
                 break
             await asyncio.sleep(0)
+        at = position(opened.position)
+        told = [one for one in newest_of_all if not kept_out_by(one.record, wishes)]
+        coming = page_of(map(show, (await _coming(told, now, place, deadline))[:items]), PAGE_BYTES // 2)
+        room = PAGE_BYTES - sum(map(encoded_size, coming))
         return ContextResponse(
-            days=tuple(_days({day: by_day[day] for day in newest}, items)),
+            days=tuple(_days({day: by_day[day] for day in newest}, items, room)),
             total=total,
-            position=position(opened.position),
+            position=at,
+            coming=coming,
         )
+
+
+async def _coming(
+    memories: Sequence[OpenedMemory], now: int, place: timezone, deadline: Deadline
+) -> list[OpenedMemory]:
+    """Return the memories that name a coming day, the soonest first, of one day the newest first.
+
+    Args:
+        memories: oldest first; if the time is nearly up, only the newest of them are read.
+        now: in ms since the epoch.
+        place: the reader's time zone.
+        deadline: of the request.
+    """
+    reserve = deadline.remaining() * (1 - _SHARE)
+    today = (_EPOCH + timedelta(milliseconds=now)).astimezone(place).date()
+    found: list[tuple[date, int, OpenedMemory]] = []
+    for number, memory in enumerate(reversed(memories)):
+        if number % _AT_ONE_TURN == 0:
+            await asyncio.sleep(0)
+            if deadline.remaining() < reserve:
+                break
+        said = (_EPOCH + timedelta(milliseconds=memory.record.said_at)).astimezone(place).date()
+        days = [day for time in named_days(memory.text, now) if (day := _next(time, said)) is not None]
+        found += [(day, number, memory) for day in sorted(days) if today <= day < today + _COMING][:1]
+    return [memory for _, _, memory in sorted(found, key=lambda one: one[:2])]
+
+
+def _next(time: NamedTime, said: date) -> date | None:
+    """Return the day that a time names; without a year it is the first such day since it was said."""
+    years = (said.year, said.year + 1) if time.year is None else (time.year,)
+    days = [interval[0].date() for year in years if (interval := time.interval(year)) is not None]
+    return next((day for day in days if time.year is not None or day >= said), None)
 
 
 def _live(opened: OpenNamespace, now: int) -> Iterator[OpenedMemory]:
@@ -430,9 +474,8 @@ def _live(opened: OpenNamespace, now: int) -> Iterator[OpenedMemory]:
             yield memory
 
 
-def _days(by_day: Mapping[str, list[OpenedMemory]], items: int) -> Iterator[ContextDay]:
-    """Yield the newest memories of each day that fit one response. If it is full, older memories and days are left out."""
-    room = PAGE_BYTES
+def _days(by_day: Mapping[str, list[OpenedMemory]], items: int, room: int) -> Iterator[ContextDay]:
+    """Yield the newest memories of each day that fit ``room`` bytes. If they are full, older memories and days are left out."""
     for day, said in by_day.items():
         # Sorting is stable, so memories of the same time keep the order of the log.
         ordered = sorted(said, key=lambda memory: memory.record.said_at)[-items:]

@@ -622,11 +622,15 @@ class ContextDay(Answer):
 
 
 class ContextResponse(Answer):
-    """``GET /v1/context``: the newest days on which something was said, newest first; ``total`` counts live memories."""
+    """``GET /v1/context``: the newest days on which something was said, newest first; ``total`` counts live memories.
+
+    ``coming`` are memories of any age that name a day of the next four weeks, the soonest first; ``days`` may have them, too.
+    """
 
     days: tuple[ContextDay, ...]
     total: int
     position: Position | None = None
+    coming: tuple[Memory, ...] = ()
 
 
 class ChangeView(Answer):

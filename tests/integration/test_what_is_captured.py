@@ -48,6 +48,26 @@ LEFT_OUT_BY_ITS_RULES = {
 }
 
 
+def test_questions_without_a_mark_and_errands_are_not_remembered_and_facts_beside_them_are(site):
+    plugin = site.plugin()
+    asked = [
+        "姉はどこに住んでいますか",
+        "내 동생은 어디 살아",
+        "I need you to find the cheapest flight to Oslo",
+    ]
+    for number, text in enumerate(asked):
+        say(plugin, text, key=f"agent:main:asked{number}", answer="I will look.")
+    assert site.texts() == []
+    fact = "My sister Ana lives in Oslo."
+    say(
+        plugin,
+        f"{fact} I need you to find the cheapest flight to Oslo.",
+        key="agent:main:both",
+        answer="Yes.",
+    )
+    assert site.texts() == [fact]
+
+
 @pytest.mark.row("CP-36", level="e2e")
 def test_the_rules_of_memory_core_plus_leave_out_what_it_left_out(site):
     plugin = site.plugin(preset="memory-core-plus")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 from collections.abc import Iterator
@@ -190,6 +191,37 @@ def test_a_session_begins_with_memories_of_the_two_newest_days(site, settings, c
     assert (shown[5], shown[2]) == counts
     assert "Locker 17 of 2 days ago" in first.text
     assert "Locker 2 of 2 days ago" not in first.text
+
+
+@pytest.mark.row("MS-01", level="e2e")
+def test_a_session_begins_with_what_is_due_and_not_with_the_trifles_of_the_day(site):
+    plugin = site.plugin()
+    now = datetime.now(UTC)
+    due = (now + timedelta(days=5)).strftime("%-d %B")
+    birthday = f"My mother's birthday is on {due}."
+    for age in (40, 3, 2):
+        at = (now - timedelta(days=age)).strftime("%Y-%m-%dT09:00:00Z")
+        text = birthday if age == 40 else f"Locker {age} of the club is rented."
+        assert not plugin.tool("memory_store", {"text": text, "occurredAt": at}).failed
+    kept = [
+        "My car is in the garage.",
+        "Leyla has my keys still.",
+        "I have to hand in the tax return by Monday.",
+    ]
+    trifles = [
+        "I had soup for lunch today.",
+        "I ate toast.",
+        "I drank three coffees.",
+        "We walked and ate cake.",
+    ]
+    for number, text in enumerate([*kept, *trifles]):
+        say(plugin, text, key=f"agent:main:{number}")
+    first = recall(plugin, "hi", session_key="agent:main:new", host=HostTurn(first_turn=True)).text
+    told = html.unescape(first)
+    assert f"\n## Coming up\n- {birthday}\n" in told
+    assert all(text in told for text in kept)
+    assert "Locker 2" in told
+    assert sum(text in told for text in trifles) == 1  # six lines, of which five say more
 
 
 @pytest.mark.row("AR-06", level="e2e")

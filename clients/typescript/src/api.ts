@@ -145,6 +145,7 @@ export interface ContextResponse {
   "days": (ContextDay)[];
   "total": number;
   "position"?: Position | null;
+  "coming"?: (Memory)[];
 }
 
 export interface DeleteRequest {

@@ -7,6 +7,8 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -18,13 +20,13 @@ from gateway_plugin.hosting import (
     IndexRoot,
     NotRead,
     RootKind,
+    hashes_below,
     is_daily,
     is_private,
     named,
     notify,
     parse_session_key,
     read_below,
-    texts_below,
 )
 from gateway_plugin.hosts.openclaw.config import (
     HostConfig,
@@ -140,13 +142,20 @@ def places_of(
 
 def _roots(workspace: Path, extra: Iterable[object], environ: Mapping[str, str]) -> tuple[IndexRoot, ...]:
     templates = environ.get(TEMPLATES_VARIABLE)
-    own = texts_below(Path(templates)) if templates else frozenset[str]()
+    own = _earlier_templates() | (hashes_below(Path(templates)) if templates else frozenset())
     roots = [IndexRoot(RootKind.WORKSPACE, named(workspace), "", own)] if workspace.is_dir() else []
     roots += [
         IndexRoot(RootKind.NOTES, named(path), pattern, own)
         for path, pattern in extra_places(workspace, extra, environ)
     ]
     return tuple(dict.fromkeys(roots))
+
+
+@cache
+def _earlier_templates() -> frozenset[str]:
+    """Return hashes of the texts that earlier versions of the host wrote into a workspace, which stay there after an update."""
+    text = (files("gateway_plugin.hosts.openclaw") / "templates.txt").read_text("ascii")
+    return frozenset(word for line in text.splitlines() if not line.startswith("#") for word in line.split())
 
 
 def agent_of(context: Json) -> str:

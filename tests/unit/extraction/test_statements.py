@@ -211,6 +211,38 @@ def test_a_question_without_its_mark_is_no_statement(text):
 @pytest.mark.parametrize(
     "text",
     [
+        "姉はどこに住んでいますか", "会議は何時から", "父の病院はどこだっけ。", "お花の先生はどなたでしたでしょうか",
+        "내 동생은 어디 살아", "회의는 몇 시에 시작해요", "누가 열쇠를 가지고 있어", "감기약 먹고 술 마시면 안 되나요",
+        "I need you to find the cheapest flight to Oslo", "Ich möchte, dass du den billigsten Flug nach Oslo suchst",
+        "Necesito que busques el vuelo más barato a Oslo", "J'ai besoin que tu trouves le vol le moins cher pour Oslo",
+        "Ho bisogno che tu trovi il volo più economico per Oslo", "Preciso que você encontre o voo mais barato para Oslo",
+        "Ik wil dat je de goedkoopste vlucht naar Oslo zoekt", "Potrzebuję, żebyś znalazł najtańszy lot do Oslo",
+        "Мне нужно, чтобы ты нашёл самый дешёвый рейс в Осло", "Oslo'ya en ucuz uçuşu bulmana ihtiyacım var",  # noqa: RUF001
+        "أريدك أن تجد أرخص رحلة إلى أوسلو", "मुझे चाहिए कि तुम ओस्लो की सबसे सस्ती उड़ान ढूंढो",
+        "オスロ行きの一番安い便を探してほしい", "오슬로행 가장 싼 항공편을 찾아 줬으면 해", "我需要你帮我找去奥斯陆最便宜的航班",
+    ],
+)  # fmt: skip
+def test_a_question_and_an_errand_without_any_mark_are_left_out(text):
+    assert not kept(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "姉はリヨンに住んでいます", "毎週どこかへ山登りに行っています。", "3월 말에 리스본으로 떠나요.", "나는 아침 6시에 일어나요.",
+        "누구나 우리 집에 올 수 있어, 현관은 파란색이야", "초보자한테 하듯이 설명해 줘",
+        "I need you to remember that I am allergic to peanuts.", "I want you to call me Bo.",
+        "I want you to always check the units.", "Ich möchte, dass du mir immer auf Deutsch antwortest.",
+        "Quiero que siempre me respondas en español.", "Мне нужно, чтобы ты всегда отвечал по-русски.",
+    ],
+)  # fmt: skip
+def test_a_statement_or_a_lasting_wish_of_similar_words_is_kept(text):
+    assert kept(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "the server is called heron, right?",
         "the funding is from Minciencias grant 91847, english ok?",
         "来週から大阪に引っ越します、いいですか？",  # noqa: RUF001 - the full-width marks are the point

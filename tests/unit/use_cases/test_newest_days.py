@@ -42,6 +42,32 @@ async def test_the_newest_days_that_have_memories_and_the_newest_items_of_each(h
     assert ([day.total for day in answer.days], answer.total) == ([4, 1], 6)
 
 
+COMING = {
+    "en": ("2023-11-20T10:00:00Z", "The rent is due on 1 December."),
+    "de": ("2023-11-20T10:00:00Z", "Am 3. Dezember ist der Zahnarzt."),
+    "ja": ("2023-09-20T10:00:00Z", "12月2日に歯医者の予約があります。"),
+    "iso": ("2022-01-01T10:00:00Z", "The passport ends on 2023-11-30."),
+}
+NOT_COMING = {
+    "over": ("2022-11-20T10:00:00Z", "The rent is due on 1 December."),
+    "past": ("2023-11-20T10:00:00Z", "I met Ana on 14 November."),
+    "far": ("2023-11-20T10:00:00Z", "The trip to Rome begins on 14 March 2024."),
+    "month": ("2023-11-20T10:00:00Z", "We ski in December."),
+}
+
+
+async def test_what_names_a_coming_day_is_told_at_any_age_the_soonest_first(house):
+    await house.clock.advance(86_400 * 10)  # 24 November
+    for at, text in (COMING | NOT_COMING).values():
+        await put(house, text, at)
+    await put(house, "doubtful on 2 December", "2023-11-20T10:00:00Z", suspect=True)
+    await put(house, "for a group on 2 December", "2023-11-20T10:00:00Z", audience="group")
+    _, answer = await shown(house, days=1, audiences=("agent",))
+    assert [one.text for one in answer.coming] == [COMING[name][1] for name in ("iso", "en", "ja", "de")]
+    _, answer = await shown(house, items=1)
+    assert [one.text for one in answer.coming] == [COMING["iso"][1]]
+
+
 async def test_a_day_begins_where_the_reader_is(house):
     await put(house, "late in the evening", "2023-05-08T22:30:00Z")
     assert list((await shown(house))[0]) == ["2023-05-08"]

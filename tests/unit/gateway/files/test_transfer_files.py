@@ -106,7 +106,36 @@ def test_notes_become_a_memory_for_each_bullet_and_each_paragraph():
     assert items[0].source.reference == "MEMORY.md#3"
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# only a heading\n", "- \n", "<!-- nothing -->"])
+@pytest.mark.parametrize(
+    ("notes", "kept"),
+    [
+        ("The backup runs.\n\n    rota = 'day'\n\n    print(rota)\n\nIda does it.\n", ["The backup runs.", "Ida does it."]),
+        ("## Rota\n\trota = 'day'\n\nIda does it.\n", ["Rota: Ida does it."]),
+        ("- call Ida\n\n        rota = 'day'\n\n- pay rent\n", ["call Ida", "pay rent"]),
+        ("- pay rent\n\nThat is all.\n\n    rota = 'day'\n", ["pay rent", "That is all."]),
+        ("To do:\n- call Ida\n\n    about the roof\n", ["To do:", "call Ida", "about the roof"]),
+        ("1. The key is in the shed,\n\n    behind a box.\n", ["1. The key is in the shed,", "behind a box."]),
+        ("Ida keeps the rota\n    of the house.\n", ["Ida keeps the rota\n    of the house."]),
+        ("- the house\n\n    - the roof leaks\n", ["the house", "the roof leaks"]),
+    ],
+)  # fmt: skip
+def test_indented_code_is_no_memory_and_indented_text_of_a_list_is_one(notes, kept):
+    assert [item.text for item in read_markdown(notes, "MEMORY.md", UTC)] == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "# only a heading\n",
+        "- \n",
+        "<!-- nothing -->",
+        "---\n",
+        "- **Pronouns:** _(optional)_\n",
+        "* * *\n",
+    ],
+)
 def test_what_says_nothing_gives_nothing(text):
     assert read_markdown(text, "MEMORY.md", UTC) == []
 

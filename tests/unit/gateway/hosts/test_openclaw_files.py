@@ -9,6 +9,7 @@ import pytest
 from gateway_plugin.hosts.openclaw.config import HostConfig
 from gateway_plugin.hosts.openclaw.files import places_of
 from gateway_plugin.hosts.openclaw.migration import SourcePlugin, plan
+from gateway_plugin.settings.model import CaptureSettings
 
 
 def config(tmp_path, **whole):
@@ -139,3 +140,18 @@ def test_what_is_private_is_not_read_for_a_group(main):
     mirrored = replace(main, mirrors=True)
     assert mirrored.read("memory/2026-04-01.md", private=False) is None
     assert mirrored.read("memory/2026-04-01.md", private=True) == "- daily\n"
+
+
+def test_what_an_earlier_version_of_the_host_wrote_into_the_workspace_is_not_stored(tmp_path, workspace):
+    """The host was updated since, so its templates have other lines now."""
+    (workspace / "USER.md").write_text(
+        "# USER.md - About Your Human\n\n_Learn about the person you're helping. Update this as you go._\n\n"
+        "- **Name:** Ana\n- **Pronouns:** _(optional)_\n- **Notes:**\n\n## Context\n\n_(Build this over time.)_\n\n---\n\n"
+        "- The ferry leaves at noon.\n"
+    )
+    (tmp_path / "templates").mkdir()
+    entries = {"main": {"workspace": str(workspace)}}
+    environ = {"HOME": str(tmp_path), "MEMRELAY_OPENCLAW_TEMPLATES": str(tmp_path / "templates")}
+    (found,) = places_of(config(tmp_path, agents={"entries": entries}), environ)
+    read = found.roots[0].read(workspace / "USER.md", CaptureSettings())
+    assert [item.text for item in read] == ["**Name:** Ana", "Context: The ferry leaves at noon."]
