@@ -43,6 +43,8 @@ consolidate --agent coder
 profile --agent coder
 profile --agent coder --standing
 profile --agent coder --out DIR/USER.md
+skills --agent coder
+skills --agent coder --out DIR/skills
 namespaces --agent coder
 share researcher --with coder
 share
