@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from border import Border, border
 from certificates import self_signed
-from fault_rows import DONE, FAULTS, LATE, READY, STARTS, Fault, locked, unversioned
+from fault_rows import DONE, FAULTS, LATE, READY, STARTS, UNAVAILABLE, Fault, locked, unversioned
 from s3_proxy import S3Proxy, proxied
 from s3_servers import CREDENTIALS, S3Server
 from signed_calls import Gateway
@@ -260,7 +260,10 @@ async def test_fault(fault: Fault, service: _Service, proxy: S3Proxy, certificat
         world.recall(at, _deadline(fault.recall)),
         _ready(at),
     )
-    assert (start, write, recall, ready) == (fault.start, fault.write, fault.recall, fault.ready)
+    # A write that waits for the read of the recall ends as that does, if a busy machine lets the recall be first.
+    writes = {fault.write, *([UNAVAILABLE] if (fault.write, fault.recall) == (LATE, UNAVAILABLE) else [])}
+    assert write in writes
+    assert (start, recall, ready) == (fault.start, fault.recall, fault.ready)
     assert known <= found or recall != DONE
     # What was acknowledged is in the store, whatever the fault: somebody who meets none reads it.
     assert world.acknowledged <= set(await world.listed(other))
