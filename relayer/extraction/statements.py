@@ -20,8 +20,12 @@ from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.normal_text import normal_text
-from relayer.extraction.remembering import asks_to_remember, names_removed_secret
-from relayer.extraction.requests import is_errand, is_unmarked_question
+from relayer.extraction.requests import (
+    asks_to_remember,
+    is_errand,
+    is_unmarked_question,
+    names_removed_secret,
+)
 from relayer.extraction.rules import PASSES, judge_assistant_sentence
 from relayer.extraction.wishes import is_wish
 from relayer.extraction.words import (
@@ -261,10 +265,13 @@ def _judged(turn: ConversationTurn, index: int, before: _Before) -> Iterator[Can
     yield None
     # Of a long text the beginning and the end are read, which say nothing about the sentences between them.
     whole = read_message(prose, turn.role)
-    asked = turn.role is Role.USER and any(asks_to_remember(prose[slice(*span)]) for span in spans)
-    unreal = whole.unreal > UNREAL and not asked
+    asked = [span for span in spans if turn.role is Role.USER and asks_to_remember(prose[slice(*span)])]
+    # What the user asks to remember is kept, and says nothing about whether the rest is meant in earnest.
+    unreal = (read_message(_without(prose, asked), turn.role) if asked else whole).unreal > UNREAL
+    if unreal:
+        spans = asked
     hits: list[_Hit] = []
-    for number, span in enumerate(() if unreal else spans):
+    for number, span in enumerate(spans):
         hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
@@ -279,6 +286,12 @@ def _judged(turn: ConversationTurn, index: int, before: _Before) -> Iterator[Can
         yield _candidate(turn, text, lang, hit)
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
+
+
+def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    for start, end in spans:
+        text = text[:start] + " " * (end - start) + text[end:]
+    return text
 
 
 def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hit]]:

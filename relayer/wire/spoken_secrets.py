@@ -12,7 +12,7 @@ from typing import Final
 PASSWORDS: Final = (
     r"password|passwd|passphrase|passcode|passwort|kennwort|contraseña|mot de passe|phrase secrète|"
     r"parola d'ordine|senha|palavra-passe|wachtwoord|lösenord(?:et)?|hasł[oa]|парол[ьея]|"
-    r"şifre(?:si|miz|m)?|parola(?:sı|mız|m)|كلمة (?:ال)?(?:سر|مرور)|كلمة (?:السر|المرور)|पासवर्ड|密码|密碼|口令|パスワード|비밀번호|비번|암호"
+    r"şifre(?:si|miz|m)?|parola(?:sı|mız|m)|كلمة (?:ال)?(?:سر|مرور)|पासवर्ड|密码|密碼|口令|パスワード|비밀번호|비번|암호"
 )
 """Names of a password that have no other common meaning, unlike "clave", "pass" or "key"."""
 
@@ -61,37 +61,11 @@ ENDS: Final = r"(?=(?:です|だよ?|이?야|이에요|예요|입니다)?\s*(?:[
 LETTER: Final = r"[^\s\d\x00-\x40\x5b-\x60\x7b-\xbf\u060c\u061f\u0964\u2000-\u206f\u3000-\u3004\u3008-\u303f\uff00-\uff20]"
 """A letter, or a vowel sign, which `\\w` does not match."""
 
-BEFORE_TIMES: Final = "".join(
-    rf"(?<!\s{word}\s)"
-    for word in (
-        "in",
-        "im",
-        "en",
-        "em",
-        "nel",
-        "dal",
-        "since",
-        "seit",
-        "until",
-        "bis",
-        "um",
-        "at",
-        "ab",
-        "by",
-        "before",
-        "after",
-        "from",
-        "of",
-        "desde",
-        "depuis",
-        "sinds",
-        "od",
-        "w",
-        "в",
-        "с",
-        "до",
-    )
-)
+_PREPOSITIONS: Final = (
+    "in", "im", "en", "em", "nel", "dal", "since", "seit", "until", "bis", "um", "at", "ab", "by", "before", "after", "from", "of",
+    "desde", "depuis", "sinds", "od", "w", "в", "с", "до",
+)  # fmt: skip
+BEFORE_TIMES: Final = "".join(rf"(?<!\s{word}\s)" for word in _PREPOSITIONS)
 """Matches where no preposition precedes that a year or a time follows."""
 
 _NOT_VALUES: Final = _words(

@@ -63,3 +63,9 @@ def test_questions_and_courtesies_with_such_words_are_no_statements(site):
     for text in ("do you remember where my sister lives?", "remember me", "is the pin of the card 4821?"):
         say(plugin, text, key=f"agent:main:{len(text)}", answer="")
     assert site.texts() == []
+
+
+def test_a_request_in_a_story_does_not_make_the_story_true(site):
+    text = "Let's write a story. I'm a pirate captain with one leg. Remember that my parrot is called Ines."
+    say(site.plugin(), text, key="agent:main:story", answer="")
+    assert site.texts() == ["Remember that my parrot is called Ines."]
