@@ -258,15 +258,23 @@ class LivingFiles:
             _problem(look, str(error))
 
     async def _write_consolidated(self, files: Promotions, report: ConsolidationReport) -> None:
-        """Write the files of a scheduled consolidation once. If that fails, the next scan tries again."""
+        """Write the files of a scheduled consolidation once. If that fails, the next scan tries again; with skills, the next run."""
         if report.at <= self.index.consolidated:
             return
         if self.consolidation.write_files:
             await write_report(self.client, self.identity, files, report)
-        if self.consolidation.skills:
-            await write_skills(
-                self.client, self.identity, files.workspace / SKILLS, self.consolidation.skills
-            )
+        try:
+            if self.consolidation.skills:
+                await write_skills(
+                    self.client, self.identity, files.workspace / SKILLS, self.consolidation.skills
+                )
+        except ProfileFileProblem:
+            # A person has to mend it first, and what was written before must not be written at each scan.
+            await self._consolidated(report)
+            raise
+        await self._consolidated(report)
+
+    async def _consolidated(self, report: ConsolidationReport) -> None:
         self.index.consolidated = report.at
         await asyncio.to_thread(self.index.save_seen)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +74,13 @@ def read_profile(path: Path, namespace: str) -> tuple[str | None, str]:
     begin, end = own
     block = text[begin:end].replace("\r\n", "\n")
     return block.partition("\n")[2].removesuffix(_END).removeprefix("\n"), text[:begin] + text[end:]
+
+
+def has_profile(folder: Path, name: Path, namespace: str) -> bool:
+    """Return whether a file below a folder has a profile of a namespace, whole or damaged; False if it cannot be read."""
+    with suppress(NotRead):
+        return f'<{OUR_TAG} profile="{namespace}">'.encode() in read_below(folder, name)
+    return False
 
 
 def without_profiles(text: str) -> str:

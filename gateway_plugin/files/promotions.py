@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from gateway_plugin.files.bounded import NotRead, read_below
 from gateway_plugin.files.daily import LOST
 from gateway_plugin.files.indexed import Index, SeenFile, SeenLine
 from gateway_plugin.files.markdown import read_markdown
+from gateway_plugin.files.profile_file import ProfileFileProblem
 from gateway_plugin.files.skill_files import SkillFiles
 from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
@@ -315,26 +317,11 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
     index, promoted = files.index, files.promoted()
     days = await asyncio.to_thread(files.days)
     skills = SkillFiles(files.workspace / SKILLS, identity.namespace)
-    drawn = frozenset[str]().union(*(await asyncio.to_thread(skills.memories)).values())
-    if not promoted and not days and not drawn:
+    drawn, problem = await asyncio.to_thread(_drawn, skills)
+    if not promoted and not days and not drawn and problem is None:
         return
-    if index.promotion_feed:
-        try:
-            told = await client.changes(identity, after=index.promotion_feed, limit=_PAGE)
-        except RelayerRefused as error:
-            if error.code != LOST:
-                raise
-            index.promotion_feed = (
-                ""  # the store was reset to an older state: the next call compares everything
-            )
-            return
-        gone = {one.id for one in told.changes if one.memory is None or one.memory.state != "live"}
-        cursor, is_changed = told.next, bool(gone)
-    else:
-        told = await client.changes(identity, limit=1)
-        cursor = str(told.position.seq) if told.position is not None else told.next
-        written = promoted.keys() | drawn
-        gone, is_changed = written - (await memories_with(client, identity, written)).keys(), True
+    written = promoted.keys() | drawn
+    gone, cursor, is_changed = await _gone_since(client, identity, index.promotion_feed, written)
     if lines := gone & promoted.keys():
         await asyncio.to_thread(files.take_out, lines)
     if gone & drawn:
@@ -343,9 +330,50 @@ async def take_out_gone(client: RelayerClient, identity: Identity, files: Promot
         kept = await owners_days(client, identity, min(days), max(days))
         entries = {day: files.entry(day, kept.get(day, ())) for day in days}
         await asyncio.to_thread(files.write_diary, entries)
+    # Once a skill that cannot be read is mended, everything is compared.
+    cursor = "" if problem is not None else cursor
     if cursor != index.promotion_feed:
         index.promotion_feed = cursor
         await asyncio.to_thread(index.save_seen)
+    if problem is not None:
+        raise problem
+
+
+def _drawn(skills: SkillFiles) -> tuple[frozenset[str], ProfileFileProblem | None]:
+    """Return the memories of which skills have lines, or the reason why they cannot be read, which must not keep other files."""
+    try:
+        return frozenset[str]().union(*skills.memories().values()), None
+    except ProfileFileProblem as problem:
+        return frozenset(), problem
+
+
+async def _gone_since(
+    client: RelayerClient, identity: Identity, cursor: str, written: AbstractSet[str]
+) -> tuple[AbstractSet[str], str, bool]:
+    """Return which memories are gone, where the next call goes on, and whether anything changed.
+
+    Args:
+        client: the relayer's.
+        identity: the namespace.
+        cursor: where the last call ended; "" to compare all memories that were written.
+        written: ids of the memories that were written.
+    """
+    if cursor:
+        try:
+            told = await client.changes(identity, after=cursor, limit=_PAGE)
+        except RelayerRefused as error:
+            if error.code != LOST:
+                raise
+            return (
+                set(),
+                "",
+                False,
+            )  # the store was reset to an older state: the next call compares everything
+        gone = {one.id for one in told.changes if one.memory is None or one.memory.state != "live"}
+        return gone, told.next, bool(gone)
+    told = await client.changes(identity, limit=1)
+    end = str(told.position.seq) if told.position is not None else told.next
+    return written - (await memories_with(client, identity, written)).keys(), end, True
 
 
 async def write_report(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway_plugin.files.bounded import files_below
-from gateway_plugin.files.profile_file import ProfileFileProblem, put_profile, read_profile
+from gateway_plugin.files.profile_file import ProfileFileProblem, has_profile, put_profile, read_profile
 
 _FILE: Final = "SKILL.md"
 _MEMORY: Final = re.compile(r"^- .* <!-- \d{4}-\d\d-\d\d ([0-9a-z]{26}) -->$", re.MULTILINE)
@@ -69,8 +69,12 @@ class SkillFiles:
             lambda path: len(path.parts) == 2 and path.name == _FILE,
             enter=lambda path: len(path.parts) == 1,
         )
-        blocks = {path.parent.name: self._read(path.parent.name)[0] for path, _ in found.files}
-        return {name: frozenset(_MEMORY.findall(text)) for name, text in blocks.items() if text is not None}
+        ours = [
+            path.parent.name
+            for path, _ in found.files
+            if has_profile(self.folder, path.relative_to(self.folder), self.namespace)
+        ]
+        return {name: frozenset(_MEMORY.findall(self._read(name)[0] or "")) for name in ours}
 
     def write(self, skills: Sequence[Skill]) -> dict[str, Skill]:
         """Write the skills, remove what earlier calls wrote and is none any more, and return the skills by the names of their folders.

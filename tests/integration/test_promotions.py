@@ -226,6 +226,25 @@ def test_what_is_forgotten_or_erased_leaves_both_files(
     assert LOCK not in site.texts()
 
 
+@pytest.mark.parametrize(
+    "content", ["---\nname: cuisine\n---\nCr\u00e8me.\n", '<memrelay-memories profile="main">\n']
+)
+def test_a_skill_that_cannot_be_read_keeps_nothing_in_the_files(
+    site: PluginSite, workspace: Path, content: str
+) -> None:
+    site.command("memory", "promote", "--apply")
+    [one] = [one["id"] for one in site.json("list")["memories"] if one["text"] == LOCK]
+    site.command("index")
+    skill = workspace / "skills" / "cuisine" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_bytes(content.encode("latin-1"))
+    site.command("forget", one)
+    run_gateway(site.environment, "index")
+    assert (workspace / "MEMORY.md").read_text() == OWN
+    assert LOCK not in (workspace / "DREAMS.md").read_text()
+    assert skill.read_bytes() == content.encode("latin-1")
+
+
 @pytest.mark.row("OC-20", level="e2e")
 def test_the_diary_of_a_day_keeps_what_was_promoted_earlier_that_day(
     site: PluginSite, workspace: Path
