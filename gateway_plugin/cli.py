@@ -54,6 +54,7 @@ from gateway_plugin.sessions.book import Toggles
 from gateway_plugin.setup import settings_from
 from relayer.wire.command_line import FAILED, USAGE, application, fail, span
 from relayer.wire.memories import AskRequest
+from relayer.wire.redaction import redact
 from relayer.wire.schemas import ListRequest, ListResponse, MemoryItem, RecallRequest, RememberRequest
 
 app = application(
@@ -86,8 +87,11 @@ def remember(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A field of its metadata; may be given again."),
     ] = None,
+    secret: Annotated[
+        bool, typer.Option("--secret", help="Keep passwords and codes, which are left out otherwise.")
+    ] = False,
 ) -> None:
-    """Store one memory, word for word.
+    """Store one memory, word for word but for passwords and codes.
 
     Example: memrelay-gateway remember "Our staging database is called heron." --agent coder
 
@@ -96,13 +100,20 @@ def remember(
     said = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if text == "-" else text
     fields = dict(_metadata_field(one) for one in metadata or ())
     item = {"text": said, "kind": kind, "tags": tag or (), "metadata": fields}
-    request = built_or_exit(lambda: RememberRequest(items=(MemoryItem.model_validate(item),)))
+    request = built_or_exit(
+        lambda: RememberRequest(items=(MemoryItem.model_validate(item),), keep_secrets=secret)
+    )
     answer = run.ask(lambda client, identity: client.remember(identity, request))
     stored = answer.memories[0]
     run.json(answer)
     if stored.status == "refused":
         fail(FAILED, f"rejected by the relayer: {stored.code}", "")
     run.say(f"{'known already' if stored.status == 'duplicate' else 'remembered'}: {stored.id}")
+    if not secret and (kinds := redact(said).kinds):
+        kept = run.ask(lambda client, identity: client.get_memory(identity, stored.id)).memory.text
+        if kept != said:
+            left_out = " and the ".join(kind.replace("_", " ") for kind in kinds)
+            run.say(f"stored without the {left_out}; --secret keeps {'it' if len(kinds) == 1 else 'them'}")
 
 
 def _metadata_field(given: str) -> tuple[str, object]:

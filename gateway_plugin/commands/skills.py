@@ -50,7 +50,10 @@ def skills(
         if found:
             run.say("nothing was written; write them with: memrelay-gateway skills --out DIR")
         else:
-            complain(f"no way of working was told {least} times yet", "see: memrelay-gateway list")
+            complain(
+                f"no way of working was told {least} times yet",
+                "what is told in one session of a day counts once; see: memrelay-gateway list",
+            )
 
 
 def add_to(app: typer.Typer) -> None:

@@ -63,3 +63,11 @@ def test_a_model_cannot_keep_a_secret_and_learns_that_it_was_left_out(
             answer = site.plugin().tool("memory_store", given, session_key="agent:main:main", host=turn)
             assert "Stored without the password." in answer.text
         assert not any("blue-otter" in text for text in site.texts())
+
+
+def test_the_command_line_says_what_was_left_out_and_keeps_it_on_request(shared_relayer, secret, tmp_path):
+    with PluginSite(tmp_path, shared_relayer, secret) as site:
+        assert "stored without the password; --secret keeps it" in site.command("remember", WIFI).stdout
+        assert site.texts() == ["the wifi password is [password removed]"]
+        assert "stored without" not in site.command("remember", WIFI, "--secret").stdout
+        assert WIFI in site.texts()
