@@ -212,7 +212,10 @@ def fit_prior(
 
 
 def quantiles(best: Sequence[float]) -> Baseline:
-    """Return the baseline by the best score of each unrelated prompt.
+    """Return the median and the 99 % quantile of the best scores of unrelated prompts.
+
+    Args:
+        best: the best score of each prompt; at least one.
 
     A few prompts do not show their own 99 % quantile, so the 99 % quantile of the Gumbel distribution with the same 50 % and 95 %
     quantiles is used if it is larger. With terms alone most prompts score nothing, and the observed quantile is the larger one.

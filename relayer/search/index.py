@@ -214,7 +214,10 @@ class Candidates(NamedTuple):
 
     @property
     def content(self) -> Numbers:
-        """Return the score of each candidate's own text and vector, for the order."""
+        """Return the scores of the candidates' own texts and vectors, shape (n,), for the order.
+
+        Candidates without a cosine are scored by the share of the query's terms that they cover.
+        """
         return np.where(self.by_terms, self.covered, evidence(self.topical, self.covered, self.weight))
 
     @property
@@ -671,7 +674,7 @@ class MemoryIndex:
         return self._present.values.astype(np.bool_)
 
     def row(self, key: int) -> Vector | None:
-        """Return the row of a memory as a whole, if it has one."""
+        """Return the vector of a whole memory, shape (dimension,); None if it has none."""
         return self._dense.row(key)
 
     def meaning(self, key: int) -> Meaning | None:

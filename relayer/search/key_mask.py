@@ -27,7 +27,12 @@ class KeyMask:
 
     @classmethod
     def from_keys(cls, keys: Iterable[int], size: int = 0) -> KeyMask:
-        """Return the set of these keys; `at` accepts keys below ``size``, if that is more."""
+        """Return the set of these keys.
+
+        Args:
+            keys: the keys, not negative.
+            size: keys below this may be passed to `contains` even if they are above the largest of the set.
+        """
         chosen = np.fromiter(keys, np.int64)
         flags = np.zeros(max(size, int(chosen.max()) + 1 if len(chosen) else 0), np.bool_)
         flags[chosen] = True
@@ -40,7 +45,11 @@ class KeyMask:
         return isinstance(key, int) and 0 <= key < len(self._flags) and self._flags.item(key)
 
     def within(self, flags: Flags) -> KeyMask:
-        """Return the intersection of this set and that of ``flags``; `at` accepts the keys of the latter."""
+        """Return the intersection of this set and the set of a boolean array.
+
+        Args:
+            flags: whether each key 0, 1, ... is in the other set. `contains` of the result takes these keys.
+        """
         both = KeyMask(flags)
         shared = min(len(flags), len(self._flags) - 1)
         both._flags[:shared] &= self._flags[:shared]
@@ -52,7 +61,7 @@ class KeyMask:
         return self._flags[keys >> self._shift if self._shift else keys]
 
     def followed_by(self, bits: int) -> KeyMask:
-        """Return the keys that consist of one of these and any ``bits`` further bits; for `at` alone."""
+        """Return the keys that consist of one of these and any ``bits`` low bits, for `contains` alone."""
         return KeyMask(self.flags, bits=bits)
 
     def keys(self) -> NDArray[np.int64]:

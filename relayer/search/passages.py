@@ -44,11 +44,12 @@ def is_long(text: str) -> bool:
 
 
 def passages(text: str, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each passage of a text, see `relayer.wire.passages.cut`.
+    """Yield the start and end, in characters, of each passage of a text, see `relayer.wire.passages.cut`.
 
     Args:
-        text: a long one, see `is_long`.
-        most: the maximum number of passages, which are longer in a text that would have more.
+        text: a long text, see `is_long`.
+        most: the maximum number of passages; a text that would have more gets longer passages. None for no
+            maximum, and passages of up to 400 bytes (`PASSAGE_BYTES`).
     """
     size = PASSAGE_BYTES
     if most is not None:
@@ -199,11 +200,14 @@ class VectorIndex:
         return self._whole.remove(key)
 
     def row(self, key: int) -> Vector | None:
-        """Return the row of a memory as a whole; once a graph was built, rounded to float16."""
+        """Return the vector of a whole memory, shape (dimension,); None if the memory has none.
+
+        After a graph was built, the values are rounded to float16.
+        """
         return self._whole.row(key)
 
     def meaning(self, key: int) -> Meaning | None:
-        """Return all vectors of a memory, to be added to another index."""
+        """Return all vectors of a memory, so that they can be added to another index; None if it has none."""
         row = self._whole.row(key)
         if row is None:
             return None
@@ -293,7 +297,11 @@ class PassageWords:
         return not self._gone
 
     def lacks(self, names: Collection[str]) -> bool:
-        """Return whether one of the names occurs in no passage."""
+        """Return whether at least one of the names occurs in no passage.
+
+        Args:
+            names: names of people or things, each of one or more words.
+        """
         return self._lexical.lacks(names)
 
     def ask(self, asked: Sequence[str]) -> WordsOfPassages | None:

@@ -68,12 +68,26 @@ NEIGHBOUR_SHARES = (0.3, 0.2, 0.1)
 
 
 def coverage(bm25: NDArray[np.float64], ceiling: float) -> NDArray[np.float64]:
-    """Return BM25 as a share of the score of a text with every term of the query; 0 for a query without terms."""
+    """Return BM25 scores as shares of the score of a text that has every term of the query.
+
+    Args:
+        bm25: one score for each memory, shape (n,).
+        ceiling: that score, see `relayer.search.lexical.LexicalQuery`; 0 for a query without terms.
+
+    Returns:
+        The shares, shape (n,); all 0 for a query without terms.
+    """
     return bm25 / ceiling if ceiling > 0 else np.zeros_like(bm25)
 
 
 def term_weight(model: str, *, english: bool) -> TermWeight:
-    """Return the weight of term coverage for the order, by the model that is searched with and the language of the query."""
+    """Return the weight of term coverage in the score that orders the hits.
+
+    Args:
+        model: the SHA-256 of the embedding model's weights, in hexadecimal; models that were not measured get
+            `TERM_WEIGHT`.
+        english: whether the query is in English.
+    """
     by_model = ENGLISH_TERM_WEIGHT_BY_MODEL if english else OTHER_TERM_WEIGHT_BY_MODEL
     return by_model.get(model, TERM_WEIGHT)
 

@@ -128,7 +128,15 @@ def _over_next(scores: Numbers) -> Numbers:
 
 
 def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
-    """Return the features of candidates, one row for each."""
+    """Return the features by which the probability of each candidate is computed.
+
+    Args:
+        read: the scores of n candidates, best first.
+        prompt: the facts about the prompt.
+
+    Returns:
+        The features, shape (n, 51).
+    """
     count = len(read.ranked)
     steps = np.clip(prompt.steps(read.judged), -3, 6)
     known = min(1.0, prompt.size / _ENOUGH)
@@ -183,7 +191,16 @@ def features(read: CandidateScores, prompt: PromptFacts) -> Numbers:
 
 
 def gate_features(likely: Numbers, steps: float, prompt: PromptFacts) -> Numbers:
-    """Return the features by which a prompt is admitted, from the probabilities of its candidates."""
+    """Return the features that decide whether a prompt gets any memory.
+
+    Args:
+        likely: the probability of each candidate, shape (n,), in any order; n may be 0.
+        steps: the best score as a standard score of the baseline, limited to -3..6.
+        prompt: the facts about the prompt.
+
+    Returns:
+        The features, shape (18,).
+    """
     asks, concerns = prompt.asks, prompt.concerns
     two = np.clip(np.sort(np.append(likely, (0.0, 0.0)))[:-3:-1], 1e-4, 1 - 1e-4)
     first, second = np.log(two / (1 - two))

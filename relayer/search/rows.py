@@ -74,9 +74,10 @@ _EXPONENTS_APART = np.float32(2.0**112)
 
 
 def widened(block: Block) -> NDArray[np.float32]:
-    """Return a block of finite numbers in float32; the block itself if it is float32 already.
+    """Convert an array of finite numbers, such as float16 vectors in rows, to float32.
 
-    Numpy converts one number after the other, which takes three to seven times as long as these vectorised steps.
+    A float32 array is returned itself, not copied. Numpy converts numbers one by one, which takes three to
+    seven times as long as these vectorised steps.
     """
     if block.dtype != np.float16 or not block.flags.c_contiguous:
         return block.astype(np.float32, copy=False)

@@ -61,7 +61,14 @@ class NamedTime(NamedTuple):
     day: int | None = None
 
     def interval(self, year: int) -> tuple[datetime, datetime] | None:
-        """Return the beginning and the end of the time in a year; None if that year does not have it."""
+        """Return the beginning of the time in a year and its end, which is excluded, in UTC.
+
+        Args:
+            year: the year that the month or day is in.
+
+        Returns:
+            The two times; None if that year does not have the day, such as 29 February.
+        """
         if self.month is None:
             return datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
         days = monthrange(year, self.month)[1]

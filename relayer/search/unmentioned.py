@@ -32,10 +32,12 @@ def subject(words: Iterable[str]) -> Subject:
 
 
 def names_any(wanted: Subject, of_text: frozenset[str]) -> bool:
-    """Return whether a text has one of the words, in any form of it, or all words of one of the phrases.
+    """Return whether a text mentions the subject of a wish.
+
+    It does if it has all words of at least one of the subject's phrases, each in any form of the word.
 
     Args:
-        wanted: of a wish, see `subject`.
+        wanted: the subject, see `subject`.
         of_text: the terms of the text, see `named_in`.
 
     Example:

@@ -104,5 +104,5 @@ class Worths:
             self._known[key] = np.nan
 
     def clear(self) -> None:
-        """Drop all cached values, because the vectors are of another model."""
+        """Drop all cached values. Call it when the embedding model changes, and with it all vectors."""
         self._known = np.full(0, np.nan, np.float32)
