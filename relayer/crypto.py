@@ -215,11 +215,15 @@ class NamespaceKeys:
         return _mac(self.macs.idempotency, lp(*fields))
 
     def renew_content_mac(self, mac: bytes) -> bytes:
-        """Return the MAC of a content that had this MAC in the incarnation before; an absent one stays absent."""
+        """Return the MAC in this incarnation of a content, from its MAC in the previous incarnation.
+
+        Args:
+            mac: the previous MAC; ``b""`` if the content has none, which is returned as it is.
+        """
         return mac and _mac(self.macs.content[-1:], mac)
 
     def renew_idempotency_mac(self, mac: bytes) -> bytes:
-        """Return the MAC of a key or a body that had this MAC in the incarnation before; an absent one stays absent."""
+        """Return the MAC of an idempotency key or a body, likewise; see `renew_content_mac`."""
         return mac and _mac(self.macs.idempotency[-1:], mac)
 
     def seal_record(self, record: bytes, plaintext: bytes, *, salt: bytes) -> bytes:

@@ -87,7 +87,7 @@ class KnownOutcomes:
 
     @property
     def held(self) -> tuple[int, int]:
-        """Return how many outcomes by operation are in memory, and how many are not read yet."""
+        """Return the number of outcomes by operation in memory, and that of stored ones not read yet."""
         return len(self._outcomes), 0 if self._unread is None else self._unread[1]
 
     def read(self) -> None:

@@ -277,7 +277,10 @@ class Committer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to commit; must be called on the event loop."""
+        """Start the task that commits submitted operations; a second call does nothing.
+
+        Must be called on the running event loop.
+        """
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="committer")
 
@@ -651,5 +654,9 @@ class NamespaceLog:
         return await Compactor(self._ports, self._replica, limits).run()
 
     async def close(self, grace: float = 10.0) -> None:
-        """Commit the queued operations, for at most ``grace`` seconds, and stop."""
+        """Commit the queued operations and stop; operations that are not committed in time fail.
+
+        Args:
+            grace: maximum time in seconds.
+        """
         await self._committer.close(grace)

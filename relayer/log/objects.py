@@ -226,7 +226,11 @@ class Layout:
 
     @staticmethod
     def entry(incarnation: bytes, seq: int) -> str:
-        """Return the key of the entry in slot ``seq``.
+        """Return the object key of a log entry.
+
+        Args:
+            incarnation: the id of the namespace's log, 16 bytes.
+            seq: the number of the entry, from 1.
 
         Example:
             >>> Layout.entry(bytes(16), 1)
@@ -383,7 +387,18 @@ class ObjectSealer:
         return self.seal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), encode(manifest))
 
     def unseal_manifest(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Manifest:
-        """Unseal a manifest; raises `CorruptNamespace` and `UpgradeRequired`."""
+        """Decrypt and decode a manifest.
+
+        Args:
+            account: the id of the account that owns the namespace.
+            incarnation: the id of the namespace's log, 16 bytes.
+            key: the object's key in the store, to which the ciphertext is bound.
+            sealed: the stored bytes.
+
+        Raises:
+            CorruptNamespace: the bytes were changed, or sealed for another place or by another relayer key.
+            UpgradeRequired: a newer version of the relayer wrote the manifest.
+        """
         return decode_manifest(
             self.unseal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), sealed)
         )

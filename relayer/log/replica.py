@@ -350,7 +350,7 @@ class Replica:
         return self._digests[-1 - back].digest if 0 <= back < len(self._digests) else None
 
     def positions(self) -> list[LogPosition]:
-        """Return the last positions of the log, oldest first, at most 4,096."""
+        """Return the sequence numbers and digests of the last entries, oldest first, at most 4,096."""
         return list(self._digests)
 
     def bytes_after(self, seq: int) -> int:

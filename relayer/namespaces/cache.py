@@ -243,9 +243,15 @@ class OpenNamespaces:
                 await self._drop((account, name), opened)
 
     async def rotate(self, access: Access, work: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Run ``work``, which rotates the keys of a namespace, to its end, even if the caller is cancelled, and close it.
+        """Rotate the keys of a namespace, then close it. Cancelling the caller does not stop the rotation.
 
-        A request that repeats one whose work still runs gets its result.
+        Args:
+            access: the account and the namespace.
+            work: rotates the keys. If a rotation of the namespace runs already, it is not called, and its
+                caller gets the result of the running rotation.
+
+        Returns:
+            The result of ``work``; its exceptions are raised.
         """
         key = (access.account, access.namespace)
         task = self._rotations.get(key)

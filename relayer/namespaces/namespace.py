@@ -408,7 +408,11 @@ class OpenNamespace:
         return record in self.view and (not kinds or self.view.table.is_of_kind(record, kinds))
 
     def is_turn(self, record: bytes) -> bool:
-        """Return whether the id is that of a turn that was stored verbatim."""
+        """Return whether an id is that of a conversation turn that was stored verbatim, and not of a memory.
+
+        Args:
+            record: the id, 16 bytes.
+        """
         return record in self.view.table.dialogues
 
     def last_of_session(self, session: str) -> bytes:

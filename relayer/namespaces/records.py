@@ -478,7 +478,11 @@ class RecordTable:
         return self._facets["kind"].has(self.numbers[record], kinds)
 
     def skip(self, record: bytes) -> None:
-        """Assign a number to a record that cannot be read."""
+        """Assign the next number to a record whose content cannot be read, so that no search returns it.
+
+        Args:
+            record: the record's id, 16 bytes.
+        """
         self._append(record, {})
 
     def add_dialogue(self, dialogue: Record) -> None:
@@ -754,7 +758,7 @@ class OpenedMemory:
 
     @property
     def id(self) -> bytes:
-        """The record's id."""
+        """The id of the memory or the turn, a ULID of 16 bytes."""
         return self.record.id
 
     @property

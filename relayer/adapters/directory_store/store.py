@@ -313,12 +313,17 @@ class DirectoryStore:
 
     @classmethod
     async def open(cls, path: str | Path, *, clock: Clock, tried: bool = False) -> Self:
-        """Open the store in ``path``, which is created if it does not exist. The file system is tested first unless ``tried``.
+        """Open the store in a directory, which is created if it does not exist.
 
         Files that crashed writers left in ``.staging`` more than an hour ago are removed.
 
+        Args:
+            path: the directory.
+            clock: the source of the current time.
+            tried: whether another process has just tested the file system, so that it is not tested again.
+
         Raises:
-            StoreMisconfigured: the directory cannot be used, or its file system lacks something.
+            StoreMisconfigured: the directory cannot be used, or its file system lacks a needed feature.
             StoreFull: there is no space.
         """
         tree = await asyncio.to_thread(partial(open_tree, tried=tried), path, clock.now_ms())

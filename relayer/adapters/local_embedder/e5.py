@@ -272,7 +272,15 @@ class E5:
         return runtime.mean_row(runtime.hidden_states(self._last, {"rows": states[None]}))
 
     def encode_pair(self, old: str, new: str) -> tuple[list[int], int]:
-        """Return the token ids of two statements, of each at most `PAIR_TOKENS`, and how many of them belong to the older one."""
+        """Encode two statements as the input of the model that compares them.
+
+        Args:
+            old: the older statement; only its first `PAIR_TOKENS` tokens are used.
+            new: the newer statement; likewise.
+
+        Returns:
+            The token ids with the special tokens, and the number of them at the start that belong to ``old``.
+        """
         first = self._pieces.encode(_PASSAGE + runtime.clean(old), PAIR_TOKENS)
         second = self._pieces.encode(runtime.clean(new), PAIR_TOKENS)
         return [self._start, *first, self._end, self._end, *second, self._end], len(first) + 2
