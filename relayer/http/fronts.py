@@ -86,7 +86,12 @@ class Front(Protocol[C]):
         """Check a call again before a further chunk of its response; raises `NotAccepted` if it is no longer admitted."""
 
     async def refuse(self, error: Exception, context: RequestContext) -> RenderedError:
-        """Render an error."""
+        """Convert an error of `accept` or `handle` to an HTTP response with the front's error format.
+
+        Args:
+            error: the exception that was raised.
+            context: the request that it was raised for.
+        """
 
     def observe(
         self, method: str, route: str, refusal: RenderedError | None, status: int, seconds: float

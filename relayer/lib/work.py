@@ -43,7 +43,7 @@ class Deadline:
 
     @classmethod
     def after(cls, clock: Clock, seconds: float) -> Deadline:
-        """Return the deadline that is ``seconds`` from now."""
+        """Return the deadline that is ``seconds`` from now on ``clock``."""
         return cls(clock, clock.monotonic() + seconds)
 
     def remaining(self) -> float:
@@ -198,7 +198,7 @@ class Backoff:
         """Count a failed attempt and return the seconds to wait before the next one.
 
         Args:
-            at_least: seconds that the store asked for; the backoff is added to them.
+            at_least: seconds that the store asked the caller to wait; the random delay is added to them.
         """
         cap = doubled(_FIRST_SECONDS, self._failures, _LONGEST_SECONDS)
         self._failures += 1

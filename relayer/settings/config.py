@@ -110,7 +110,14 @@ def public_authority(url: str) -> str:
 
 
 def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str | None) -> tuple[str, ...]:
-    """Return the names that requests may be addressed to: the bound address, loopback names if they lead here, the public URL."""
+    """Return the values of ``Host`` that requests may have, each once, in normal form with the port.
+
+    Args:
+        host: the address that the relayer listens on. If it is loopback or unspecified, loopback names count, too.
+        port: the port that it listens on.
+        scheme: ``http`` or ``https``.
+        public_url: the URL of a proxy or an own name, whose authority comes first; None if there is none.
+    """
     names: list[str] = []
     if host not in _ANY:
         names.append(in_url(host))

@@ -399,10 +399,20 @@ _THOUGHT = 8
 async def active_recall(
     ctx: Context, access: Access, request: ActiveRecallRequest, deadline: Deadline
 ) -> ActiveRecallResponse:
-    """Return a reminder of what matters for the next turn, nothing, or the hits of a direct recall.
+    """Let a language model summarise the memories that matter for the next turn.
 
-    A model writes the reminder from the hits; it is not asked if there are none. If the model fails or is too slow, the response
-    contains the hits instead, within the deadline.
+    The model gets the hits of a search; it is not called if there are none. If the model fails or is too
+    slow, the response contains the hits instead.
+
+    Args:
+        ctx: the parts of the relayer that serve requests.
+        access: the namespace, and the rights of the caller.
+        request: the query, the model and its limits.
+        deadline: the time by which the response must be ready, even without the model.
+
+    Returns:
+        A response whose ``status`` is ``ok`` (with the summary), ``empty`` (nothing to recall), ``fallback``
+        (the hits, and the reason), or ``ask`` (the question for a model that the client runs).
 
     Raises:
         RelayerError: as `relayer.use_cases.recall.recall`.

@@ -185,7 +185,14 @@ _MAX_TIME = 2**48 - 1
 
 
 def make(now_ms: int, random: bytes) -> bytes:
-    """Create a ULID from a time in ms and ten random bytes.
+    """Create a ULID, 16 bytes.
+
+    Args:
+        now_ms: the time in ms since the epoch; limited to 0..2**48 - 1.
+        random: ten random bytes.
+
+    Raises:
+        Malformed: ``random`` does not have ten bytes.
 
     Example:
         >>> render(make(0, bytes(10)))

@@ -178,7 +178,7 @@ class RootKeys:
 
     @property
     def account_identity(self) -> SigningKey:
-        """Return the key that signs certificates."""
+        """Return the account's Ed25519 key, which signs the certificates of its agents."""
         return SigningKey(derive(self.root, "memrelay/v1/account"))
 
     @property
@@ -196,7 +196,11 @@ class RootKeys:
         return AgentKeys(agent, derive(self.root, "memrelay/v1/agent", agent))
 
     def shared_secret(self, scope: str, generation: int) -> bytes:
-        """Return the secret of a namespace that agents of this account share.
+        """Return the secret of a namespace that agents of this account share, 32 bytes.
+
+        Args:
+            scope: the name of the shared namespace.
+            generation: the generation of the secret; a rotation begins a new one.
 
         Example:
             >>> len(RootKeys(bytes(32)).shared_secret("shared/team", 0))

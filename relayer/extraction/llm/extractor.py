@@ -54,7 +54,7 @@ def extract_prompt(*, summary: bool) -> Prompt:
 
 
 def summary_prompt() -> Prompt:
-    """Return the newest prompt that summarises a session."""
+    """Return the newest version of the prompt that asks a language model to summarise a session."""
     return Prompt(
         SUMMARISE, (files("relayer.extraction") / "prompts" / f"{SUMMARISE}.txt").read_text("utf-8")
     )
