@@ -269,16 +269,17 @@ def find_context(url: str | None, agent: str | None) -> CliContext:
 def agent_identity(
     settings: PluginSettings, holder: KeyHolder, agent: str | None, *, shown: bool = False
 ) -> Identity:
-    """Return the relayer identity of an agent.
+    """Return the account, namespace and keys with which requests for an agent are signed.
 
     Args:
-        settings: settings of the gateway.
+        settings: the gateway's settings, which name the default namespace and the profile.
         holder: the available keys.
         agent: the host's name of the agent; None for the host's default agent.
-        shown: whether the name may be in the form that commands print.
+        shown: whether ``agent`` may be in the form that commands print, see
+            `gateway_plugin.keys.identity.named`.
 
     Raises:
-        IdentityError: as `identify`.
+        IdentityError: the name is invalid, or the keys of this agent are not available; see `identify`.
     """
     return identify(
         holder,
@@ -414,7 +415,15 @@ async def used(settings: PluginSettings, work: Callable[[RelayerClient], Awaitab
 
 
 def guarded(work: Callable[[], _T], *, whose: str = "") -> _T:
-    """Call ``work``; convert expected errors to a message, a fix and an exit code."""
+    """Call ``work`` and return its result; end the command if it fails with an expected error.
+
+    Args:
+        work: the function to call.
+        whose: the namespace that the error names if the relayer does not know the memory's id; "" if none.
+
+    Raises:
+        typer.Exit: on a `GatewayError`, after its message and a fix were printed; the exit code is its kind.
+    """
     try:
         return work()
     except GatewayError as error:

@@ -55,7 +55,7 @@ def on(run: Run, *, session: SessionOption = None) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
+    """Add the commands ``off`` and ``on`` to the command line ``app``."""
     app.command()(off)
     app.command()(on)
 

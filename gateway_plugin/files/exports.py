@@ -109,7 +109,14 @@ def text_hash(text: str) -> str:
 
 @cache
 def hashes_below(folder: Path) -> frozenset[str]:
-    """Return hashes of the memories that the Markdown files below a folder would become, also without their front matter."""
+    """Return the hashes (`text_hash`) of the texts in the Markdown files below a folder.
+
+    Each file counts with and without its front matter. Files that cannot be read, or are not UTF-8, are left
+    out. The result is cached.
+
+    Args:
+        folder: the folder, which is searched with its subfolders.
+    """
     root, found = named(folder), set[str]()
     for path, _ in files_below(root, lambda below: below.suffix == ".md").files:
         with suppress(NotRead, UnicodeDecodeError):

@@ -157,7 +157,7 @@ class Look:
 
     @property
     def changed(self) -> bool:
-        """Return whether any memory changed."""
+        """Return whether the scan stored, replaced, forgot or restored a memory."""
         return any(self.counts[name] for name in ("stored", "replaced", "forgotten", "restored"))
 
 

@@ -268,7 +268,15 @@ def _item(block: str, reference: str, here: _Place) -> list[ImportItem]:
 
 
 def without_notes(said: str) -> tuple[str, dict[str, Any]]:
-    """Return a line without the notes behind it, with the trigger phrases in brackets, and the notes as metadata.
+    """Remove the notes, which are certain HTML comments, from a line of a memory file, and read them.
+
+    Args:
+        said: the line, such as ``Text <!-- trigger: deploy, release -->``.
+
+    Returns:
+        The text without the notes, followed by the trigger phrases that it lacks, in brackets; and the notes:
+        ``triggers`` (a list of phrases), ``importance`` (an integer), ``project_scope`` (a text).
+        An invalid note is removed and ignored; any other comment stays in the text.
 
     Example:
         >>> without_notes("Sign with cosign. <!-- project: GitHub.com/harbour/heron -->")

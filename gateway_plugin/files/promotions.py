@@ -202,13 +202,16 @@ class Promotions:
     def quote(
         self, days: Mapping[date, Iterable[str]], mark: str, source: str, most: int = MAX_TEXT_BYTES
     ) -> int:
-        """Write lines that are not from memory into ``DREAMS.md``, by day; return how many days were written.
+        """Write lines that are not memories, such as those of daily notes, into ``DREAMS.md``.
 
         Args:
-            days: the lines by day. A line with a secret, or of more than one paragraph, is left out.
+            days: the lines by day. A line that contains a secret or more than one paragraph is left out.
             mark: `NOTES`, `CHATS` or `ARCHIVES`; earlier entries of these days with this mark are replaced.
-            source: where they are from, for the heading.
-            most: the characters of a line after which it is cut.
+            source: the origin of the lines, for the heading.
+            most: the maximum length of a line in characters; longer lines are cut.
+
+        Returns:
+            The number of days for which an entry was written.
 
         Raises:
             PromotionProblem: the file cannot be read or written.
@@ -276,7 +279,20 @@ class Promotions:
 async def owners_days(
     client: RelayerClient, identity: Identity, first: date, last: date
 ) -> dict[date, list[Memory]]:
-    """Return the owner's memories by the local day on which they were told. Raises as `RelayerClient.list_memories`."""
+    """Return the owner's memories of a range of days, by the local day on which they were told.
+
+    Args:
+        client: the relayer's client.
+        identity: the agent and its namespace.
+        first: the first day of the range.
+        last: the last day of the range, included.
+
+    Returns:
+        The memories by day; a day without memories is missing.
+
+    Raises:
+        GatewayError: as `RelayerClient.list_memories`.
+    """
     days: dict[date, list[Memory]] = {}
     cursor = None
     while True:

@@ -283,7 +283,9 @@ def watch_files(
     force: bool = False,
     told: Callable[[IndexedFile, Counter[str]], None] | None = None,
 ) -> None:
-    """Scan repeatedly until interrupted; if the relayer is not reachable, wait for it.
+    """Scan the files repeatedly until Ctrl-C, which ends it without an error.
+
+    An error of the relayer is printed, and the next scan tries again.
 
     Args:
         context: the agent and the relayer.
@@ -292,7 +294,7 @@ def watch_files(
         roots: places to scan in addition to those of the index.
         every: seconds between two scans.
         force: whether the first scan sends unchanged lines as well.
-        told: called for each changed file, instead of printing a summary of each scan.
+        told: called with each changed file and its counts, instead of printing a summary of each scan.
     """
 
     async def forever(client: RelayerClient) -> None:

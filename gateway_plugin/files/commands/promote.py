@@ -86,7 +86,7 @@ class Candidate:
         }
 
     def line(self) -> str:
-        """Return the candidate as a line for people."""
+        """Return a line for the terminal: the memory's id and text, its number of recalls and its score."""
         return (
             f"{self.memory.id}  {one_line(self.memory.text)}  "
             f"({self.count.recalls} recalls, {len(self.count.questions)} queries, score {self.score})"
@@ -358,6 +358,15 @@ def _candidates(opened: OpenIndex) -> list[Candidate]:
 
 
 def days_told(opened: OpenIndex, first: date, last: date) -> dict[date, list[Memory]]:
-    """Return the owner's memories by the day on which they were told, from the newest day on."""
+    """Return the owner's memories of some days, by the local day on which they were told.
+
+    Args:
+        opened: the agent's files.
+        first: the first day.
+        last: the last day, included.
+
+    Returns:
+        The memories by day, in the order in which the relayer lists them; a day without memories is missing.
+    """
     identity = opened.context.identity
     return with_client(opened.context.settings, lambda client: owners_days(client, identity, first, last))
