@@ -629,7 +629,7 @@ class AsyncMemory:
         where: Mapping[str, Any] | None = None,
         user: str | None = None,
     ) -> tuple[SearchHit, ...]:
-        """Search for memories that are relevant to a query, best first. An empty result is valid: nothing relevant is known.
+        """Search for memories that are relevant to a query, best first; the result is empty if none is.
 
         Args:
             query: a question or any other text.
@@ -795,9 +795,19 @@ class AsyncMemory:
     async def erase(self, memory_id: str, *, user: str | None = None) -> ErasureReport:
         """Delete a memory permanently, with its versions and everything derived from it.
 
+        `delete` only hides a memory.
+
+        Args:
+            memory_id: the memory's id.
+            user: see the class.
+
+        Returns:
+            The state of the deletion. The memory is no longer recalled; its stored copies are deleted later.
+
         Raises:
+            InvalidInput: the id is not a text.
             IdentityError: this process holds the keys of one agent only, and not the account's secret.
-            RelayerRefused: with code ``not_found``.
+            RelayerRefused: no memory has this id (code ``not_found``).
         """
         client, whose = await self._client(), self._whose(user)
         known = await client.get_memory(whose, _text("memory_id", memory_id), deadline=self._timeout)

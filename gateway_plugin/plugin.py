@@ -632,6 +632,9 @@ class AsyncMemoryPlugin:
             session_key: the session whose last turn is returned; None for the last turn of any session. A chat must only
                 be shown traces of its own session.
             host: as in `before_turn`.
+
+        Returns:
+            The trace; an empty one if there was no such turn in this process.
         """
         if session_key is None:
             return self._last.trace
@@ -762,7 +765,10 @@ class MemoryPlugin(OnThread[AsyncMemoryPlugin]):
         return self._inner.status() if self._closed else _status(self)
 
     def why(self, session_key: str | None = None, *, host: HostTurn = NO_HOST) -> TurnTrace:
-        """Return the trace of the last turn; see `AsyncMemoryPlugin.why`."""
+        """Return the trace of the last turn of a session, or of any session if ``session_key`` is None.
+
+        The trace is empty if there was no such turn. See `AsyncMemoryPlugin.why` for the arguments.
+        """
         return self._inner.why(session_key, host=host)
 
     def close(self) -> None:

@@ -99,9 +99,9 @@ def open_outbox(
     home directory; otherwise it is a sealed file.
 
     Args:
-        settings: the settings.
-        environ: the environment variables.
-        holder: the keys.
+        settings: the gateway's settings.
+        environ: the environment variables, which name the state directory.
+        holder: the keys that seal the file; None if memory is switched off.
         origin: scheme and authority of the relayer's URL.
     """
     if holder is None or not settings.capture.durable:

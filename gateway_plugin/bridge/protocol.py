@@ -117,10 +117,13 @@ def _call(message: Mapping[str, Any]) -> Call:
 
 
 def agreed_version(offered: object) -> int:
-    """Return the protocol version that both sides support; ``offered`` is a version or a list of versions.
+    """Return the protocol version that both sides support.
+
+    Args:
+        offered: the version, or a list of the versions, that the host sent.
 
     Raises:
-        BridgeError: there is no common version.
+        BridgeError: there is no common version; the message says to install both sides in the same version.
     """
     known = offered if isinstance(offered, Sequence) and not isinstance(offered, str) else [offered]
     if PROTOCOL_VERSION in known:

@@ -61,7 +61,17 @@ class Host(Protocol):
     """The interface of a host's adapter, which handles the requests."""
 
     async def initialize(self, params: Mapping[str, Any]) -> Mapping[str, object]:
-        """Apply the host's configuration and return the result for the host. May be called again."""
+        """Apply the host's configuration. May be called again, which replaces the configuration.
+
+        Args:
+            params: the parameters of the host's request ``initialize``, such as ``config``.
+
+        Returns:
+            Fields of the result for the host, as JSON values; the server adds ``protocol``.
+
+        Raises:
+            BridgeError: the request fails with this error. Any other exception becomes an internal error.
+        """
         ...
 
     def methods(self) -> Mapping[str, Handler]:

@@ -107,7 +107,11 @@ class Invitation:
         return cls(certificate, certificate.issue(account_identity), generation, secret, relayer)
 
     def sealed(self, account_identity: SigningKey) -> str:
-        """Return the text, which only the agent's signing key opens."""
+        """Return the invitation as a text that only the invited agent's signing key opens.
+
+        Args:
+            account_identity: the key of the account that shares, which signs the invitation.
+        """
         agent_key = self.certificate.agent_key
         body = lp(_LABEL, self.encoded, self.generation, self.secret, self.relayer)
         box = SealedBox(_encryption_key(agent_key)).encrypt(sign_body(body, account_identity))

@@ -23,7 +23,12 @@ _LOCK_PAUSE = 0.02
 
 
 def config_directory(environ: Mapping[str, str]) -> Path:
-    """Return the directory of the plugin's configuration: ``$XDG_CONFIG_HOME/memrelay``, else ``~/.config/memrelay``.
+    """Return the directory of the plugin's configuration, which may not exist yet.
+
+    It is ``$XDG_CONFIG_HOME/memrelay`` if that variable is an absolute path, else ``~/.config/memrelay``.
+
+    Args:
+        environ: the environment variables.
 
     Raises:
         IdentityError: the user has no home directory.

@@ -437,7 +437,12 @@ _TIDY_EVERY: Final = 64
 
 
 def outbox_path(environ: Mapping[str, str], holder: KeyHolder, origin: str) -> Path:
-    """Return where the turns wait that one holder's keys seal, for one relayer.
+    """Return the path of the outbox file for one set of keys and one relayer, which may not exist yet.
+
+    Args:
+        environ: the environment variables, which name the state directory.
+        holder: the keys, of a whole account or of one agent.
+        origin: scheme and authority of the relayer's URL, such as ``http://127.0.0.1:8787``.
 
     Raises:
         IdentityError: the user has no home directory.

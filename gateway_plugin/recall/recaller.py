@@ -182,14 +182,15 @@ def turn_request(
     *,
     spare: int = _SPARE,
 ) -> RecallRequest:
-    """Return the request that recalls for one turn.
+    """Build the recall request of one turn, for at most 100 hits.
 
     Args:
-        recall: the gateway's recall settings.
+        recall: the gateway's recall settings, with the number of hits and the minimum relevance.
         query: the text to search for.
         hearing: which memories may be disclosed in the turn.
-        standing: the ids of the memories in the session's standing block.
-        spare: number of hits to ask for besides, because the plugin's own filters may remove some.
+        standing: the ids of the memories that the prompt contains already, in the session's standing block.
+        spare: number of hits to request beyond ``recall.max_results``, because the plugin's own filters may
+            remove some.
     """
     return RecallRequest(
         query=query,

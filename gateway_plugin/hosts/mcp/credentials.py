@@ -129,10 +129,15 @@ def is_given(environ: Mapping[str, str], settings: PluginSettings) -> bool:
 def find_holder(
     environ: MutableMapping[str, str], settings: PluginSettings, agent: str | None
 ) -> tuple[KeyHolder, Credentials | None]:
-    """Return the keys for a server, and the saved credentials if those are used.
+    """Return the keys for an MCP server, and the saved credentials if the keys are from these.
 
-    Keys from settings or environment come first, then saved keys of that agent, then the gateway's secret, which is created if
-    there is none.
+    Keys from settings or environment take precedence, then the saved keys of that agent, then the gateway's
+    secret, which is created if there is none.
+
+    Args:
+        environ: the environment variables; secrets may be removed from it.
+        settings: the gateway's settings.
+        agent: the agent that the server serves; None for that of the saved keys, or the default.
 
     Raises:
         IdentityError: there are no keys for that agent, or they cannot be read.

@@ -107,7 +107,11 @@ class ClientMemory:
         self._opening = asyncio.Lock()
 
     async def open(self) -> str:
-        """Create the plugin. Return the problem, or "" if there is none."""
+        """Create and start the plugin.
+
+        Returns:
+            The message of the `GatewayError` that prevented it; "" if there was none.
+        """
         self._keys_then = self._keys_now()
         try:
             self._plugin, self._problem = self._opener(), None

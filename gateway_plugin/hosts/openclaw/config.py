@@ -138,7 +138,7 @@ class HostConfig:
 
     @property
     def slot(self) -> str:
-        """Return the id of the plugin in the memory slot; the host's own memory if none is named."""
+        """Return the id of the plugin in the host's memory slot; the id of the host's own if none is set."""
         slots = _object(self.plugins.get("slots"))
         return str(slots.get("memory.recall") or slots.get("memory") or CORE)
 

@@ -303,7 +303,14 @@ def package_files(*, sidecar: bool = False, command: str | None = None) -> dict[
 
 
 def write_package(folder: Path, *, sidecar: bool = False, command: str | None = None) -> Path:
-    """Write the package and return its path. The same version and command give the same bytes.
+    """Write the plugin's npm package (``.tgz``) and return its path.
+
+    The same version and the same arguments give the same bytes.
+
+    Args:
+        folder: the folder for the file, which must exist; an older file of the same name is replaced.
+        sidecar: whether to write the side-car's package instead of the plugin's.
+        command: the bridge program that the package uses if the settings name none; None for no such program.
 
     Raises:
         OSError: the file cannot be written.
