@@ -143,7 +143,17 @@ class Memory:
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
-        """Delete a memory; raises `ValueError` if there is none."""
+        """Hide a memory; unlike in mem0, its text remains stored until it is erased.
+
+        Args:
+            memory_id: the memory's id.
+
+        Returns:
+            mem0's confirmation, ``{"message": ...}``.
+
+        Raises:
+            ValueError: there is no such memory, or it is deleted already.
+        """
         one, user = self._existing(memory_id)
         self._memory.delete(one.id, user=user)
         return {"message": "Memory deleted successfully!"}

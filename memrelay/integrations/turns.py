@@ -60,7 +60,16 @@ class TurnMemory:
         user: str | None = None,
         session: str | None = None,
     ) -> None:
-        """Store what is worth keeping of the messages of a turn, each with ``role`` and ``content``; see `AsyncMemory.capture`."""
+        """Store what is worth keeping of the messages of a turn; see `AsyncMemory.capture`.
+
+        Failures are logged and not raised. A capture that exceeds the deadline goes on in the background.
+
+        Args:
+            messages: the messages, each with ``role`` and ``content``; those without text are left out.
+            metadata: fields for the stored memories.
+            user: the user of the agent; None for the user of the memory object.
+            session: the session; None for that of the memory object.
+        """
         said = [one for one in messages if isinstance(one["content"], str) and one["content"].strip()]
         if said and not await self.attempt(
             self.memory.capture(said, metadata=metadata, user=user, session=session), default=True

@@ -24,7 +24,7 @@ class StandIn(BaseLLM):
 
 
 def main() -> None:
-    """Tell a fact in one run, and ask for it in another one."""
+    """Run a crew twice and print its output: the first run tells a fact, the second one asks for it."""
     memory = MemrelayCallbacks(AsyncMemory(agent="crewai-example"), user="ana", deadline=30)
     agent = Agent(
         role="support",

@@ -76,7 +76,12 @@ class MemrelayStore(MemoryStore):
         await self.turns.attempt(stored, None)
 
     async def add_messages(self, messages: list[Message], context: AddMessagesContext | None = None) -> None:
-        """Store what is worth keeping of messages."""
+        """Store what is worth keeping of a conversation; failures are logged and not raised.
+
+        Args:
+            messages: messages of Strands, with ``role`` and ``content``; parts without text are ignored.
+            context: not used.
+        """
         await self.turns.capture(
             [
                 {"role": one["role"], "content": "\n".join(part.get("text", "") for part in one["content"])}
