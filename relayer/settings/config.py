@@ -113,7 +113,7 @@ def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str |
     """Return the values of ``Host`` that requests may have, each once, in normal form with the port.
 
     Args:
-        host: the address that the relayer listens on. If it is loopback or unspecified, loopback names count, too.
+        host: the address that the relayer listens on. If it is loopback or unspecified, loopback names count.
         port: the port that it listens on.
         scheme: ``http`` or ``https``.
         public_url: the URL of a proxy or an own name, whose authority comes first; None if there is none.
