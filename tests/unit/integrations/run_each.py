@@ -44,7 +44,7 @@ def main(chosen: list[str]) -> int:
             "-W",
             "default::pytest.PytestUnraisableExceptionWarning",
             "-k",
-            f"{name} or test_page_types",
+            f"{name} or test_page_types or test_the_matrix",
             *os.environ.get("PYTEST_ARGS", "").split(),
         ]
         module = ["-p" if name in names else "-m", f"memrelay.integrations.{name}"]
