@@ -407,7 +407,7 @@ class Toolbox:
             return stored
         names = " and the ".join(kind.replace("_", " ") for kind in kinds)
         them = "it" if len(kinds) == 1 else "them"
-        keep = f" To keep {them}: /memory remember --secret TEXT" if turn.host.by_person else ""
+        keep = f" To keep {them}: /memory remember --with-secrets TEXT" if turn.host.by_person else ""
         return replace(stored, text=f"{stored.text}\nStored without the {names}.{keep}")
 
     async def _analyzed(self, item: MemoryItem, turn: Turn) -> ToolAnswer | None:

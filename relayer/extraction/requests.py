@@ -16,7 +16,7 @@ from typing import Final
 
 from relayer.extraction.words import is_question, read_data
 from relayer.lib.n_grams import UNSPACED
-from relayer.wire.redaction import CLASSES
+from relayer.wire.redaction import removed_kinds
 
 # The ends of Japanese questions: polite verbs before the particle, what one tries to recall, and question words.
 _JAPANESE: Final = re.compile(
@@ -69,9 +69,6 @@ def _errands() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
     )
 
 
-_REMOVED: Final = re.compile(
-    rf"\[(?:{'|'.join(re.escape(name.replace('_', ' ')) for name in CLASSES)}) removed\]"
-)
 # "Remember to" and "don't forget to" are followed by an errand, "remember when" and "remember me" by no statement.
 _NO_STATEMENT: Final = re.compile(r"\s*(?:to|when|how|me)\b", re.IGNORECASE)
 _FEWEST_WORDS: Final = 2
@@ -117,7 +114,7 @@ def asks_to_remember(sentence: str) -> bool:
 
 def names_removed_secret(sentence: str) -> bool:
     """Return whether a sentence, which is no question, tells a secret that was removed from it."""
-    return _REMOVED.search(sentence) is not None and not is_question(sentence)
+    return bool(removed_kinds(sentence)) and not is_question(sentence)
 
 
 def _says_something(text: str) -> bool:

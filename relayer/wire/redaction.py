@@ -533,6 +533,9 @@ Policy = Mapping[str, Action]
 """The action for each class. A class that is not named is redacted, or allowed if it is in `OFF_BY_DEFAULT`."""
 
 
+_REMOVED: Final = re.compile(
+    rf"\[({'|'.join(re.escape(name.replace('_', ' ')) for name in CLASSES)}) removed\]"
+)
 # Letters that a case-insensitive pattern takes for an i or an s, although their lower case is not one.
 _OTHER_CASES: Final = str.maketrans("\u0130\u0131\u017f", "iis")
 
@@ -564,6 +567,16 @@ def redact(text: str, policy: Policy | None = None) -> Redacted:
         'my password is [password removed]'
     """
     return _last(redact_in_steps(text, policy))
+
+
+def removed_kinds(text: str) -> frozenset[str]:
+    """Return the classes, as a text names them, of the secrets that were replaced in it.
+
+    Example:
+        >>> sorted(removed_kinds("the door takes [code removed], the safe [code removed]"))
+        ['code']
+    """
+    return frozenset(_REMOVED.findall(text))
 
 
 def redact_in_steps(text: str, policy: Policy | None = None) -> Iterator[Redacted | None]:

@@ -27,6 +27,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.ports import RELATIONS
 from relayer.search.rows import Vector
+from relayer.wire.redaction import removed_kinds
 
 LONGEST = 600
 """The number of characters of the longest text that is compared."""
@@ -147,8 +148,11 @@ async def relations(ctx: Context, pairs: Sequence[tuple[str, str]]) -> list[Rela
 
 
 def _checked(old: str, new: str, relation: Relation) -> Relation:
-    """Return the relation of two texts, in which a statement about one thing does not replace one about another."""
-    if relation.replaces < REPLACES_FROM or not are_about_two_things(old, new):
+    """Return the relation of two texts, in which a statement about one thing or secret does not replace one about another."""
+    if relation.replaces < REPLACES_FROM:
+        return relation
+    # A secret that was taken out is a value that the reader cannot see: only another secret of its kind can take its place.
+    if not are_about_two_things(old, new) and removed_kinds(old) == removed_kinds(new):
         return relation
     return replace(relation, replaces=_OF_TWO_THINGS)
 

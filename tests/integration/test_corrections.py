@@ -34,6 +34,7 @@ BESIDE_EACH_OTHER = [
     ("Nora is allergic to peanuts", "Tim is allergic to shellfish", "What is Nora allergic to?", "peanuts"),
     ("The staging database runs Postgres 14", "We upgraded production to Postgres 17", "Which Postgres does the staging database run?", "14"),
     ("Meine Zahnärztin ist Frau Dr. Brehm", "Mein neuer Hausarzt ist Dr. Sander", "Wer ist meine Zahnärztin?", "Brehm"),
+    ("la contraseña del servidor es tapir-azul-5521", "the server is called heron, right?", "¿Cuál es la contraseña del servidor?", "password removed"),
     ("Mon dentiste est le docteur Faure", "Mon nouveau kiné s'appelle Benali", "Qui est mon dentiste ?", "Faure"),
 ]  # fmt: skip
 

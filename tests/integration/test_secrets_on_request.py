@@ -26,12 +26,12 @@ def typed(bridge, arguments, **context):
 def test_the_command_says_what_it_left_out_and_how_to_keep_it(bridge):
     told = typed(bridge, f"remember {WIFI}")
     assert told.startswith("Stored 1 fact(s): the wifi password is [password removed]")
-    assert told.endswith("Stored without the password. To keep it: /memory remember --secret TEXT")
+    assert told.endswith("Stored without the password. To keep it: /memory remember --with-secrets TEXT")
     assert "blue-otter" not in typed(bridge, "list")
     assert "Stored without" not in typed(bridge, "remember my sister lives in Lyon")
 
 
-@pytest.mark.parametrize("option", ["--secret", "\u2014secret"])
+@pytest.mark.parametrize("option", ["--with-secrets", "\u2014with-secrets", "--secret", "\u2014secret"])
 def test_a_secret_is_kept_for_the_call_that_asks_for_it_and_for_no_other(bridge, option):
     assert typed(bridge, f"remember {option} {WIFI}") == f"Stored 1 fact(s): {WIFI}"
     assert WIFI in typed(bridge, "search wifi password")

@@ -18,13 +18,14 @@ from gateway_plugin.plugin import AsyncMemoryPlugin
 
 _LISTED: Final = 10
 _MOST_LISTED: Final = 100
-_SECRET: Final = re.compile(r"(?:--|\u2014)secret(?:\s|$)", re.IGNORECASE)
+# OpenClaw shows the word after `--secret` as `***`, so the usage names the other form.
+_SECRET: Final = re.compile(r"(?:--|\u2014)(?:with-secrets|secret)(?:\s|$)", re.IGNORECASE)
 # By action: the tool, the argument that takes the rest of the line, and the usage.
 _ACTIONS: Final = {
     "list": ("memory_list", "limit", "/memory list, or /memory list 30"),
     "search": ("memory_search", "query", "/memory search WORDS"),
     "show": ("memory_get", "ref", "/memory show ID, as /memory list shows it"),
-    "remember": ("memory_store", "text", "/memory remember TEXT, or /memory remember --secret TEXT"),
+    "remember": ("memory_store", "text", "/memory remember TEXT, or /memory remember --with-secrets TEXT"),
     "forget": ("memory_forget", "ref", "/memory forget ID, as /memory list shows it"),
 }
 

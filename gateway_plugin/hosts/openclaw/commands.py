@@ -36,7 +36,7 @@ _HELP: Final = (
     "/memory search WORDS    memories about something\n"
     "/memory show ID         one, with what was said around it\n"
     "/memory remember TEXT   keep something; also /remember\n"
-    "/memory remember --secret TEXT  the same, with passwords and codes\n"
+    "/memory remember --with-secrets TEXT  the same, with passwords and codes\n"
     "/memory forget ID       hide one; also /forget"
 )
 _DREAMING_HELP: Final = (
