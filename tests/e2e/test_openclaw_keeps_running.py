@@ -99,18 +99,6 @@ def test_a_turn_for_which_the_outbox_has_no_room_waits_in_the_other_place_and_ou
     assert stored(gateway).count("Wendelin") == 1
 
 
-@pytest.mark.row("OC-21", level="e2e")
-def test_a_file_of_four_thousand_lines_holds_up_no_other_file(gateway: Gateway) -> None:
-    notes = gateway.folder / "ws" / "main" / "memory"
-    notes.mkdir(exist_ok=True)
-    lines = [f"- Crate {number} of the cargo holds {number * 7} bolts." for number in range(4_000)]
-    (notes / "a-long.md").write_text("\n".join(lines))
-    (notes / "b-short.md").write_text("- The cook of the ferry is called Eilika.\n")
-    wait_until(lambda: "Eilika" in found(gateway, "what is the cook of the ferry called"))
-    # The end of the long file is still to come: the short one did not wait for it.
-    assert "Crate 3999" not in found(gateway, "how many bolts does crate 3999 of the cargo hold")
-
-
 @pytest.mark.parametrize("origin", ["memory-core-plus", "memsearch", "memwal"])
 def test_a_move_from_a_plugin_that_is_not_there_changes_nothing(gateway: Gateway, origin: str) -> None:
     before = gateway.config_file.read_text()
@@ -146,3 +134,15 @@ def test_a_path_that_is_not_there_is_an_error_and_no_empty_text(gateway: Gateway
     answer = json.dumps(gateway.invoke("memory_get", {"path": "memory/no-such-file.md"}))
     assert "no-such-file" in answer
     assert "disabled" not in answer
+
+
+@pytest.mark.row("OC-21", level="e2e")
+def test_a_file_of_four_thousand_lines_holds_up_no_other_file(gateway: Gateway) -> None:
+    notes = gateway.folder / "ws" / "main" / "memory"
+    notes.mkdir(exist_ok=True)
+    lines = [f"- Crate {number} of the cargo holds {number * 7} bolts." for number in range(4_000)]
+    (notes / "a-long.md").write_text("\n".join(lines))
+    (notes / "b-short.md").write_text("- The cook of the ferry is called Eilika.\n")
+    wait_until(lambda: "Eilika" in found(gateway, "what is the cook of the ferry called"))
+    # The end of the long file is still to come: the short one did not wait for it.
+    assert "Crate 3999" not in found(gateway, "how many bolts does crate 3999 of the cargo hold")
