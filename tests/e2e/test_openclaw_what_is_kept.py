@@ -28,7 +28,8 @@ ASKED = (
     "what is the guest wifi called",
     "wo wohnt meine schwester",
     "can you draft a mail to the landlord",
-    "show me the notes of yesterday",
+    "open the report from May",
+    "find the invoice from Acme",
 )
 WISH = "Leyla and me broke up. please dont mention her"
 WIFI = "the wifi password is blue-otter-22"
