@@ -35,7 +35,7 @@ LOOKED_AT = 5
 """The number of nearest live memories that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.99
+REPLACES_FROM = 0.997
 """The likelihood from which a newer statement replaces an older one."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
@@ -128,8 +128,8 @@ async def classify(
     likely, old = max(replaceable, key=lambda pair: pair[0], default=(0.0, None))
     if old is None or likely < FOLLOWS_FROM:
         return NOTHING_KNOWN
-    if likely >= REPLACES_FROM and not old.record.pinned:
-        decision = await _replaced(ctx, old, new)
+    if not old.record.pinned:
+        decision = await _replaced(ctx, old, new, likely)
         if decision is not None:
             return decision
     return MergeDecision(follows=old.id)
@@ -234,20 +234,27 @@ def _may_be_replaced(memory: OpenedMemory, new: Record) -> bool:
     return memory.is_live and old.extractor.name in {"", new.extractor.name} and not is_later
 
 
-async def _replaced(ctx: Context, old: OpenedMemory, new: Record) -> MergeDecision | None:
-    """Return the decision about a memory that is probably replaced; None if none of its statements is by itself."""
+async def _replaced(ctx: Context, old: OpenedMemory, new: Record, likely: float) -> MergeDecision | None:
+    """Return the decision about a memory that is probably replaced; None if none of its statements is by itself.
+
+    A statement with a clause that stays true is less likely to be replaced as a whole than the clause that is over.
+    """
     spans = statements_of(old)
+    if not spans:
+        return None
     text = old.record.text
-    chosen = spans[0] if len(spans) == 1 else None
+    chosen, found = spans[0], likely
     if len(spans) > 1:
-        found = await relations(ctx, [(text[start:end], new.text) for start, end in spans])
-        best = max(range(len(spans)), key=lambda number: found[number].replaces)
-        chosen = spans[best] if found[best].replaces >= REPLACES_FROM else None
-    if chosen is None:
+        relations_found = await relations(ctx, [(text[start:end], new.text) for start, end in spans])
+        best = max(range(len(spans)), key=lambda number: relations_found[number].replaces)
+        chosen, found = spans[best], relations_found[best].replaces
+    if found < FOLLOWS_FROM:
         return None
     clause = await _clause(ctx, text, chosen, new.text)
     if clause is not None:
         return MergeDecision(replaces=old.id, span=clause)
+    if found < REPLACES_FROM:
+        return None
     return MergeDecision(replaces=old.id, span=chosen if len(spans) > 1 else None)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relayer.adapters.local_embedder import runtime
 from relayer.adapters.local_embedder.e5 import E5, INSTALL, LARGEST, MODELS, PARTS, halves, product_of
 
-READER_SHA256 = "04593571235f1d92dcb63b98cc7f535315f22d63932ccfe14c4f0f124a7ef29f"
+READER_SHA256 = "f078aa854c7ee9fdec8b964cd6791f716e83bf4f0c9b39f2b76747803f9f391d"
 
 
 def reader_file() -> Path:
