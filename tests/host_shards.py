@@ -30,6 +30,7 @@ SECONDS: Final = {
     "test_openclaw_host_model.py": 33,
     "test_openclaw_install.py": 51,
     "test_openclaw_life_of_an_installation.py": 21,
+    "test_openclaw_keeps_running.py": 150,
     "test_openclaw_lines.py": 87,
     "test_openclaw_living_files.py": 87,
     "test_openclaw_log.py": 90,
@@ -40,6 +41,7 @@ SECONDS: Final = {
     "test_openclaw_saved_settings.py": 33,
     "test_openclaw_shown_settings.py": 27,
     "test_openclaw_tools.py": 63,
+    "test_openclaw_what_is_kept.py": 51,
     "test_original_settings.py": 39,
 }
 

@@ -55,7 +55,7 @@ class Ahead:
 @pytest.fixture
 def site(secret: str, tmp_path: Path) -> Iterator[PluginSite]:
     relations = StatedRelations()
-    relations.state(JENKINS, SWITCHED, "replaces", 0.99)
+    relations.state(JENKINS, SWITCHED, "replaces", 0.999)
     with own_relayer(relations=relations) as relayer, PluginSite(tmp_path, relayer.url, secret) as made:
         yield made
 

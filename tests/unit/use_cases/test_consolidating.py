@@ -32,7 +32,7 @@ def _stated(house):
         house.relations.state(HERON, new, "same", 0.95)
     for tool in ("Buildkite", "Woodpecker"):
         house.relations.state(
-            JENKINS, f"We use {tool} for our builds now instead of Jenkins.", "replaces", 0.99
+            JENKINS, f"We use {tool} for our builds now instead of Jenkins.", "replaces", 0.999
         )
     house.relations.state(PETRA, RAVI, "replaces", 0.85)
 
@@ -159,7 +159,7 @@ MOVED = "The pottery workshop was moved to room 118."
 async def test_of_a_memory_with_two_statements_one_is_replaced_and_the_other_stays(house):
     both = f"{WORKSHOP} {APRON}"
     for old in (both, WORKSHOP):
-        house.relations.state(old, MOVED, "replaces", 0.99)
+        house.relations.state(old, MOVED, "replaces", 0.999)
     old = await wrote(house, both)
     new = await said(house, MOVED)
     assert await live(house) == [MOVED, APRON]
@@ -175,7 +175,7 @@ async def test_of_a_memory_with_two_statements_one_is_replaced_and_the_other_sta
 async def test_a_replaced_statement_comes_back_beside_what_replaced_it(house):
     both = f"{WORKSHOP} {APRON}"
     for text in (both, WORKSHOP):
-        house.relations.state(text, MOVED, "replaces", 0.99)
+        house.relations.state(text, MOVED, "replaces", 0.999)
     old = await wrote(house, both)
     await said(house, MOVED)
     pinned = await supersede(
@@ -189,7 +189,7 @@ async def test_a_replaced_statement_comes_back_beside_what_replaced_it(house):
 async def test_what_replaced_a_statement_and_is_forgotten_gives_it_back(house):
     both = f"{WORKSHOP} {APRON}"
     for text in (both, WORKSHOP):
-        house.relations.state(text, MOVED, "replaces", 0.99)
+        house.relations.state(text, MOVED, "replaces", 0.999)
     await wrote(house, both)
     new = await said(house, MOVED)
     await forget_memory(house.ctx, house.access(), new.id, house.deadline())
@@ -199,7 +199,7 @@ async def test_what_replaced_a_statement_and_is_forgotten_gives_it_back(house):
 async def test_of_a_sentence_the_clause_that_is_over_is_replaced_if_the_other_stays_true(house):
     text = "The workshop is in room 214, bring your own laptop"
     for old in (text, "The workshop is in room 214, "):
-        house.relations.state(old, MOVED, "replaces", 0.99)
+        house.relations.state(old, MOVED, "replaces", 0.999)
     await wrote(house, text)
     await said(house, MOVED)
     assert await live(house) == [MOVED, "bring your own laptop"]
