@@ -176,6 +176,8 @@ _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
 _LIGHT = 1.5
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request.
 _REQUEST = -0.8
+# The same for a user's question that is marked as one: "the server is called heron, right?" is far above it.
+_MARKED_QUESTION = 0.5
 # A sentence is dropped below these logits, however much its message is worth.
 _WORTHLESS = {Role.USER: -2.0, Role.ASSISTANT: -3.5}
 # Added to the logits of an answer to a question: "Two, Max and Daisy" says much there.
@@ -421,6 +423,8 @@ def _judge(
     needed = _LIGHT if light else _WORTH[turn.role]
     if turn.role is Role.USER and reading.otherwise == "one_off":
         needed = _REQUEST
+    if asks and turn.role is Role.USER:
+        needed = max(needed, _MARKED_QUESTION)
     if asked:
         # A message that is worth keeping says nothing about the request in it.
         together, needed = worth, _CERTAIN

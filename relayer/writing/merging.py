@@ -21,7 +21,7 @@ from itertools import pairwise, takewhile
 
 from relayer.domain.operations import Audience, Kind, Record, Status, Trust
 from relayer.errors import EmbedderUnavailable
-from relayer.extraction.words import split_sentences
+from relayer.extraction.words import is_question, split_sentences
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
@@ -149,6 +149,9 @@ async def relations(ctx: Context, pairs: Sequence[tuple[str, str]]) -> list[Rela
 
 def _checked(old: str, new: str, relation: Relation) -> Relation:
     """Return the relation of two texts, in which a statement about one thing or secret does not replace one about another."""
+    if is_question(new):
+        # The reader knows statements alone, and takes some questions for changes of what they ask for.
+        return replace(relation, replaces=0.0)
     if relation.replaces < REPLACES_FROM:
         return relation
     # A secret that was taken out is a value that the reader cannot see: only another secret of its kind can take its place.

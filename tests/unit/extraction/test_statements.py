@@ -195,6 +195,8 @@ def test_the_place_holds_behind_code_and_markup():
 @pytest.mark.parametrize(
     "text",
     [
+        "And is it a good place for a bicycle, do you think?",
+        "At which berth is the dinghy, once more?",
         "wo wohnt meine schwester",
         "what is the guest wifi called",
         "donde vive mi hermana",

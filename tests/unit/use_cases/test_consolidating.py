@@ -71,6 +71,13 @@ async def recalled(house, query, **changes):
     return [memory.text for memory in found.memories]
 
 
+async def test_a_question_replaces_nothing_whatever_the_reader_says(house):
+    asked = "We use Buildkite for our builds now instead of Jenkins, right?"
+    house.relations.state(JENKINS, asked, "replaces", 0.999)
+    await said(house, JENKINS, asked)
+    assert await live(house) == [asked, JENKINS]
+
+
 async def test_the_same_in_other_words_is_kept_beside_it(house):
     await said(house, HERON)
     again = await said(house, AGAIN)
