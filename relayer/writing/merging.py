@@ -40,8 +40,8 @@ REPLACES_FROM = 0.997
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
 
-# The likelihood that a statement about one thing replaces one about another that looks like it: the newer one is shown first.
-_OF_TWO_THINGS = 0.9
+# The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
+_UNCERTAIN = 0.9
 # The number of nearest memories that were forgotten, among which one may say the same.
 _PAST_LOOKED_AT = 3
 _SAME, _REPLACES, _BOTH = (RELATIONS.index(name) for name in ("same", "replaces", "both"))
@@ -148,16 +148,16 @@ async def relations(ctx: Context, pairs: Sequence[tuple[str, str]]) -> list[Rela
 
 
 def _checked(old: str, new: str, relation: Relation) -> Relation:
-    """Return the relation of two texts, in which a statement about one thing or secret does not replace one about another."""
-    if is_question(new):
-        # The reader knows statements alone, and takes some questions for changes of what they ask for.
-        return replace(relation, replaces=0.0)
-    if relation.replaces < REPLACES_FROM:
-        return relation
-    # A secret that was taken out is a value that the reader cannot see: only another secret of its kind can take its place.
-    if not are_about_two_things(old, new) and removed_kinds(old) == removed_kinds(new):
-        return relation
-    return replace(relation, replaces=_OF_TWO_THINGS)
+    """Return the relation of two texts, less certain where the reader is known to be wrong.
+
+    It learnt from statements, so it takes some questions for changes of what they ask for. A secret that was removed is a value
+    that it cannot see: only a secret of the same kind can take its place.
+    """
+    if relation.replaces >= REPLACES_FROM and (
+        is_question(new) or removed_kinds(old) != removed_kinds(new) or are_about_two_things(old, new)
+    ):
+        return replace(relation, replaces=_UNCERTAIN)
+    return relation
 
 
 def are_about_two_things(old: str, new: str) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_relayer import Relayer
 from openclaw_gateway import Gateway, memrelay_plugins
 from openclaw_install import Installed
 from processes import wait_until
@@ -108,10 +107,7 @@ def test_a_move_from_a_plugin_that_is_not_there_changes_nothing(gateway: Gateway
     assert gateway.config_file.read_text() == before
 
 
-def test_a_move_from_memwal_names_the_missing_key_before_anything_is_imported(
-    gateway: Gateway, relayer: Relayer
-) -> None:
-    del relayer
+def test_a_move_from_memwal_names_the_missing_key_before_anything_is_imported(gateway: Gateway) -> None:
     whole = gateway.config()
     kept = gateway.config_file.read_text()
     config = {
@@ -128,12 +124,6 @@ def test_a_move_from_memwal_names_the_missing_key_before_anything_is_imported(
     assert "NO_SUCH_MEMWAL_KEY is not set" in refused.stdout + refused.stderr
     assert stored(gateway) == before
     assert gateway.config_file.read_text() == kept
-
-
-def test_a_path_that_is_not_there_is_an_error_and_no_empty_text(gateway: Gateway) -> None:
-    answer = json.dumps(gateway.invoke("memory_get", {"path": "memory/no-such-file.md"}))
-    assert "no-such-file" in answer
-    assert "disabled" not in answer
 
 
 @pytest.mark.row("OC-21", level="e2e")
