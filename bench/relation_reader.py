@@ -366,6 +366,26 @@ _HIDDEN = 128
 _HEAD_PLACES = (1, 4)
 
 
+def head_of(width: int, outputs: int) -> nn.Sequential:
+    """Return a head over the first state and the means of both statements."""
+    return nn.Sequential(
+        nn.Dropout(_DROPOUT),
+        nn.Linear(3 * width, _HIDDEN),
+        nn.GELU(approximate="tanh"),
+        nn.Dropout(_DROPOUT),
+        nn.Linear(_HIDDEN, outputs),
+    )
+
+
+def written_head(state: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
+    """Return a head as it is stored."""
+    arrays: dict[str, Any] = {}
+    for number, place in enumerate(_HEAD_PLACES):
+        arrays[f"head.{number}.w"] = state[f"head.{place}.weight"].astype(np.float16)
+        arrays[f"head.{number}.b"] = state[f"head.{place}.bias"]
+    return arrays
+
+
 class Net(nn.Module):
     """The upper layers, with a mark for each of the two statements before them and a head after them.
 
@@ -378,13 +398,7 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(Layer(weights, number) for number in numbers)
         self.marks = nn.Parameter(torch.randn(2, weights.width) / 100)
-        self.head = nn.Sequential(
-            nn.Dropout(_DROPOUT),
-            nn.Linear(3 * weights.width, _HIDDEN),
-            nn.GELU(approximate="tanh"),
-            nn.Dropout(_DROPOUT),
-            nn.Linear(_HIDDEN, len(RELATIONS)),
-        )
+        self.head = head_of(weights.width, len(RELATIONS))
         if isinstance(weights, TrainedLayers):
             self.marks.data = torch.from_numpy(weights.floats("marks"))
             for number, place in enumerate(_HEAD_PLACES):
@@ -515,10 +529,8 @@ def written_layers(
 def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
     """Return the content of the file that `relayer.adapters.local_embedder.relations` reads."""
     state = {name: value.numpy() for name, value in net.state_dict().items()}
-    arrays = written_layers(state, halves(weights.layers)[1], weights, model) | {"marks": state["marks"]}
-    for number, place in enumerate(_HEAD_PLACES):
-        arrays[f"head.{number}.w"] = state[f"head.{place}.weight"].astype(np.float16)
-        arrays[f"head.{number}.b"] = state[f"head.{place}.bias"]
+    arrays = written_layers(state, halves(weights.layers)[1], weights, model)
+    arrays |= written_head(state) | {"marks": state["marks"]}
     content = io.BytesIO()
     np.savez(content, **arrays)
     return content.getvalue()

@@ -116,7 +116,7 @@ class Person:
 
 @dataclass(slots=True)
 class Case:
-    """A search for a prompt: what it knew, and which of its candidates are right (1), wrong (0), or neither (-1)."""
+    """A search for a prompt: what it knew, its candidates' texts, and which of them are right (1), wrong (0), or neither (-1)."""
 
     person: str
     language: str
@@ -125,6 +125,7 @@ class Case:
     fill: int
     query: NDArray[np.float32]
     rows: NDArray[np.float32]
+    texts: list[str]
     read: CandidateScores
     prompt: PromptFacts
     right: NDArray[np.int_]
@@ -140,7 +141,7 @@ def listed(part: str, name: str) -> dict[str, list[str]]:
 
 
 def _lines(part: str, name: str) -> Iterator[str]:
-    for each in ("dev",) if part == "dev" else ("train", "more"):
+    for each in ("train", "more") if part in ("train", "more") else (part,):
         table = PRECISE / each / f"{name}.tsv"
         yield from table.read_text("utf-8").splitlines() if table.exists() else ()
 
@@ -155,7 +156,7 @@ def _plans(part: str) -> dict[str, list[tuple[str, list[int]]]]:
 
 
 def of_people(part: str) -> Iterator[Person]:
-    """Yield the people of ``train``, ``more`` or ``dev``, who also ask prompts of the tables of untouched and unrelated ones."""
+    """Yield the people of a part, who also ask prompts of the tables of untouched and unrelated ones."""
     rng = random.Random(7)
     untouched, unrelated, plans = listed(part, "untouched"), listed(part, "unrelated"), _plans(part)
     for space in people(f"{part}/people"):
@@ -264,13 +265,13 @@ def gather(prompts: Prompts | None) -> list[Case]:
 
 
 def _gather_part(part: int, parts: int, prompts: Prompts | None) -> list[Case]:
-    return asyncio.run(_searched(part, parts, prompts))
+    return asyncio.run(searched(list(everyone()), part, parts, prompts))
 
 
-async def _searched(part: int, parts: int, prompts: Prompts | None) -> list[Case]:
+async def searched(persons: Sequence[Person], part: int, parts: int, prompts: Prompts | None) -> list[Case]:
+    """Search for the prompts of a part of the people, each of whom is among memories of the others, too."""
     embedder = CachedEmbedder("multilingual")
     await embedder.load()
-    persons = list(everyone())
     folds = folds_of(person.name for person in persons)
     cases: list[Case] = []
     for number, person in enumerate(persons):
@@ -282,7 +283,7 @@ async def _searched(part: int, parts: int, prompts: Prompts | None) -> list[Case
         strange = [text for one in (*near, *rng.sample(everyone_else, 8)) for text in one.memories]
         asked = _asked(person, near, rng)
         vectors = await embedder.embed([one[1] for one in asked], query=True)
-        searches: list[tuple[int, Asked, MemoryIndex, NDArray[np.float32]]] = []
+        searches: list[tuple[int, Asked, MemoryIndex, NDArray[np.float32], list[str]]] = []
         for fill in (0, _FILLS[number // parts % len(_FILLS)]):
             texts = [*person.memories, *rng.sample(strange, min(fill, len(strange)))]
             if fill == _FILLS[0]:
@@ -293,22 +294,23 @@ async def _searched(part: int, parts: int, prompts: Prompts | None) -> list[Case
                 # Among memories of others, half of the prompts that nothing answers are enough.
                 if fill and (one[0] in ("removed", "unneeded") or (not one[2] and rng.random() < _LEFT_OUT)):
                     continue
-                searches.append((fill, one, index, rows))
+                searches.append((fill, one, index, rows, texts))
         rows = await embedder.embed(person.memories)
         for kind, text, right, _ in asked:
             if kind in ("removed", "unneeded") or rng.random() < _LEFT_OUT:
                 continue
             others = [key for key in range(len(person.memories)) if key not in right]
             keys = [*right, *rng.sample(others, rng.randint(int(not right), _FEW))]
-            index = _index([person.memories[key] for key in keys], rows[keys])
-            searches.append((_AMONG_FEW, (kind, text, list(range(len(right))), []), index, rows[keys]))
+            texts = [person.memories[key] for key in keys]
+            index = _index(texts, rows[keys])
+            searches.append((_AMONG_FEW, (kind, text, list(range(len(right))), []), index, rows[keys], texts))
         of_texts = dict(zip((one[1] for one in asked), vectors, strict=True))
-        for fill, one, index, among in searches:
+        for fill, one, index, among, texts in searches:
             own = of_texts[one[1]], 0.0
             if prompts is not None:
                 own = prompts[fold_of(person.name, one[0], one[1], folds), one[1]]
             asked_by = QueryVectors(of_texts[one[1]], *own)
-            cases.append(_case(person, fill, one, asked_by, index, among, known=prompts is not None))
+            cases.append(_case(person, fill, one, asked_by, index, among, texts, known=prompts is not None))
         if number % 10 == part:
             print(number, len(cases), flush=True)
     await embedder.close()
@@ -364,6 +366,7 @@ def _case(  # noqa: PLR0917 - a search
     vectors: QueryVectors,
     index: MemoryIndex,
     rows: NDArray[np.float32],
+    texts: Sequence[str],
     *,
     known: bool,
 ) -> Case:
@@ -389,7 +392,16 @@ def _case(  # noqa: PLR0917 - a search
         keys += [key for key in right if key not in keys]
     gold = np.array([1 if key in right else -1 if key in old else 0 for key in keys])
     return Case(
-        person.name, person.language, kind, text, fill, vectors.query, rows[keys], *recorder.last, gold
+        person.name,
+        person.language,
+        kind,
+        text,
+        fill,
+        vectors.query,
+        rows[keys],
+        [texts[key] for key in keys],
+        *recorder.last,
+        gold,
     )
 
 
@@ -618,7 +630,10 @@ def main(
     learnt = learn(pickle.loads(searched.read_bytes()))
     if write:
         Path(f"{cases}.learnt").write_bytes(pickle.dumps(learnt))
-        np.savez_compressed(WEIGHTS, **{f"{MODEL}_{name}": one for name, one in learnt.items()})  # type: ignore[arg-type]
+        # The weights of bench.cross_encoder stay until they are learnt again.
+        with np.load(WEIGHTS) as stored:
+            arrays: dict[str, Any] = dict(stored)
+        np.savez_compressed(WEIGHTS, **arrays | {f"{MODEL}_{name}": one for name, one in learnt.items()})
         data = WEIGHTS.read_bytes()
         print(f"{len(data):,} bytes written, SHA-256 {hashlib.sha256(data).hexdigest()}")
 

@@ -34,14 +34,14 @@ from relayer.http.server import NativeFront, RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
-from relayer.lib.work import FairEmbedder, FairExecutor
+from relayer.lib.work import FairCrossEncoder, FairEmbedder, FairExecutor
 from relayer.log.compactor import CompactionLimits
 from relayer.log.objects import LogPorts
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
 from relayer.maintenance.indexes import IndexMaintenance
 from relayer.maintenance.open_namespaces import embedding_maintenance, forgetting_inactive
-from relayer.models import Models, fact_work, relation_reader
+from relayer.models import Models, cross_encoder, fact_work, relation_reader
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
@@ -130,11 +130,9 @@ async def build(
         if embedder is None:
             embedder = await models.embedder()
         former = models.former(embedder)
-        relations = relations or relation_reader(embedder)
-        embedder, former = (
-            models.shared(MeteredEmbedder(embedder, metrics.observe_embedding)),
-            former and FairEmbedder(MeteredEmbedder(former, metrics.observe_embedding)),
-        )
+        relations, cross = relations or relation_reader(embedder), cross_encoder(embedder)
+        shared = models.shared(MeteredEmbedder(embedder, metrics.observe_embedding))
+        former = former and FairEmbedder(MeteredEmbedder(former, metrics.observe_embedding))
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
         accounts = Accounts(ports, served=settings.served, caps=AccountCaps(per_address_and_hour=hourly))
         quotas = Quotas(
@@ -144,14 +142,14 @@ async def build(
             limits_of=lambda account: accounts.rules_of(account).limits,
         )
         stack.push_async_callback(quotas.close)
-        namespaces = await _namespaces(settings, ports, embedder, former, accounts=accounts, quotas=quotas)
+        namespaces = await _namespaces(settings, ports, shared, former, accounts=accounts, quotas=quotas)
         readiness.model_loaded()
         stack.push_async_callback(namespaces.close, STOP_SECONDS)
         chat = await models.chat()
         limits = Limits(clock, enabled=settings.rate_limits == "on")
         context = Context(
             ports=ports,
-            embedder=embedder,
+            embedder=shared,
             extractor=StatementExtractor(),
             namespaces=namespaces,
             facts=fact_work(settings, clock, chat),
@@ -160,6 +158,7 @@ async def build(
             collect_after_ms=int(settings.collect_after * 1000),
             former=former,
             relations=relations,
+            cross=FairCrossEncoder(shared, cross) if cross and settings.cross_encoder == "on" else None,
             texts=FairExecutor(on_used=limits.charge_work),
         )
         traces = _traces_to(settings.otlp_url, stack) if settings.otlp_url else None

@@ -19,7 +19,7 @@ from relayer.http.health import Readiness
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.lib.work import EmbeddingLimits, FairEmbedder
 from relayer.namespaces.context import ChatWork, FactWork
-from relayer.ports import Clock, Embedder, Randomness, RelationReader
+from relayer.ports import Clock, CrossEncoder, Embedder, Randomness, RelationReader
 from relayer.settings.config import RelayerSettings
 from relayer.settings.keys import EndpointName, find_model_key
 from relayer.telemetry import log
@@ -86,7 +86,7 @@ class Models:
                     return other
         return None
 
-    def shared(self, embedder: Embedder) -> Embedder:
+    def shared(self, embedder: Embedder) -> FairEmbedder:
         """Return an embedder that accounts share fairly; the settings limit the concurrent calls of an endpoint."""
         if self.settings.embedder != "openai":
             return FairEmbedder(embedder)
@@ -154,4 +154,9 @@ def fact_work(settings: RelayerSettings, clock: Clock, chat: ChatWork | None) ->
 
 def relation_reader(embedder: Embedder) -> RelationReader | None:
     """Return the reader of relations that shares the layers of an embedder; None if it has none."""
-    return embedder if isinstance(embedder, LocalEmbedder) and embedder.reads_relations else None
+    return embedder if isinstance(embedder, LocalEmbedder) and embedder.reads_pairs else None
+
+
+def cross_encoder(embedder: Embedder) -> CrossEncoder | None:
+    """Return the cross-encoder that shares the layers of an embedder; None if it has none."""
+    return embedder if isinstance(embedder, LocalEmbedder) and embedder.reads_pairs else None

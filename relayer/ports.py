@@ -380,6 +380,21 @@ class RelationReader(Protocol):
         ...
 
 
+class CrossEncoder(Protocol):
+    """A model that reads a prompt together with memories, for prompts that did not ask for any."""
+
+    async def scores(self, prompt: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return for each text the logit that it answers the prompt or bears on it; shape (len(texts),).
+
+        The computation never runs on the event loop's thread.
+
+        Raises:
+            QueueFull: too many calls run or wait already.
+            EmbedderUnavailable: nothing can be computed now.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message to a language model."""

@@ -25,7 +25,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from relayer.errors import AccountBusy, DeadlineExceeded, QueueFull, RelayerError
-from relayer.ports import Clock, Embedder, EmbeddingModel, Randomness
+from relayer.ports import Clock, CrossEncoder, Embedder, EmbeddingModel, Randomness
 from relayer.wire.retries import doubled
 
 
@@ -729,11 +729,11 @@ class FairEmbedder:
             EmbedderUnavailable: raised by the embedder.
         """
         if len(texts) <= 1 or not self._limits.one_by_one:
-            async with self._turn(texts):
+            async with self.turn(texts):
                 return await self._embedder.embed(texts, query=query, prompt=prompt)
         rows: list[NDArray[np.float32]] = []
         for text in texts:
-            async with self._turn([text], admitted=bool(rows)):
+            async with self.turn([text], admitted=bool(rows)):
                 rows.append((await self._embedder.embed([text], query=query, prompt=prompt))[0])
         return np.stack(rows)
 
@@ -742,8 +742,8 @@ class FairEmbedder:
         await self._embedder.close()
 
     @asynccontextmanager
-    async def _turn(self, texts: Sequence[str], *, admitted: bool = False) -> AsyncIterator[None]:
-        """Wait for a slot of the model and hold it while the block runs.
+    async def turn(self, texts: Sequence[str], *, admitted: bool = False) -> AsyncIterator[None]:
+        """Wait for a slot of the model and hold it while the block runs; raises as `embed`.
 
         Args:
             texts: the texts to embed.
@@ -814,3 +814,21 @@ class FairEmbedder:
             if not turn.cancelled():
                 self._begin(who, cost)
                 turn.set_result(None)
+
+
+class FairCrossEncoder:
+    """A `CrossEncoder` that takes the same turns as the embedder whose layers it shares.
+
+    Args:
+        embedder: whose slots it waits for.
+        encoder: does the work.
+    """
+
+    def __init__(self, embedder: FairEmbedder, encoder: CrossEncoder) -> None:
+        self._embedder = embedder
+        self._encoder = encoder
+
+    async def scores(self, prompt: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Read as `CrossEncoder.scores` does, when it is the account's turn; raises as `FairEmbedder.embed`."""
+        async with self._embedder.turn([prompt, *texts]):
+            return await self._encoder.scores(prompt, texts)

@@ -26,7 +26,7 @@ from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.erasures import Erasures
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.ports import ChatModel, Clock, Embedder, EmbeddingModel, Randomness, RelationReader
+from relayer.ports import ChatModel, Clock, CrossEncoder, Embedder, EmbeddingModel, Randomness, RelationReader
 from relayer.wire import codec as ulid
 from relayer.wire.errors import Malformed
 
@@ -84,6 +84,7 @@ class Context:
         collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
         former: the embedder of the previous model, as long as namespaces are searched by it.
         relations: reads captured statements together with existing ones; None for an embedder without such a reader.
+        cross: reads a prompt together with the memories that it would get; None for an embedder without such a reader.
         texts: runs CPU-bound work on texts outside of the event loop.
         polls: limits the requests that wait for an event.
         erasures: the erasures that this process is carrying out.
@@ -103,6 +104,7 @@ class Context:
     collect_after_ms: int = GRACE_MS
     former: Embedder | None = None
     relations: RelationReader | None = None
+    cross: CrossEncoder | None = None
     texts: FairExecutor = field(default_factory=FairExecutor)
     polls: FairSemaphore = field(default_factory=lambda: FairSemaphore("polls", most=1024, per_account=128))
     recalls: Counter[str] = field(default_factory=lambda: Counter(answered=0, empty=0, degraded=0))

@@ -464,6 +464,7 @@ class OpenNamespace:
         topic: Vector | None = None,
         reading: PromptReading | None = None,
         prompt: QueryVectors | None = None,
+        scores: Mapping[int, float] | None = None,
     ) -> SearchResult:
         """Search live memories, or with ``past`` superseded and forgotten ones; call `wait_indexed` first.
 
@@ -471,7 +472,15 @@ class OpenNamespace:
         """
         index = self.view.past if past else self.view.index
         return index.search(
-            vector, query, count, allowed=allowed, floor=floor, topic=topic, reading=reading, prompt=prompt
+            vector,
+            query,
+            count,
+            allowed=allowed,
+            floor=floor,
+            topic=topic,
+            reading=reading,
+            prompt=prompt,
+            scores=scores,
         )
 
     def places_in(self, query: str) -> list[str]:

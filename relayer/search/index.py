@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, KeysView, Sequence
+from collections.abc import Callable, Container, Iterable, KeysView, Mapping, Sequence
 from functools import partial
 from math import isnan
 from typing import NamedTuple
@@ -58,6 +58,7 @@ from relayer.search.relevance import (
     RelevanceReader,
     chosen,
     relevance_reader,
+    to_read,
 )
 from relayer.search.rows import Column, Vector
 from relayer.search.stored_terms import LexicalParts
@@ -118,6 +119,12 @@ class SearchQuery(NamedTuple):
             scores = self.prompt.turned.scores(near.tolist())
             proposed.update(near[np.argsort(-scores, kind="stable")[:count]].tolist())
         return proposed if self.passages is None else proposed | self.passages.best(count, allowed)
+
+    def with_passages(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
+        """Return hits with the best passage of each that has any."""
+        return tuple(
+            hit if (at := self.passage(hit.key)) is None else hit._replace(passage=at) for hit in hits
+        )
 
     def passage(self, key: int) -> int | None:
         """Return where the best passage of a memory begins, in characters; None when its text has no passages."""
@@ -588,6 +595,7 @@ class MemoryIndex:
         topic: NDArray[np.float32] | None = None,
         reading: PromptReading | None = None,
         prompt: QueryVectors | None = None,
+        scores: Mapping[int, float] | None = None,
     ) -> SearchResult:
         """Return the best ``k`` of the allowed memories (None: all) whose relevance is at least ``floor``.
 
@@ -601,6 +609,8 @@ class MemoryIndex:
             reading: the classification of the prompt, which counts in the decision.
             prompt: the vectors of a prompt that did not ask for memories: if there is one of its own, it gets those that
                 `relayer.search.relevance` chooses, while an explicit search gets the best ``k``.
+            scores: of the memories that were read together with the prompt, by key, see `relayer.ports.CrossEncoder`; None
+                before any was, and the result then says which to read.
 
         Raises:
             ValueError: the vector is not a query of this dimension, or ``k`` below 1.
@@ -630,9 +640,12 @@ class MemoryIndex:
         null = self.calibration.baseline(language, considered, self._own, passages)
         by_terms = candidates.by_terms
         by_meaning = candidates.where(~by_terms) if by_terms.any() else candidates
+        unread: list[Hit] = []
         if reading is not None and asked.prompt is not None:
             of_prompt = PromptFacts.from_reading(reading, null, doubt, considered, asked.prompt.admission)
-            passed, judgement = self._chosen(by_meaning, asked, of_prompt, floor, k)
+            passed, unread, judgement = self._chosen(
+                by_meaning, asked, of_prompt, floor=floor, k=k, scores=scores
+            )
         else:
             passed, judgement = self._judged(by_meaning, null, doubt, floor, k, reading=reading)
         if by_terms.any():
@@ -641,13 +654,11 @@ class MemoryIndex:
             passed = sorted(passed + more, key=lambda hit: (-hit.relevance, hit.key))[:k]
             judgement = judgement if by_meaning.keys else of_terms
         return SearchResult(
-            hits=tuple(
-                hit._replace(passage=at) if (at := asked.passage(hit.key)) is not None else hit
-                for hit in passed
-            ),
+            hits=asked.with_passages(passed),
             degraded=query_vector is None or self._lacks_vectors(keys),
             considered=considered,
             judgement=judgement,
+            unread=asked.with_passages(unread),
         )
 
     def _by_meaning(
@@ -775,12 +786,19 @@ class MemoryIndex:
         return hits, SearchJudgement(best, null, doubt)
 
     def _chosen(
-        self, candidates: Candidates, asked: SearchQuery, prompt: PromptFacts, floor: float, k: int
-    ) -> tuple[list[Hit], SearchJudgement]:
-        """Return the memories that a prompt gets, best first; those within a hundredth by evidence."""
+        self,
+        candidates: Candidates,
+        asked: SearchQuery,
+        prompt: PromptFacts,
+        *,
+        floor: float,
+        k: int,
+        scores: Mapping[int, float] | None,
+    ) -> tuple[list[Hit], list[Hit], SearchJudgement]:
+        """Return the memories that a prompt gets, best first, those within a hundredth by evidence; and those to read with it."""
         null = prompt.null
         if not candidates.keys or asked.prompt is None:
-            return [], SearchJudgement(None, null, prompt.doubt)
+            return [], [], SearchJudgement(None, null, prompt.doubt)
         ranked = self._raised(candidates) + candidates.bonus - ASKING_PENALTY * (candidates.told < 0)
         order = np.argsort(-ranked, kind="stable")
         turned = asked.prompt.turned.scores(candidates.keys)
@@ -799,11 +817,19 @@ class MemoryIndex:
             worth=best.worth,
             every=candidates.cosine,
         )
-        each = chosen(asked.prompt.reader.estimate(read, prompt))
-        hits = [_hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(each.tolist())]
-        hits.sort(key=lambda hit: -round(hit.relevance, 2))
-        passed = [hit for hit in hits if hit.relevance >= floor][:k]
-        return passed, SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
+        reading, unread = asked.prompt.reader.estimate(read, prompt), np.empty(0, np.intp)
+        if scores is None:
+            unread = to_read(reading)
+        else:
+            together = np.array([scores.get(key, np.nan) for key in best.keys])
+            reading = asked.prompt.reader.reestimate(reading, together, prompt)
+        hits = [
+            _hit(best, at, one, float(read.ranked[at])) for at, one in enumerate(chosen(reading).tolist())
+        ]
+        judgement = SearchJudgement(float(candidates.judged.max()) - prompt.doubt, null, prompt.doubt)
+        passed = [hit for hit in hits if hit.relevance >= floor]
+        passed.sort(key=lambda hit: -round(hit.relevance, 2))
+        return passed[:k], [hits[at] for at in unread], judgement
 
     def _raised(self, candidates: Candidates) -> NDArray[np.float64]:
         """Return each candidate's own score, raised where a better neighbour in the conversation raises it."""

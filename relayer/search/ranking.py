@@ -379,12 +379,14 @@ class SearchResult:
         degraded: whether some or all of the result is by terms alone, because the query or a memory has no vector.
         considered: number of memories that the filter allowed.
         judgement: the decision to return hits or none.
+        unread: the hits that have yet to be read together with the prompt, likeliest first; see `relayer.ports.CrossEncoder`.
     """
 
     hits: tuple[Hit, ...]
     degraded: bool
     considered: int
     judgement: SearchJudgement
+    unread: tuple[Hit, ...] = ()
 
 
 def in_order(hits: Sequence[Hit], scores: Mapping[int, float]) -> list[Hit]:

@@ -2,7 +2,8 @@
 
 An explicit search returns the best memories in the order of their evidence (`relayer.search.ranking`). A prompt gets only those
 that help: a `RelevanceReader` of one model's vectors estimates for each of the best candidates the probability that it answers
-the prompt or bears on it, and separately whether the prompt concerns memory at all. `chosen` turns both into relevances.
+the prompt or bears on it, and separately whether the prompt concerns memory at all. The likeliest of them are then read together
+with the prompt (`relayer.ports.CrossEncoder`), and both are estimated again. `chosen` turns them into relevances.
 ``python -m bench.relevance`` learns the weights from ``bench/sets`` and reports what they choose.
 """
 
@@ -27,7 +28,13 @@ Numbers = NDArray[np.float64]
 
 MOST_READ: Final = 20
 """The number of candidates that are read: the best by evidence, and as many that are nearest to the prompt's own vector."""
-_SHA256: Final = "ae0c26ec1cc39562a84c2578a0f92270517e67d92cf1054ed9f11a8ca9641ae9"
+READ_TOGETHER: Final = 5
+"""The number of candidates that are read together with the prompt, the likeliest ones."""
+# A less probable memory is read only if there is no better one: of 100 that are right, one is less probable.
+_LEAST_LIKELY: Final = 0.01
+# From which logit of its admission a prompt is read together with memories: what no memory concerns costs nothing.
+_LEAST_ADMITTED: Final = -2.5
+_SHA256: Final = "3f135d35422cecd8243c05170e619bab35a6b7d684c3492de00f3deee022007c"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
@@ -37,6 +44,7 @@ MOST_UNCERTAIN: Final = 3
 _MOST_LOGITS: Final = 10.0
 _MOST_BEARING: Final = 8.0
 _MOST_ADMISSION: Final = 8.0
+_MOST_GAP: Final = 6.0
 # Subtracted for a list of questions or of question words, which is similar to many prompts and answers none. No set for training
 # has such memories.
 _ASKING_LOGITS: Final = 6.0
@@ -202,8 +210,7 @@ def gate_features(likely: Numbers, steps: float, prompt: PromptFacts) -> Numbers
         The features, shape (18,).
     """
     asks, concerns = prompt.asks, prompt.concerns
-    two = np.clip(np.sort(np.append(likely, (0.0, 0.0)))[:-3:-1], 1e-4, 1 - 1e-4)
-    first, second = np.log(two / (1 - two))
+    first, second = _logit(np.sort(np.append(likely, (0.0, 0.0)))[:-3:-1])
     return np.array(
         [
             first,
@@ -227,6 +234,48 @@ def gate_features(likely: Numbers, steps: float, prompt: PromptFacts) -> Numbers
         ],
         np.float64,
     )
+
+
+def together_features(likely: Numbers, scores: Numbers, admitted: float, prompt: PromptFacts) -> Numbers:
+    """Return the features by which the probability of each candidate is computed that was read together with the prompt.
+
+    Args:
+        likely: the probability of each by `features`, shape (n,).
+        scores: the logits of the cross-encoder, shape (n,).
+        admitted: the logit that the prompt concerns memory.
+        prompt: the facts about the prompt.
+
+    Returns:
+        The features, shape (n, 8).
+    """
+    before = _logit(likely)
+    gap = np.clip(_over_next(scores), -_MOST_GAP, _MOST_GAP)
+    of_prompt = np.broadcast_to((admitted, prompt.asks, prompt.concerns), (len(likely), 3))
+    own = np.stack([before, scores, gap, scores * prompt.asks, before * prompt.asks], axis=1)
+    return np.concatenate([own, of_prompt], axis=1)
+
+
+def together_gate_features(likely: Numbers, best: float, admitted: float, prompt: PromptFacts) -> Numbers:
+    """Return the features that decide again whether a prompt gets any memory.
+
+    Args:
+        likely: the probability of each candidate by `together_features`, shape (n,), n at least 1.
+        best: the best score of the cross-encoder.
+        admitted: the logit that the prompt concerns memory, as it was before.
+        prompt: the facts about the prompt.
+
+    Returns:
+        The features, shape (8,).
+    """
+    first, second = _logit(np.sort(np.append(likely, 0.0))[:-3:-1])
+    facts = (admitted, prompt.admission / _MOST_ADMISSION, prompt.asks, prompt.concerns)
+    return np.array([first, second, best, first * prompt.asks, *facts], np.float64)
+
+
+def _logit(likely: Numbers) -> Numbers:
+    bounded = np.clip(likely, 1e-4, 1 - 1e-4)
+    logits: Numbers = np.log(bounded / (1 - bounded))
+    return logits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,12 +311,16 @@ class RelevanceReader:
         bearing_up: likewise, from these components to a direction of the dimension.
         memory: of the probability of a memory.
         prompt: of the admission of a prompt.
+        memory_together: of the probability of a memory that was read together with the prompt.
+        prompt_together: of the admission of such a prompt.
     """
 
     bearing_down: NDArray[np.float32]
     bearing_up: NDArray[np.float32]
     memory: Logistic
     prompt: Logistic
+    memory_together: Logistic
+    prompt_together: Logistic
 
     def bearing(self, query: Vector) -> tuple[Vector, float]:
         """Return the direction in which memories bear on a prompt, and what a row's inner product with it has to be multiplied by."""
@@ -282,6 +335,33 @@ class RelevanceReader:
         steps = float(np.clip(prompt.steps(read.judged), -3, 6).max())
         admitted = float(self.prompt.logits(gate_features(likely, steps, prompt)))
         return Relevances(likely, admitted)
+
+    def reestimate(self, reading: Relevances, scores: Numbers, prompt: PromptFacts) -> Relevances:
+        """Return the relevance of candidates of which some were read together with the prompt.
+
+        Args:
+            reading: as `estimate` returned it, of n candidates.
+            scores: the logits of the cross-encoder, shape (n,); NaN for those that were not read, which are then not likely.
+            prompt: the facts about the prompt.
+        """
+        read = np.flatnonzero(~np.isnan(scores))
+        if not len(read):
+            return reading
+        given = together_features(reading.likely[read], scores[read], reading.admitted, prompt)
+        likely = np.zeros(len(scores))
+        likely[read] = _logistic(self.memory_together.logits(given))
+        best = float(scores[read].max())
+        decided = together_gate_features(likely[read], best, reading.admitted, prompt)
+        return Relevances(likely, float(self.prompt_together.logits(decided)))
+
+
+def to_read(reading: Relevances) -> NDArray[np.intp]:
+    """Return the positions of the candidates that are to be read together with the prompt, likeliest first."""
+    if reading.admitted < _LEAST_ADMITTED:
+        return np.empty(0, np.intp)
+    at = np.argsort(-reading.likely, kind="stable")[:READ_TOGETHER]
+    worth_it: NDArray[np.intp] = at[(reading.likely[at] >= _LEAST_LIKELY) | (np.arange(len(at)) == 0)]
+    return worth_it
 
 
 def chosen(reading: Relevances) -> Numbers:
@@ -308,8 +388,10 @@ def _readers() -> dict[str, RelevanceReader]:
             model: RelevanceReader(
                 stored[f"{model}_bearing-down"].astype(np.float32),
                 stored[f"{model}_bearing-up"].astype(np.float32),
-                Logistic(stored[f"{model}_memory"].astype(np.float64)),
-                Logistic(stored[f"{model}_prompt"].astype(np.float64)),
+                *(
+                    Logistic(stored[f"{model}_{name}"].astype(np.float64))
+                    for name in ("memory", "prompt", "memory-together", "prompt-together")
+                ),
             )
             for model in models
         }

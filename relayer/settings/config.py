@@ -430,6 +430,9 @@ class _Embeddings(_Group):
         "local" if sys.platform == "win32" else "multilingual",
         description="multilingual, local (English only), or openai for an endpoint.",
     )
+    cross_encoder: Switch = Field(
+        "on", description="Read prompts together with memories, for better lines: on or off."
+    )
     embeddings_url: ModelUrl | None = Field(None, description="As in https://api.example.org/v1.")
     embeddings_model: ModelName | None = Field(None, description="Name of the model at the endpoint.")
     embeddings_dimension: int | None = Field(

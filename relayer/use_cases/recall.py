@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -27,8 +27,8 @@ from relayer.lib.n_grams import PromptForm, read_prompt
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.namespaces.records import MemoryOrigin, RenderedMemory, Wish, kept_out_by
-from relayer.ports import EmbeddingModel, QueryVectors
+from relayer.namespaces.records import MemoryOrigin, OpenedMemory, RenderedMemory, Wish, kept_out_by
+from relayer.ports import CrossEncoder, EmbeddingModel, QueryVectors
 from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.passages import passage_at
@@ -163,6 +163,8 @@ def _names(origin: MemoryOrigin) -> list[str]:
 _QUERY_CHARACTERS = 2048
 # Share of the remaining time that embedding the query may take. The rest is for searching and encoding the response.
 _EMBEDDING_SHARE = 0.6
+# Share of the time that is left then for reading a prompt together with memories.
+_READING_SHARE = 0.5
 # Share of a request's time to wait for a namespace that is being opened. After that, the part that is indexed is searched.
 _OPENING_SHARE = 0.4
 # A model's thread needs the interpreter for this many seconds to pick up a text, and then not again until it has finished.
@@ -239,8 +241,13 @@ async def recall_encoded(
                 await opened.wait_indexed()
             if model != opened.model:
                 vectors = topic = None
-            found = _search(ctx, opened, request, question, vectors=vectors, topic=topic, passing=passing)
-            return _counted(ctx, found)
+            search = _Search(opened, request, question, vectors, topic, passing, ctx.clock.now_ms())
+            if ctx.cross is not None and question is not None and request.prompt:
+                search = replace(
+                    search, scores=await _read_together(ctx.cross, search, question.text, deadline)
+                )
+                await opened.wait_indexed()
+            return _counted(ctx, _answered(search))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -343,7 +350,7 @@ async def _recall_part(
     question = None if query is None else _Question.parsed(opened, query)
     request = request.model_copy(update={"include": (), "standing": ()})
     passing = await opened.passing(request.where)
-    found = _search(ctx, opened, request, question, vectors=vectors, topic=None, passing=passing)
+    found = _answered(_Search(opened, request, question, vectors, None, passing, ctx.clock.now_ms()))
     return msgspec.structs.replace(found, degraded=True)
 
 
@@ -405,40 +412,108 @@ async def _topic(
     return without_name(vectors.query, about[:-1], about[-1])
 
 
-def _search(
-    ctx: Context,
-    opened: OpenNamespace,
-    request: schemas.RecallRequest,
-    question: _Question | None,
-    *,
-    vectors: QueryVectors | None,
-    topic: NDArray[np.float32] | None,
-    passing: KeyMask | None,
-) -> _Answer:
-    now = ctx.clock.now_ms()
-    allowed = _both(opened.allowed(request, now), passing)
-    times = () if question is None else named_times(question.text, now)
-    count = wanted(request, times) * (2 if opened.repeats_texts else 1)
-    words = reading = None
-    vector = None if vectors is None else vectors.query
-    if question is not None:
-        words, reading = question.words, question.form.reading(vector, opened.model.sha256)
-    search = partial(
-        opened.search,
-        vector,
-        words,
-        count,
-        floor=request.floor,
-        topic=topic,
-        reading=reading,
-        prompt=vectors if request.prompt else None,
-    )
-    found = search(allowed=allowed)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """A search of one namespace, which can be made more than once.
+
+    Attributes:
+        opened: the namespace.
+        request: the query and its options.
+        question: the parsed query; None if there is none.
+        vectors: of the query, by the namespace's model; None if there are none.
+        topic: see `_topic`.
+        passing: the keys that pass the request's conditions; None for all.
+        now: in ms since the epoch.
+        scores: see `MemoryIndex.search`.
+    """
+
+    opened: OpenNamespace
+    request: schemas.RecallRequest
+    question: _Question | None
+    vectors: QueryVectors | None
+    topic: NDArray[np.float32] | None
+    passing: KeyMask | None
+    now: int
+    scores: Mapping[int, float] | None = None
+
+    @property
+    def times(self) -> Times:
+        """The times that the query names."""
+        return () if self.question is None else named_times(self.question.text, self.now)
+
+    @property
+    def count(self) -> int:
+        """The number of candidates to search for."""
+        return wanted(self.request, self.times) * (2 if self.opened.repeats_texts else 1)
+
+    def allowed(self, audiences: Sequence[str] | None = None) -> KeyMask | None:
+        """Return the keys that the request allows, or that it would allow for other audiences; None for all."""
+        request = self.request
+        if audiences is not None:
+            request = request.model_copy(update={"audiences": audiences})
+        return _both(self.opened.allowed(request, self.now), self.passing)
+
+    def among(self, allowed: KeyMask | None, *, past: bool = False) -> SearchResult:
+        """Search the allowed memories."""
+        words = reading = None
+        vector = None if self.vectors is None else self.vectors.query
+        if self.question is not None:
+            words = self.question.words
+            reading = self.question.form.reading(vector, self.opened.model.sha256)
+        return self.opened.search(
+            vector,
+            words,
+            self.count,
+            allowed=allowed,
+            floor=self.request.floor,
+            past=past,
+            topic=self.topic,
+            reading=reading,
+            prompt=self.vectors if self.request.prompt else None,
+            # Past memories are not read together with a prompt.
+            scores=None if past else self.scores,
+        )
+
+
+async def _read_together(
+    cross: CrossEncoder, search: _Search, prompt: str, deadline: Deadline
+) -> Mapping[int, float] | None:
+    """Read a prompt together with the memories that it would get; None if that takes too long, and what was found counts."""
+    unread = search.among(search.allowed()).unread
+    if search.request.named:
+        unread += search.among(search.allowed(search.request.named)).unread
+    opened = search.opened
+    texts = {
+        hit.key: _read_text(opened.hit(hit.key), hit)
+        for hit in unread
+        if opened.is_live(opened.id_of_hit(hit.key))
+    }
+    if not texts:
+        return {}
+    try:
+        async with asyncio.timeout(deadline.remaining() * _READING_SHARE):
+            scores = await cross.scores(prompt, list(texts.values()))
+    except (AccountBusy, EmbedderUnavailable, QueueFull, TimeoutError):
+        return None
+    return dict(zip(texts, scores.tolist(), strict=True))
+
+
+def _read_text(memory: OpenedMemory, hit: Hit) -> str:
+    """Return the text of a memory that is read together with a prompt: of a long one, its best passage."""
+    if hit.passage is None or memory.replaced:
+        return memory.text
+    return passage_at(memory.record.text, hit.passage)
+
+
+def _answered(search: _Search) -> _Answer:
+    opened, request, question, now = search.opened, search.request, search.question, search.now
+    allowed, times = search.allowed(), search.times
+    found = search.among(allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:
         past = opened.past_numbers(statuses, allowed)
-        more = search(allowed=past, past=True)
-        found = _together(found, more, count)
+        more = search.among(past, past=True)
+        found = _together(found, more, search.count)
     if opened.lags:
         # The log is ahead of the index: it may say that a hit was superseded, forgotten or erased.
         live = (hit for hit in found.hits if opened.is_live(opened.id_of_hit(hit.key)))
@@ -458,11 +533,11 @@ def _search(
         if not silent or statuses:
             break
         # The best hit decides what else is relevant enough, so the search is made again without those that are kept out.
-        again = search(allowed=opened.all_but(allowed, kept_out)).hits
+        again = search.among(opened.all_but(allowed, kept_out)).hits
         found = replace(found, hits=tuple(hit for hit in again if opened.is_live(opened.id_of_hit(hit.key))))
     hits, penalties = ordered(opened, _distinct(opened, found.hits), shows, request, now, times=times)
     hits = unspoken.told(_newest_first(opened, hits, allowed))
-    named = _named(opened, request, question, search, hits=hits, now=now, passing=passing)
+    named = _named(search, hits)
     hits = [*hits[: request.limit], *unspoken.told(named)]
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
@@ -471,7 +546,7 @@ def _search(
     return _Answer(
         memories=kept,
         position={"seq": at.seq, "digest": at.digest.hex()},
-        degraded=found.degraded or vector is None,
+        degraded=found.degraded or search.vectors is None,
         considered=found.considered,
         judgement=_judgement(found.judgement) if request.explain else None,
         left_out=len(memories) - len(kept),
@@ -530,28 +605,19 @@ def _both(allowed: KeyMask | None, passing: KeyMask | None) -> KeyMask | None:
     return allowed.within(passing.flags)
 
 
-def _named(
-    opened: OpenNamespace,
-    request: schemas.RecallRequest,
-    question: _Question | None,
-    search: Callable[..., SearchResult],
-    *,
-    hits: Sequence[Hit],
-    now: int,
-    passing: KeyMask | None,
-) -> list[Hit]:
+def _named(search: _Search, hits: Sequence[Hit]) -> list[Hit]:
     """Return hits of the audiences in ``request.named``, whose memories matter mainly if the query names a speaker or a place.
 
     Hits whose speaker or place is named come first, up to the request's limit, then up to `_MOST_UNNAMED` others.
     """
+    opened, request, question = search.opened, search.request, search.question
     if not request.named or question is None:
         return []
-    allowed = _both(opened.allowed(request.model_copy(update={"audiences": request.named}), now), passing)
     places = {f"group:{place}" for place in opened.places_in(question.text)}
     named: list[Hit] = []
     rest: list[Hit] = []
     known = {hit.key for hit in hits}
-    for hit in _distinct(opened, search(allowed=allowed).hits):
+    for hit in _distinct(opened, search.among(search.allowed(request.named)).hits):
         if hit.key in known:
             continue
         in_place = places and not places.isdisjoint(opened.hit(hit.key).record.audiences)

