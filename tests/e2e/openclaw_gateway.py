@@ -251,13 +251,22 @@ class Gateway:
     def _configuration(
         self, model_url: str, agents: tuple[str, ...], plugins: dict[str, Any]
     ) -> dict[str, Any]:
-        workspaces = {agent: {"workspace": str(self.folder / "ws" / agent)} for agent in agents}
+        # The first agent has the model of all; each other one has its own, which reasons.
+        named = {agent: f"{agent}-model" for agent in agents[1:]}
+        entries = {
+            agent: {"workspace": str(self.folder / "ws" / agent)}
+            | ({"model": {"primary": f"stub/{named[agent]}"}} if agent in named else {})
+            for agent in agents
+        }
         zero = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
-        model = {
-            "id": "stub-model", "name": "Stub", "reasoning": False, "input": ["text"], "cost": zero,
-            "contextWindow": 120000, "maxTokens": 4096,
-        }  # fmt: skip
-        provider = {"baseUrl": model_url, "apiKey": "sk-stub", "api": "openai-completions", "models": [model]}
+        models = [
+            {
+                "id": name, "name": name, "reasoning": name != "stub-model", "input": ["text"], "cost": zero,
+                "contextWindow": 120000, "maxTokens": 4096,
+            }
+            for name in ("stub-model", *named.values())
+        ]  # fmt: skip
+        provider = {"baseUrl": model_url, "apiKey": "sk-stub", "api": "openai-completions", "models": models}
         return {
             "gateway": {
                 "mode": "local", "port": self.port, "bind": "loopback",
@@ -272,7 +281,7 @@ class Gateway:
                     "skipBootstrap": True, "heartbeat": {"every": "0m", "agentId": agents[0]},
                     "systemAgent": {"agentId": agents[0]},
                 },
-                "entries": workspaces,
+                "entries": entries,
             },
             "models": {"mode": "replace", "providers": {"stub": provider}},
             "cron": {"enabled": False}, "update": {"checkOnStart": False}, "discovery": {"mdns": {"mode": "off"}},

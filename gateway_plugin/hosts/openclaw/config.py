@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,6 +96,14 @@ class PromptLimits:
     total: int = 60_000
 
 
+class AgentsAsked(StrEnum):
+    """Whose models the host lets the plugin ask."""
+
+    DEFAULT = "the default agent's"
+    EACH_IN_ACTIVE_MODE = "the default agent's, in active mode each agent's own,"
+    EACH = "each agent's own"
+
+
 @dataclass(frozen=True, slots=True)
 class HostConfig:
     """The host's configuration as it was read.
@@ -102,10 +111,12 @@ class HostConfig:
     Attributes:
         path: the file.
         whole: its content, which may include secrets.
+        version: the host's version, as its plugin told it; "" if that is not known.
     """
 
     path: Path
     whole: Json = field(repr=False)
+    version: str = ""
 
     @property
     def plugins(self) -> Json:
@@ -231,10 +242,7 @@ class HostConfig:
         )
 
     def active_needs(self, settings: PluginSettings) -> str:
-        """Return what active mode still needs to ask the model that it should; "" if nothing, or active mode is off.
-
-        OpenClaw lets a plugin ask the default agent's model alone, unless the operator allows more.
-        """
+        """Return what active mode still needs to ask the model that it should; "" if nothing, or active mode is off."""
         active, policy = settings.active, _object(self.entry(self.plugin_id).get("llm"))
         if settings.recall.mode != RecallMode.ACTIVE or active.mode == "off":
             return ""
@@ -247,10 +255,21 @@ class HostConfig:
         if active.model and policy.get("allowModelOverride") is not True:
             return f"OpenClaw does not let active mode ask {active.model}: {setting}.allowModelOverride true, or leave active.model out"
         others = sorted({*active.agents} & {*self.agents} - {self._asked_agent})
-        if others and not active.model and policy.get("allowAgentIdOverride") is not True:
+        if others and not active.model and self.agents_asked(policy) == AgentsAsked.DEFAULT:
             told = f"active mode of {', '.join(others)} asks the model of {self._asked_agent}"
             return f"{told}; for each agent's own: {setting}.allowAgentIdOverride true"
         return ""
+
+    def agents_asked(self, policy: Json) -> AgentsAsked:
+        """Return whose models the plugin may ask, by its entry's ``llm`` settings and the host's version."""
+        if policy.get("allowAgentIdOverride") is True:
+            return AgentsAsked.EACH
+        decided = (
+            policy.get("allowAgentIdOverride") is not None
+            or policy.get("allowedCompletionModels") is not None
+        )
+        older = bool(self.version) and _numbers(self.version) < _ASKS_EACH_AGENT
+        return AgentsAsked.DEFAULT if decided or older else AgentsAsked.EACH_IN_ACTIVE_MODE
 
     @property
     def _asked_agent(self) -> str:
@@ -354,7 +373,7 @@ def read_config(environ: Mapping[str, str]) -> HostConfig:
         raise SettingsError(
             SettingsIssue(str(path), "cannot be read as JSON5", "run openclaw config validate")
         ) from error
-    return HostConfig(path, whole)
+    return HostConfig(path, whole, environ.get(VERSION_VARIABLE, ""))
 
 
 def with_host_settings(settings: PluginSettings, environ: Mapping[str, str]) -> PluginSettings:
@@ -556,10 +575,18 @@ def merge(held: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in re.findall(r"\d+", version)[:3])
+
+
 def _rendered(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+VERSION_VARIABLE: Final = "MEMRELAY_OPENCLAW_VERSION"
+"""The variable in which the host's plugin passes the host's version."""
+# Since then a plugin can ask the model of an agent that it names (`api.runtime.subagent.complete`).
+_ASKS_EACH_AGENT: Final = (2026, 9, 2)
 CONFIG_VARIABLE: Final = "MEMRELAY_OPENCLAW_CONFIG"
 """The variable in which the host's plugin passes its configuration to commands, as JSON."""
 HOST_VARIABLE: Final = "MEMRELAY_OPENCLAW_FILES"

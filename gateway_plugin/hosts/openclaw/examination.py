@@ -316,7 +316,7 @@ def _own_model(config: HostConfig, name: str, environ: Mapping[str, str]) -> Che
     if settings is None or not settings.host_model.enabled:
         found = "is not asked (hostModel.enabled is not true)"
         return Check("openclaw's own model", True, "; ".join(filter(None, (found, needs))))
-    whose = "each agent's own" if policy.get("allowAgentIdOverride") is True else "the default agent's"
+    whose = config.agents_asked(policy).value
     most = settings.host_model.calls_per_hour
     found = f"{whose} is asked where the relayer has none, at most {most} times an hour, at OpenClaw's cost"
     named = settings.host_model.model

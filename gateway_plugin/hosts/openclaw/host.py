@@ -136,8 +136,8 @@ class OpenClawModel:
     async def complete(self, question: HostQuestion) -> HostAnswer:
         """Let the host's model answer a prompt.
 
-        The agent's own model is used if ``plugins.entries.memrelay.llm.allowAgentIdOverride`` grants that, otherwise the model
-        of the gateway's default agent.
+        The agent's own model is used in active mode, and for all questions if
+        ``plugins.entries.memrelay.llm.allowAgentIdOverride`` grants that; otherwise that of the gateway's default agent.
 
         Raises:
             HostModelUnavailable: the host refuses, or its model failed.

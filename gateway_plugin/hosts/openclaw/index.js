@@ -44,8 +44,8 @@ function stateFolder(api) {
     return usual;
   }
 }
-// What runs the host, and where the host has the files that it writes into a new workspace: above its program. Commands and the
-// bridge inherit it.
+// What runs the host, which host it is, and where it has the files that it writes into a new workspace: above its program. Commands
+// and the bridge inherit it.
 function tellHost() {
   process.env.MEMRELAY_OPENCLAW_NODE = process.execPath;
   try {
@@ -53,6 +53,7 @@ function tellHost() {
       const templates = join(folder, "docs", "reference", "templates");
       if (existsSync(join(folder, "package.json")) && existsSync(templates)) {
         process.env.MEMRELAY_OPENCLAW_TEMPLATES = templates;
+        process.env.MEMRELAY_OPENCLAW_VERSION = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).version;
         return;
       }
     }

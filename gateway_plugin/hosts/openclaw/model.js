@@ -7,17 +7,45 @@ const apart = (run) => {
   return context ? context.runInAsyncScope(run) : run();
 };
 
+const ACTIVE = "memrelay.active-recall";
+// Of a model that is asked in this way the host does not tell the tokens.
+const CHARS_PER_TOKEN = 4;
+// The host has no such call here, or not for the program that runs this agent's model: nobody was asked.
+const NOT_OFFERED = ["unsupported", "OPENCLAW_SUBAGENT_RUNTIME_REQUEST_SCOPE"];
+
+// An agent's own model, through the host's call for that: without tools, at the host's expense, with a key that stays there.
+async function askAgents(api, agentId, { system, prompt, deadlineMs }, signal) {
+  const asked = { agentId, message: prompt, timeoutMs: deadlineMs, signal, ...(system && { extraSystemPrompt: system }) };
+  const { text } = await api.runtime.subagent.complete(asked);
+  const cfg = api.runtime.config?.current?.() ?? api.config;
+  const { provider, model } = api.runtime.modelConfig?.resolveDefaultModelForAgent?.({ cfg, agentId }) ?? {};
+  const tokens = Math.ceil([system, prompt, text].join("").length / CHARS_PER_TOKEN);
+  return { text, tokens, model: model ? `${provider}/${model}` : `the model of ${agentId}` };
+}
+
 // Another agent's model, or a named one, only where the operator lets the plugin choose.
 function asking(api, pluginId) {
   const policy = api.config?.plugins?.entries?.[pluginId]?.llm ?? {};
-  const agents = api.config?.agents?.entries ?? {};
-  return async ({ system, prompt, purpose, maxTokens, effort, agentId, model }, signal) => {
+  const allowed = policy.allowAgentIdOverride === true;
+  // That call checks none of these settings: an operator who has set one has decided who may be asked.
+  const decided = policy.allowAgentIdOverride != null || policy.allowedCompletionModels != null;
+  return async (params, signal) => {
+    const { system, prompt, purpose, maxTokens, effort, agentId, model } = params;
+    const { entries = {}, defaults } = (api.runtime.config?.current?.() ?? api.config)?.agents ?? {};
+    const isOther = agentId in entries && agentId !== (defaults?.systemAgent?.agentId ?? Object.keys(entries)[0]);
+    if (purpose === ACTIVE && isOther && !model && !decided && api.runtime.subagent?.complete) {
+      try {
+        return await askAgents(api, agentId, params, signal);
+      } catch (error) {
+        if (!NOT_OFFERED.includes(error?.code)) throw Object.assign(new Error("failed"), { code: "LLM_COMPLETION_FAILED" });
+      }
+    }
     const answer = await api.runtime.llm.complete({
       messages: [{ role: "user", content: prompt }],
       ...(system && { systemPrompt: system }),
       ...(effort && { reasoning: effort }),
       ...(model && { model }),
-      ...(policy.allowAgentIdOverride === true && agentId in agents && { agentId }),
+      ...(allowed && agentId in entries && { agentId }),
       maxTokens,
       purpose,
       signal,
