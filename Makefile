@@ -10,7 +10,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 FAST_WORKERS ?= $(if $(filter auto,$(PYTEST_WORKERS)),$(shell expr $(CORES) + 1),$(PYTEST_WORKERS))
 PROVE_WORKERS ?= $(if $(filter auto,$(PYTEST_WORKERS)),$(shell expr $(CORES) + $(CORES)),$(PYTEST_WORKERS))
 PYTEST_ARGS ?=
-# Part of the tests over real hosts: SHARD=2/6, or the one of the day, SHARD=today/6. See tests/host_shards.py.
+# Part of the tests over real hosts, or of the mutations: SHARD=2/6, or the one of the day, SHARD=today/6. See tests/host_shards.py.
 SHARD ?=
 E2E ?= $(if $(SHARD),$$($(BIN)/python tests/host_shards.py $(SHARD)),tests/e2e)
 SEEDS ?= 2000
@@ -83,8 +83,8 @@ chaos-cluster: setup
 attacks: setup ## Attack a relayer with load and see that others hardly notice; more in PROVE_ARGS
 	$(BIN)/python -m bench.load_attacks $(PROVE_ARGS)
 
-mutations: setup ## Break core and plugin in three dozen ways and see that the tests notice each; MUTATION=name for one
-	$(BIN)/python tests/mutations/run.py $(MUTATION)
+mutations: setup ## Break core and plugin in three dozen ways and see that the tests notice each; MUTATION=name for one, SHARD=1/3 for some
+	PYTHONPATH=tests $(BIN)/python tests/mutations/run.py $(if $(SHARD),--shard $(SHARD)) $(MUTATION)
 
 kill-rounds: setup ## Kill relayers, and the store, ROUNDS times while they write
 	$(BIN)/python -m pytest tests/integration/test_s3_kills.py --rounds $(ROUNDS) $(PYTEST_ARGS)

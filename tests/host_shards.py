@@ -22,6 +22,7 @@ _EPOCH: Final = date(1970, 1, 1)
 # Estimates for two cores: 15 s for a gateway and 6 s for a test. To measure a file: make test-e2e E2E=tests/e2e/FILE.
 SECONDS: Final = {
     "test_migrations.py": 27,
+    "test_openclaw_active_mode.py": 150,
     "test_openclaw_bridge.py": 63,
     "test_openclaw_chat_commands.py": 33,
     "test_openclaw_earlier_people.py": 33,
@@ -38,7 +39,7 @@ SECONDS: Final = {
     "test_openclaw_page.py": 21,
     "test_openclaw_people_apart.py": 33,
     "test_openclaw_projects.py": 45,
-    "test_openclaw_promises.py": 111,
+    "test_openclaw_promises.py": 129,
     "test_openclaw_saved_settings.py": 33,
     "test_openclaw_shown_settings.py": 27,
     "test_openclaw_tools.py": 63,
@@ -62,13 +63,27 @@ def seconds_of(names: list[str]) -> int:
 
 
 def chosen(shard: str, today: date) -> list[str]:
-    """Return the files of a shard, ``k/n`` with k from 1 to n, or ``today/n``. Raises `ValueError`."""
+    """Return the files of a shard; raises like `numbered`."""
+    number, count = numbered(shard, today)
+    return shards(count)[number]
+
+
+def numbered(shard: str, today: date) -> tuple[int, int]:
+    """Return the number of a shard, from 0 on, and how many there are.
+
+    Args:
+        shard: ``k/n`` with k from 1 to n, or ``today/n``.
+        today: the day, in UTC.
+
+    Raises:
+        ValueError: it is none.
+    """
     which, _, total = shard.partition("/")
     count = int(total)
     number = (today - _EPOCH).days % count if which == "today" else int(which) - 1
     if not 0 <= number < count:
         raise ValueError(f"{shard}: a shard is k/n, with k from 1 to n, or today/n")
-    return shards(count)[number]
+    return number, count
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python tests/mutations/run.py                    all of them, two at a time
     python tests/mutations/run.py a-quota-limits-nothing --jobs 1
+    python tests/mutations/run.py --shard today/3    every third one, others each day; see tests/host_shards.py
 
 The unchanged copy must pass all of these tests first, because a test that always fails notices nothing; ``--skip-unchanged``
 leaves that out. The exit code is 1 if a mutation was not noticed.
@@ -18,12 +19,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
 from pathlib import Path
 from queue import Queue
 
+from host_shards import numbered
 from mutations import MUTATIONS, Mutation
 
-__all__ = ["main"]
+__all__ = ["in_shard", "main"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_SECONDS = 600
@@ -36,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Apply mutations of the core and run the tests that must notice."
     )
     parser.add_argument("names", nargs="*", help="mutations to run; all if none is named")
+    parser.add_argument("--shard", help="a part of them instead: k/n, or today/n")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     parser.add_argument(
         "--skip-unchanged", action="store_true", help="do not run the tests on the unchanged source"
@@ -44,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = {one.name: one for one in MUTATIONS}
     if unknown := sorted(set(chosen.names) - set(known)):
         parser.error(f"no such mutation: {', '.join(unknown)}")
-    wanted = [known[name] for name in chosen.names] or list(MUTATIONS)
+    try:
+        shard = in_shard(chosen.shard or "1/1", datetime.now(UTC).date())
+    except ValueError as error:
+        parser.error(str(error))
+    wanted = [known[name] for name in chosen.names] or shard
     with tempfile.TemporaryDirectory(prefix="mutations-") as place:
         trees: Queue[Path] = Queue()
         for number in range(chosen.jobs):
@@ -60,6 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             noticed = list(pool.map(lambda one: _is_noticed(one, trees), wanted))
     print(f"{sum(noticed)} of {len(wanted)} mutations were noticed")
     return 0 if all(noticed) else 1
+
+
+def in_shard(shard: str, today: date) -> list[Mutation]:
+    """Return the mutations of a shard; raises `ValueError` if there is no such shard."""
+    number, count = numbered(shard, today)
+    return list(MUTATIONS[number::count])
 
 
 def _copy(tree: Path) -> Path:
