@@ -187,6 +187,8 @@ class ActiveRecaller:
         try:
             answer = await self._ask(self._request(turn, query), turn.identity, seconds)
         except HostModelUnavailable as error:
+            if error.reason == "timeout":
+                self._breaker.failed()
             return Reminder(f"fallback:{_WORDS.get(error.reason, 'model_unavailable')}", detail=str(error))
         except GatewayError as error:
             if isinstance(error, DeadlineExceeded):

@@ -29,7 +29,8 @@ RELOAD_FAILED = "config reload failed: "
 LET_GO_LATE = "still has active retained work; retry after the work finishes"
 TOO_BUSY = "state lease heartbeat did not become ready"
 _STARTS = 4
-_KEPT = ("PATH", "LANG", "TMPDIR", "TZ")
+# The last one lets the bridge run the code of this checkout where another one is installed.
+_KEPT = ("PATH", "LANG", "TMPDIR", "TZ", "PYTHONPATH")
 
 
 def free_port() -> int:
@@ -262,7 +263,7 @@ class Gateway:
         models = [
             {
                 "id": name, "name": name, "reasoning": name != "stub-model", "input": ["text"], "cost": zero,
-                "contextWindow": 120000, "maxTokens": 4096,
+                "contextWindow": 120000, "maxTokens": 4096, "compat": {"supportsReasoningEffort": name != "stub-model"},
             }
             for name in ("stub-model", *named.values())
         ]  # fmt: skip

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+import select
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+REFUSES = "\0refused"
+"""An answer that makes the server refuse the request, as a provider does."""
 Answer = Callable[[dict[str, Any]], str | None]
 ToolCall = Callable[[dict[str, Any]], tuple[str, dict[str, Any]] | None]
 _HOSTS_OWN = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
@@ -31,6 +35,8 @@ class StubModel:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.given_up: list[dict[str, Any]] = []
+        """The requests whose answers nobody waited for."""
         self._answer: Answer = lambda _request: None
         self._call: ToolCall = lambda _request: None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -99,15 +105,22 @@ class StubModel:
                 request = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 model.requests.append(request)
                 message = model.reply(request)
-                if request.get("stream"):
+                line = self.connection
+                # One that was closed is readable, and holds nothing.
+                if select.select([line], [], [], 0)[0] and not line.recv(1, socket.MSG_PEEK):
+                    model.given_up.append(request)
+                elif message["content"] == REFUSES:
+                    body = {"error": {"message": "the request is refused", "type": "invalid_request_error"}}
+                    self._send(json.dumps(body).encode(), status=400)
+                elif request.get("stream"):
                     self._send(b"".join(_events(message)), "text/event-stream")
                 else:
                     choice = {"index": 0, "message": message, "finish_reason": _reason(message)}
                     body = _frame("chat.completion") | {"choices": [choice], "usage": _USAGE}
                     self._send(json.dumps(body).encode())
 
-            def _send(self, body: bytes, kind: str = "application/json") -> None:
-                self.send_response(200)
+            def _send(self, body: bytes, kind: str = "application/json", status: int = 200) -> None:
+                self.send_response(status)
                 self.send_header("content-type", kind)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()

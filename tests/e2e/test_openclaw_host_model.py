@@ -131,6 +131,7 @@ def test_status_and_doctor_say_at_once_what_active_mode_needs_to_ask_a_model(
 
     assert told(memrelay_plugins(relayer.url, recall=recall, active=active)) == [[True, False]] * 2
     allowed = memrelay_plugins(relayer.url, recall=recall, active=active, hostModel={"enabled": True})
-    assert told(allowed) == [[False, True]] * 2
-    allowed["entries"]["memrelay"]["llm"] = {"allowAgentIdOverride": True}
     assert told(allowed) == [[False, False]] * 2
+    # An operator who decided otherwise is not gone round, but told which setting it is.
+    allowed["entries"]["memrelay"]["llm"] = {"allowAgentIdOverride": False}
+    assert told(allowed) == [[False, True]] * 2

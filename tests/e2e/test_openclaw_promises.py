@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from typing import Any
 
+import httpx
 import pytest
 from e2e_relayer import Relayer
 from fault_proxy import FaultProxy
 from openclaw_gateway import Gateway, memrelay_plugins
 from processes import wait_until
-from stub_model import StubModel, said, system
+from stub_model import REFUSES, StubModel, said, system
 
 from gateway_plugin.keys.gateway_secret import secret_path
 from gateway_plugin.recall.formatting import estimate_tokens
@@ -131,6 +134,72 @@ def test_a_capture_keeps_its_messages_apart_in_order_and_with_their_times(
     assert [turn["role"] for turn in turns] == ["user", "assistant"]
     assert [turn["text"] for turn in turns] == [mine, answer]
     assert turns[0]["occurred_at"] <= turns[1]["occurred_at"]
+
+
+@pytest.mark.row("CP-21", "CP-33", level="e2e")
+def test_a_sub_agent_is_given_nothing_and_what_it_is_told_is_not_kept(
+    told: Gateway, model: StubModel, line: FaultProxy, relayer: Relayer
+) -> None:
+    task = f"{QUESTION} My cup of the rowing club stands on the shelf of Swantje."
+    told.chat(f"CALL sessions_spawn {json.dumps({'task': task})}", user="promises-spawning")
+    wait_until(lambda: bool(of_sub_agents(model, task)))
+    assert not [one for one in of_sub_agents(model, task) if COFFEE in json.dumps(one["messages"])]
+    assert not [query for query in searched(told, line) if query.startswith(QUESTION) and "Swantje" in query]
+    # What is said later is kept: had the run been captured, it would be there by then.
+    after = "The boathouse of the rowing club was painted by Ingmar."
+    told.chat(after, user="promises-spawned")
+    wait_until(lambda: after in relayer.memories(told))
+    assert not [text for text in relayer.memories(told) if text.startswith(QUESTION)]
+
+
+def of_sub_agents(model: StubModel, task: str) -> list[dict[str, Any]]:
+    """Return the requests of runs that were started with a task."""
+    return [one for one in model.turns if task in json.dumps(one["messages"]) and "CALL" not in said(one)]
+
+
+@pytest.mark.row("CP-32", level="e2e")
+def test_a_turn_whose_model_failed_is_not_kept_and_the_next_one_is(
+    told: Gateway, model: StubModel, relayer: Relayer
+) -> None:
+    failed, after = (
+        "The oars of the rowing club are of ash from Bergen.",
+        "The flag of the rowing club was sewn by Henrike.",
+    )
+    model.answer_with(lambda request: REFUSES if failed in said(request) else None)
+    try:
+        with contextlib.suppress(httpx.HTTPStatusError):
+            told.chat(failed, user="promises-failed")
+    finally:
+        model.answer_with(lambda _request: None)
+    assert model.asked(failed)
+    told.chat(after, user="promises-after")
+    wait_until(lambda: after in relayer.memories(told))
+    assert failed not in relayer.memories(told)
+
+
+@pytest.mark.row("CP-42", level="e2e")
+def test_no_turn_waits_for_a_model_that_extracts(told: Gateway, model: StubModel, relayer: Relayer) -> None:
+    sayings = ("The cox of our eight is called Wiebke.", "The stroke of our eight is called Jorinde.")
+    extracting, done = threading.Event(), threading.Event()
+
+    def answer(request: dict[str, Any]) -> str | None:
+        if request.get("tools"):
+            return None
+        extracting.set()
+        done.wait(120)
+        return '{"facts": [], "summary": ""}'
+
+    told.reload(memrelay_plugins(relayer.url, recall=QUIET, hostModel={"enabled": True}))
+    model.answer_with(answer)
+    try:
+        told.chat(sayings[0], user="promises-extracting")
+        assert extracting.wait(60)
+        assert told.chat(sayings[1], user="promises-extracting") == "Noted."
+        wait_until(lambda: {*sayings} <= {*relayer.memories(told)})
+        assert not done.is_set()
+    finally:
+        done.set()
+        model.answer_with(lambda _request: None)
 
 
 @pytest.mark.row("AR-09", level="e2e")

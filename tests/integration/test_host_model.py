@@ -245,3 +245,17 @@ def test_active_mode_falls_back_to_the_hits_when_the_hosts_model_is_late(plugin)
     assert time.monotonic() - begun < 3
     assert heron in injection.text
     assert one.why().active == "fallback:model_timeout"
+
+
+@pytest.mark.row("AM-26", level="e2e")
+def test_a_late_hosts_model_is_spared_in_active_mode_after_as_many_timeouts_as_the_settings_say(plugin):
+    heron = "Our staging database is called heron since May."
+    model = Hosted("NONE")
+    active = {"agents": ["researcher"], "circuitBreakerMaxTimeouts": 1}
+    one = plugin(model, recall={"mode": "active"}, active=active)
+    tell(one, heron)
+    model.seconds = 20.0
+    for asked in ("What is our staging database called?", "How is the staging database called?"):
+        assert heron in one.before_turn(asked, session_key=KEY, deadline=2).text
+    assert model.purposes().count("active-recall") == 1
+    assert one.why().active == "fallback:spared"

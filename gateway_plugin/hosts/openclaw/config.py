@@ -97,7 +97,7 @@ class PromptLimits:
 
 
 class AgentsAsked(StrEnum):
-    """Whose models the host lets the plugin ask."""
+    """The agents whose models the host lets the plugin ask."""
 
     DEFAULT = "the default agent's"
     EACH_IN_ACTIVE_MODE = "the default agent's, in active mode each agent's own,"

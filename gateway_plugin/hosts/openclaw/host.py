@@ -114,11 +114,14 @@ class Settling:
 
 
 _NOT_AUTHORIZED: Final = "LLM_COMPLETION_NOT_AUTHORIZED"
+_TIMEOUT: Final = "LLM_TIMEOUT"
+_REASONS: Final = {_NOT_AUTHORIZED: "not_allowed", _TIMEOUT: "timeout"}
 _MOST_OF_A_NUMBER: Final = 1e8
 _SENTENCES: Final = {
     _NOT_AUTHORIZED: "OpenClaw does not allow the plugin to use this model: see plugins.entries.memrelay.llm (allowModelOverride, "
     "allowedModels, allowedCompletionModels)",
     "LLM_COMPLETION_FAILED": "OpenClaw has no model for this, or the model's provider failed: see openclaw models status",
+    _TIMEOUT: "OpenClaw's model did not answer in time",
     "LLM_EMPTY": "OpenClaw's model ended without an answer: see openclaw models status",
 }
 
@@ -154,7 +157,7 @@ class OpenClawModel:
         try:
             told = await self._ask("model.complete", params, question.seconds)
         except HostRefused as error:
-            reason = "not_allowed" if error.code == _NOT_AUTHORIZED else "unavailable"
+            reason = _REASONS.get(error.code, "unavailable")
             sentence = _SENTENCES.get(
                 error.code, f"OpenClaw's model gave no answer ({error.code or 'unknown'})"
             )

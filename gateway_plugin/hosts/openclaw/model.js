@@ -74,7 +74,8 @@ export function lendModel(bridge, api, pluginId) {
       if (method !== "model.complete") throw Object.assign(new Error(method), { code: "UNKNOWN_METHOD" });
       write({ result: await apart(() => complete(params, asked.signal)) });
     } catch (error) {
-      write({ error: { code: -32005, message: "the host gave no answer", data: { code: String(error?.code ?? "") } } });
+      const code = asked.signal.aborted ? "LLM_TIMEOUT" : String(error?.code ?? "");
+      write({ error: { code: -32005, message: "the host gave no answer", data: { code } } });
     } finally {
       clearTimeout(timer);
       child.off("exit", gone);

@@ -18,6 +18,7 @@ from gateway_plugin.hosts.openclaw.config import (
 )
 from gateway_plugin.hosts.openclaw.examination import bridge_program, check_config
 from gateway_plugin.hosts.openclaw.manifest import FOLDER
+from gateway_plugin.settings.model import load_settings
 
 
 @pytest.fixture
@@ -283,3 +284,26 @@ def test_a_reference_that_only_the_gateway_resolves_is_refused_rather_than_anoth
 @pytest.mark.parametrize("text", ["", "{", "[]"])
 def test_without_settings_of_the_plugin_a_command_is_memrelay_gateways_own(text):
     assert command_environment({CONFIG_VARIABLE: text}) == {}
+
+
+@pytest.mark.row("AM-15")
+@pytest.mark.parametrize(
+    ("llm", "version", "told"),
+    [
+        ({}, "", False),
+        ({}, "2026.9.2", False),
+        ({}, "2026.9.1", True),
+        ({}, "2026.10.0-beta.1", False),
+        ({"allowAgentIdOverride": True}, "2026.9.1", False),
+        ({"allowAgentIdOverride": False}, "2026.9.6", True),
+        ({"allowedCompletionModels": ["a/b"]}, "2026.9.6", True),
+    ],
+)
+def test_the_setting_that_lets_active_mode_ask_another_agents_model_is_named_where_it_is_needed(
+    tmp_path, llm, version, told
+):
+    active = {"recall": {"mode": "active"}, "active": {"agents": ["a", "b"]}, "hostModel": {"enabled": True}}
+    agents = {"agents": {"entries": {"a": {}, "b": {}}}}
+    config = HostConfig(tmp_path, agents | {"plugins": entries(llm=llm, config=active)}, version)
+    needs = config.active_needs(load_settings(active, {}))
+    assert ("memrelay.llm.allowAgentIdOverride true" in needs) is told
