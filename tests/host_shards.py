@@ -39,7 +39,7 @@ SECONDS: Final = {
     "test_openclaw_page.py": 21,
     "test_openclaw_people_apart.py": 33,
     "test_openclaw_projects.py": 45,
-    "test_openclaw_promises.py": 129,
+    "test_openclaw_promises.py": 123,
     "test_openclaw_saved_settings.py": 33,
     "test_openclaw_shown_settings.py": 27,
     "test_openclaw_tools.py": 63,

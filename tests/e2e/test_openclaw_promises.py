@@ -136,27 +136,6 @@ def test_a_capture_keeps_its_messages_apart_in_order_and_with_their_times(
     assert turns[0]["occurred_at"] <= turns[1]["occurred_at"]
 
 
-@pytest.mark.row("CP-21", "CP-33", level="e2e")
-def test_a_sub_agent_is_given_nothing_and_what_it_is_told_is_not_kept(
-    told: Gateway, model: StubModel, line: FaultProxy, relayer: Relayer
-) -> None:
-    task = f"{QUESTION} My cup of the rowing club stands on the shelf of Swantje."
-    told.chat(f"CALL sessions_spawn {json.dumps({'task': task})}", user="promises-spawning")
-    wait_until(lambda: bool(of_sub_agents(model, task)))
-    assert not [one for one in of_sub_agents(model, task) if COFFEE in json.dumps(one["messages"])]
-    assert not [query for query in searched(told, line) if query.startswith(QUESTION) and "Swantje" in query]
-    # What is said later is kept: had the run been captured, it would be there by then.
-    after = "The boathouse of the rowing club was painted by Ingmar."
-    told.chat(after, user="promises-spawned")
-    wait_until(lambda: after in relayer.memories(told))
-    assert not [text for text in relayer.memories(told) if text.startswith(QUESTION)]
-
-
-def of_sub_agents(model: StubModel, task: str) -> list[dict[str, Any]]:
-    """Return the requests of runs that were started with a task."""
-    return [one for one in model.turns if task in json.dumps(one["messages"]) and "CALL" not in said(one)]
-
-
 @pytest.mark.row("CP-32", level="e2e")
 def test_a_turn_whose_model_failed_is_not_kept_and_the_next_one_is(
     told: Gateway, model: StubModel, relayer: Relayer
