@@ -32,6 +32,7 @@ from relayer.lib.n_grams import BUCKETS, KINDS, MESSAGE_BUCKETS, MESSAGE_CLASSES
 SETS = Path(__file__).parent / "sets"
 MESSAGES = SETS / "messages"
 LABELLED_KINDS = SETS / "kinds"
+UNREAL_TEXTS = SETS / "unreal"
 STATEMENTS = SETS / "statements"
 RELATIONS = SETS / "relations" / "templates"
 WEIGHTS = Path(__file__).parents[1] / "relayer" / "lib" / "data" / "message_reader.npz"
@@ -76,6 +77,11 @@ def _lines(folder: Path) -> list[Case]:
 def labelled() -> list[Case]:
     """The messages that were written to learn from."""
     return _lines(MESSAGES)
+
+
+def unreal() -> list[Case]:
+    """Fictions, hypotheses and quotations, and requests and statements that resemble them."""
+    return _lines(UNREAL_TEXTS)
 
 
 def kinds() -> list[Case]:
@@ -215,14 +221,20 @@ def _of_people() -> list[Case]:
 _KIND_OF = {"person": "fact", "thing": "fact", "wish": "statement", "hush": "preference"}
 
 
-def kind_head() -> tuple[Any, Any]:
-    """Weights and biases for the kind of a statement."""
+def of_kinds() -> list[Case]:
+    """What the classifier of kinds learns from: statements, their kinds, and the same typed in a hurry."""
     cases = [case for case in kinds() if _SIDE.get(case[1], "hedge") == "hedge"]
     cases += [("", "preference", text) for _, label, text in standing.labelled()[::4] if label == "style"]
     cases += [(lang, kind, text.lower().rstrip(".!。 ")) for lang, kind, text in cases]
+    return [(lang, _KIND_OF.get(kind, kind), text) for lang, kind, text in cases]
+
+
+def kind_head() -> tuple[Any, Any]:
+    """Weights and biases for the kind of a statement."""
+    cases = of_kinds()
     return learn(
         [fold_digits(text) for *_, text in cases],
-        [_KIND_OF.get(kind, kind) for _, kind, _ in cases],
+        [kind for _, kind, _ in cases],
         KINDS,
         _STRENGTH,
         balanced=True,

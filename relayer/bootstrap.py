@@ -41,7 +41,7 @@ from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
 from relayer.maintenance.idle_walk import IdleCollection, IdleLimits
 from relayer.maintenance.indexes import IndexMaintenance
 from relayer.maintenance.open_namespaces import embedding_maintenance, forgetting_inactive
-from relayer.models import Models, cross_encoder, fact_work, relation_reader
+from relayer.models import Models, fact_work, reader
 from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
 from relayer.namespaces.projection import CalibratedModel
@@ -130,7 +130,7 @@ async def build(
         if embedder is None:
             embedder = await models.embedder()
         former = models.former(embedder)
-        relations, cross = relations or relation_reader(embedder), cross_encoder(embedder)
+        local = reader(embedder)
         shared = models.shared(MeteredEmbedder(embedder, metrics.observe_embedding))
         former = former and FairEmbedder(MeteredEmbedder(former, metrics.observe_embedding))
         hourly = AccountCaps().per_address_and_hour if settings.rate_limits == "on" else 0
@@ -157,8 +157,9 @@ async def build(
             redacts=settings.redaction == "on",
             collect_after_ms=int(settings.collect_after * 1000),
             former=former,
-            relations=relations,
-            cross=FairCrossEncoder(shared, cross) if cross and settings.cross_encoder == "on" else None,
+            relations=relations or local,
+            messages=local,
+            cross=FairCrossEncoder(shared, local) if local and settings.cross_encoder == "on" else None,
             texts=FairExecutor(on_used=limits.charge_work),
         )
         traces = _traces_to(settings.otlp_url, stack) if settings.otlp_url else None

@@ -19,7 +19,7 @@ from relayer.http.health import Readiness
 from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
 from relayer.lib.work import EmbeddingLimits, FairEmbedder
 from relayer.namespaces.context import ChatWork, FactWork
-from relayer.ports import Clock, CrossEncoder, Embedder, Randomness, RelationReader
+from relayer.ports import Clock, Embedder, Randomness
 from relayer.settings.config import RelayerSettings
 from relayer.settings.keys import EndpointName, find_model_key
 from relayer.telemetry import log
@@ -152,11 +152,6 @@ def fact_work(settings: RelayerSettings, clock: Clock, chat: ChatWork | None) ->
     )
 
 
-def relation_reader(embedder: Embedder) -> RelationReader | None:
-    """Return the reader of relations that shares the layers of an embedder; None if it has none."""
-    return embedder if isinstance(embedder, LocalEmbedder) and embedder.reads_pairs else None
-
-
-def cross_encoder(embedder: Embedder) -> CrossEncoder | None:
-    """Return the cross-encoder that shares the layers of an embedder; None if it has none."""
-    return embedder if isinstance(embedder, LocalEmbedder) and embedder.reads_pairs else None
+def reader(embedder: Embedder) -> LocalEmbedder | None:
+    """Return the embedder if it is also a reader of relations and of messages, and a cross-encoder, which share its layers."""
+    return embedder if isinstance(embedder, LocalEmbedder) and embedder.reads else None

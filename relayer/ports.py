@@ -395,6 +395,26 @@ class CrossEncoder(Protocol):
         ...
 
 
+MESSAGE_LOGITS = 14
+"""The number of logits of a text that `MessageReader` returns."""
+
+
+class MessageReader(Protocol):
+    """A model that reads a message, or a sentence of one, and says whether it is worth storing."""
+
+    async def messages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the logits of texts, of which only the beginning is read; shape (len(texts), MESSAGE_LOGITS).
+
+        They are those of the classes of users' messages, of the classes of assistants' messages, and of the kinds of
+        statements, in the order of `relayer.lib.n_grams.MESSAGE_CLASSES` and `relayer.lib.n_grams.KINDS`. The computation
+        never runs on the event loop's thread, and never in front of a query.
+
+        Raises:
+            EmbedderUnavailable: nothing can be computed now.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message to a language model."""

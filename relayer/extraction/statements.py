@@ -4,7 +4,7 @@ Each statement is a memory of its own, with its place in the turn; questions, re
 A sentence that refers to the one before it ("She is a nurse.") belongs to that one's statement. The extractor favours recall:
 ranking can lower a trivial memory, but nothing restores a dropped one.
 
-Fifteen languages are judged by `relayer.lib.n_grams.read_message`, which also says what is not meant in earnest: hypotheses,
+Fifteen languages are judged by `relayer.extraction.readings`, which also says what is not meant in earnest: hypotheses,
 quotations, fiction. Turns in other languages are kept unless they only ask or only exchange courtesies. Messages of tools and the
 system are never kept, nor an assistant's repetitions. A user's sentence that asks to remember something, or that told a secret, is
 always kept.
@@ -20,6 +20,7 @@ from typing import Protocol
 
 from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.normal_text import normal_text
+from relayer.extraction.readings import BY_N_GRAMS, Readings, read_part
 from relayer.extraction.requests import (
     asks_to_remember,
     is_errand,
@@ -41,7 +42,7 @@ from relayer.extraction.words import (
     split_sentences,
     words_of,
 )
-from relayer.lib.n_grams import LANGUAGES, UNREAL, UNSPACED, MessageReading, read_kind, read_message
+from relayer.lib.n_grams import LANGUAGES, UNREAL, UNSPACED, MessageReading
 
 READ_LANGUAGES = frozenset({*LANGUAGES, UNDETERMINED})
 _COURTESIES = Phrases(read_text("courtesies.txt"))
@@ -144,6 +145,17 @@ class Left:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The texts that an extractor would have a model read, see `Extractor.steps`."""
+
+    texts: tuple[str, ...]
+
+
+Step = Candidate | Left | Unread | None
+"""A step of an extractor, see `Extractor.steps`."""
+
+
 class Extractor(Protocol):
     """The interface of extractors, which choose what of a conversation is worth remembering."""
 
@@ -157,8 +169,11 @@ class Extractor(Protocol):
         """Return the version, which changes whenever the same turns may give other candidates."""
         ...
 
-    def steps(self, turns: Sequence[ConversationTurn]) -> Iterator[Candidate | Left | None]:
-        """Process ``turns`` one after the other, in their order; yield None where nothing is decided yet."""
+    def steps(self, turns: Sequence[ConversationTurn]) -> Generator[Step, Readings | None]:
+        """Process ``turns`` one after the other, in their order; yield None where nothing is decided yet.
+
+        At most one step is `Unread`: it gets the readings of these texts if they are sent, and does without them otherwise.
+        """
         ...
 
 
@@ -174,8 +189,9 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
 # The same for what is rather a courtesy, or said without meaning it much.
 _LIGHT = 1.5
-# The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request.
-_REQUEST = -0.8
+# The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request. The second
+# one is for what a model read, too, which is right more often.
+_REQUEST, _READ_REQUEST = -0.8, -0.3
 # The same for a user's question that is marked as one: "the server is called heron, right?" is far above it.
 _MARKED_QUESTION = 0.5
 # A sentence is dropped below these logits, however much its message is worth.
@@ -192,6 +208,9 @@ _LONGEST_STATEMENT = 400
 # The limits of what is judged of a turn, in characters of a sentence and in sentences: all that the protocol lets through.
 _LONGEST_SENTENCE = 1_000
 _MOST_SENTENCES = 2_000
+# The limits of what a model reads, in sentences of a turn and in texts of a call: the beginning of what most people write.
+_MOST_READ_OF_TURN = 32
+_MOST_READ = 400
 # The number of sentences between two steps, after each of which the caller checks its time.
 _SENTENCES_A_STEP = 2
 # An assistant's sentence that repeats this share of what was said shortly before is an echo.
@@ -217,11 +236,36 @@ class _Hit:
 
 
 @dataclass(frozen=True, slots=True)
+class _Split:
+    """The sentences of a turn.
+
+    Attributes:
+        text: the text of the turn.
+        prose: the same without code and markup, of the same length.
+        lang: its language.
+        spans: where the sentences are.
+        asked: those of them that the user asks to remember.
+    """
+
+    text: str
+    prose: str
+    lang: str
+    spans: tuple[tuple[int, int], ...]
+    asked: tuple[tuple[int, int], ...]
+
+    @property
+    def earnest(self) -> str:
+        """The text that says whether the turn is meant in earnest: all but what the user asks to remember."""
+        return _without(self.prose, self.asked)
+
+
+@dataclass(frozen=True, slots=True)
 class _Before:
-    """The context in which a turn is judged: whether it answers a question, and pieces of earlier words."""
+    """The context in which a turn is judged: whether it answers a question, pieces of earlier words, and readings."""
 
     answering: bool
     said: frozenset[str]
+    readings: Readings
 
 
 class StatementExtractor:
@@ -235,43 +279,69 @@ class StatementExtractor:
     @property
     def version(self) -> str:
         """Return the version of the rules and weights."""
-        return "8"
+        return "9"
 
     def extract(self, turns: Sequence[ConversationTurn]) -> list[Candidate]:
         """Return candidates, in order: one for each statement worth keeping."""
         return [found for found in self.steps(turns) if isinstance(found, Candidate)]
 
-    def steps(self, turns: Sequence[ConversationTurn]) -> Iterator[Candidate | Left | None]:
+    def steps(self, turns: Sequence[ConversationTurn]) -> Generator[Step, Readings | None]:
         """Process one turn after the other; linear in the length of the texts, and bounded for each."""
-        for index, turn in enumerate(turns):
+        split: list[_Split | str] = []
+        for turn in turns:
+            parts = yield from _split(turn)
+            split.append(parts)
+        unread = islice(dict.fromkeys(_unread(split)), _MOST_READ)
+        readings = (yield Unread(tuple(unread))) or BY_N_GRAMS
+        for index, (turn, parts) in enumerate(zip(turns, split, strict=True)):
+            if isinstance(parts, str):
+                yield Left(index, parts)
+                continue
             answering = index > 0 and turns[index - 1].role != Role.TOOL and _asks(turns[index - 1].text)
             earlier = turns[max(0, index - _REMEMBERED_TURNS) : index] if turn.role is Role.ASSISTANT else ()
             said = frozenset[str]().union(*(_pieces(other.text[:_LONG]) for other in earlier))
-            yield from _judged(turn, index, _Before(answering, said))
+            yield from _judged(turn, index, parts, _Before(answering, said, readings))
 
 
-def _judged(turn: ConversationTurn, index: int, before: _Before) -> Iterator[Candidate | Left | None]:
+def _split(turn: ConversationTurn) -> Generator[None, object, _Split | str]:
+    """Return the sentences of a turn, or the reason why there are none, in steps."""
     if turn.role in {Role.TOOL, Role.SYSTEM}:
-        yield Left(index, "role")
-        return
+        return "role"
     text = clean(turn.text)
     yield None
     prose = mask_non_prose(text)
     yield None
     if not has_words(prose):
-        yield Left(index, "code" if has_words(text) else "empty")
-        return
+        return "code" if has_words(text) else "empty"
     lang = guess_language(prose)
     yield None
-    spans = list(islice(_sentences(text, prose), _MOST_SENTENCES))
+    spans = tuple(islice(_sentences(text, prose), _MOST_SENTENCES))
     yield None
+    asked = tuple(span for span in spans if turn.role is Role.USER and asks_to_remember(prose[slice(*span)]))
+    yield None
+    return _Split(text, prose, lang, spans, asked)
+
+
+def _unread(split: Sequence[_Split | str]) -> Iterator[str]:
+    """Yield what a model is to read: messages, and their first sentences."""
+    for parts in split:
+        if not isinstance(parts, str):
+            yield read_part(parts.earnest)
+            yield read_part(parts.prose)
+            if parts.lang in READ_LANGUAGES:
+                yield from (read_part(parts.prose[slice(*span)]) for span in parts.spans[:_MOST_READ_OF_TURN])
+
+
+def _judged(
+    turn: ConversationTurn, index: int, parts: _Split, before: _Before
+) -> Iterator[Candidate | Left | None]:
+    text, prose, lang, spans = parts.text, parts.prose, parts.lang, parts.spans
     # Of a long text the beginning and the end are read, which say nothing about the sentences between them.
-    whole = read_message(prose, turn.role)
-    asked = [span for span in spans if turn.role is Role.USER and asks_to_remember(prose[slice(*span)])]
+    whole = before.readings.message(prose, turn.role)
     # What the user asks to remember is kept, and says nothing about whether the rest is meant in earnest.
-    unreal = (read_message(_without(prose, asked), turn.role) if asked else whole).unreal > UNREAL
+    unreal = before.readings.message(parts.earnest, turn.role).unreal > UNREAL
     if unreal:
-        spans = asked
+        spans = parts.asked
     hits: list[_Hit] = []
     for number, span in enumerate(spans):
         hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))
@@ -285,7 +355,7 @@ def _judged(turn: ConversationTurn, index: int, before: _Before) -> Iterator[Can
         best = sorted(statements, key=lambda hit: hit.worth, reverse=True)[:_MOST_PIECES]
         statements = sorted(best, key=lambda hit: hit.span)
     for number, hit in enumerate(statements):
-        yield _candidate(turn, text, lang, hit)
+        yield _candidate(turn, text, lang, hit, before.readings)
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
 
@@ -305,10 +375,10 @@ def _distinct(text: str, hits: Iterable[_Hit]) -> Generator[None, None, list[_Hi
     return list(firsts.values())
 
 
-def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit) -> Candidate:
+def _candidate(turn: ConversationTurn, text: str, lang: str, hit: _Hit, readings: Readings) -> Candidate:
     said = text[slice(*hit.span)]
     wish = turn.role is Role.USER and any(is_wish(said[slice(*span)]) for span in split_sentences(said))
-    kind = Kind(read_kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
+    kind = Kind(readings.kind(said)) if lang in READ_LANGUAGES else Kind.STATEMENT
     kind = Kind.PREFERENCE if wish else kind
     return Candidate(
         text=said,
@@ -406,7 +476,7 @@ def _judge(
     asked = turn.role is Role.USER and not asks and (is_unmarked_question(sentence) or is_errand(sentence))
     if lang not in READ_LANGUAGES:
         return _Hit(span, 0.0, passes=says_something(sentence) and not asked)
-    reading = read_message(sentence, turn.role)
+    reading = before.readings.message(sentence, turn.role)
     worth = reading.worth
     light = reading.otherwise in {"hedge", "courtesy"}
     together = worth - (_SURE if whole is None else 0.0)
@@ -422,7 +492,7 @@ def _judge(
         worth, together = worth + _ANSWERING, together + _ANSWERING
     needed = _LIGHT if light else _WORTH[turn.role]
     if turn.role is Role.USER and reading.otherwise == "one_off":
-        needed = _REQUEST
+        needed = _READ_REQUEST if reading.by_model else _REQUEST
     if asks and turn.role is Role.USER:
         needed = max(needed, _MARKED_QUESTION)
     if asked:

@@ -42,7 +42,7 @@ _NAME = re.compile(r"(?<=[\w,;] )[A-Z\u00c0-\u00de\u0410-\u042f][a-z\u00df-\u00f
 
 def n_grams(text: str) -> Iterator[str]:
     """Yield the features of a text: parts of its words, its words and pairs of them, its beginning and end, its shape."""
-    text = _head_and_tail(text)
+    text = beginning_and_end(text)
     # NFKC makes up to eighteen characters of one.
     folded = unicodedata.normalize("NFKC", stream_safe(text)).casefold()[:_LONGEST_FOLDED]
     before = "^"
@@ -65,7 +65,8 @@ def n_grams(text: str) -> Iterator[str]:
     yield from _shape(text)
 
 
-def _head_and_tail(text: str) -> str:
+def beginning_and_end(text: str) -> str:
+    """Return the part of a text that is read: a long text's beginning and end."""
     return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} \n {text[-_TAIL:]}"
 
 
@@ -254,11 +255,13 @@ class MessageReading:
         worth: the logit that the message is worth storing.
         otherwise: the most likely reason not to store it.
         unreal: the logit that it is not meant in earnest, against that it is worth storing; of an assistant's no logit.
+        by_model: whether a model read it, too.
     """
 
     worth: float
     otherwise: str
     unreal: float = float("-inf")
+    by_model: bool = False
 
 
 KINDS = ("fact", "preference", "decision", "event", "task", "statement")
@@ -280,7 +283,7 @@ def fold_digits(text: str) -> str:
 
 
 def _message_vector(text: str, role: Role) -> Vector:
-    text = _head_and_tail(text)
+    text = beginning_and_end(text)
     # A result of an assistant's is often a number.
     return vector(fold_digits(text), MESSAGE_BUCKETS) if role is Role.USER else vector(text)
 
@@ -290,12 +293,26 @@ def read_kind(text: str) -> str:
     return KINDS[int(heads_of(MESSAGE_READER)["kind"].logits(_message_vector(text, Role.USER)).argmax())]
 
 
-def read_message(text: str, role: Role) -> MessageReading:
-    """Classify a message or a part of one by its n-grams; accepts any text."""
-    name = "user" if role is Role.USER else "assistant"
-    keep, *others = heads_of(MESSAGE_READER)[name].logits(_message_vector(text, role)).tolist()
+def message_logits(text: str, role: Role) -> NDArray[np.float32]:
+    """Return the logits of the classes of a role's messages, by the n-grams of a message or a part of one; accepts any text."""
+    return heads_of(MESSAGE_READER)[classes_of(role)].logits(_message_vector(text, role))
+
+
+def classes_of(role: Role) -> str:
+    """Return the name in `MESSAGE_CLASSES` of the classes of a role's messages."""
+    return "user" if role is Role.USER else "assistant"
+
+
+def reading_of(logits: NDArray[np.float32], role: Role) -> MessageReading:
+    """Return what the logits of the classes of a role's messages say."""
+    keep, *others = logits.tolist()
     return MessageReading(
         worth=keep - float(np.logaddexp.reduce(others)),
-        otherwise=MESSAGE_CLASSES[name][1 + int(np.argmax(others))],
+        otherwise=MESSAGE_CLASSES[classes_of(role)][1 + int(np.argmax(others))],
         unreal=others[-1] - keep if role is Role.USER else float("-inf"),
     )
+
+
+def read_message(text: str, role: Role) -> MessageReading:
+    """Classify a message or a part of one by its n-grams; accepts any text."""
+    return reading_of(message_logits(text, role), role)

@@ -26,7 +26,16 @@ from relayer.log.objects import LogPorts
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.namespaces.erasures import Erasures
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.ports import ChatModel, Clock, CrossEncoder, Embedder, EmbeddingModel, Randomness, RelationReader
+from relayer.ports import (
+    ChatModel,
+    Clock,
+    CrossEncoder,
+    Embedder,
+    EmbeddingModel,
+    MessageReader,
+    Randomness,
+    RelationReader,
+)
 from relayer.wire import codec as ulid
 from relayer.wire.errors import Malformed
 
@@ -84,6 +93,7 @@ class Context:
         collect_after_ms: see `relayer.maintenance.compaction.LogMaintenanceLimits`.
         former: the embedder of the previous model, as long as namespaces are searched by it.
         relations: reads captured statements together with existing ones; None for an embedder without such a reader.
+        messages: reads messages before statements are extracted; None for an embedder without such a reader.
         cross: reads a prompt together with the memories that it would get; None for an embedder without such a reader.
         texts: runs CPU-bound work on texts outside of the event loop.
         polls: limits the requests that wait for an event.
@@ -104,6 +114,7 @@ class Context:
     collect_after_ms: int = GRACE_MS
     former: Embedder | None = None
     relations: RelationReader | None = None
+    messages: MessageReader | None = None
     cross: CrossEncoder | None = None
     texts: FairExecutor = field(default_factory=FairExecutor)
     polls: FairSemaphore = field(default_factory=lambda: FairSemaphore("polls", most=1024, per_account=128))

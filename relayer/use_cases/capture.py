@@ -8,7 +8,8 @@ summary when a session ends, and `get_job` returns a job's state and can wait fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
@@ -24,8 +25,9 @@ from relayer.domain.operations import (
     Source,
     Trust,
 )
-from relayer.errors import QueueFull, Refused
-from relayer.extraction.statements import Candidate, ConversationTurn, Left
+from relayer.errors import EmbedderUnavailable, QueueFull, Refused
+from relayer.extraction.readings import Readings
+from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread
 from relayer.extraction.wishes import wish_in
 from relayer.extraction.words import clean
 from relayer.jobs.tasks import JobInput, JobLine, promise_summary, said_in, seal_input
@@ -181,6 +183,8 @@ def _not_found() -> Refused:
 _JUDGING = 6
 # Cost of each turn in addition to that of its text, because every turn is processed separately.
 _TURN_WEIGHT = 100
+# The share of a request's time that reading its messages may take.
+_READING = 0.3
 # Maximum number of memories of one request.
 _MOST_MEMORIES = 100
 
@@ -399,7 +403,11 @@ async def _extract(
     ]
     work = _JUDGING * weight(turn.text for turn in turns) + _TURN_WEIGHT * len(turns)
     async with deadline.step("extract"):
-        found = await ctx.texts.make(access.account, ctx.extractor.steps(turns), work)
+        steps = ctx.extractor.steps(turns)
+        found = await ctx.texts.make(access.account, _up_to_unread(steps), work)
+        if found and isinstance(found[-1], Unread):
+            readings = await _readings(ctx, found[-1].texts, deadline)
+            found += await ctx.texts.make(access.account, _up_to_unread(steps, readings), work)
     candidates = [
         (int(one.turn_ids[0]), _as_said(one, request.turns[int(one.turn_ids[0])]))
         for one in found
@@ -408,6 +416,29 @@ async def _extract(
     least = sorted((one.importance for _, one in candidates), reverse=True)[:_MOST_MEMORIES][-1:]
     enough = [pair for pair in candidates if pair[1].importance >= least[0]][:_MOST_MEMORIES]
     return enough, [one for one in found if isinstance(one, Left)]
+
+
+def _up_to_unread(
+    steps: Generator[Step, Readings | None], readings: Readings | None = None
+) -> Iterator[Step]:
+    """Yield steps up to the one that needs readings, or after it with these."""
+    with suppress(StopIteration):
+        step = steps.send(readings)
+        while not isinstance(step, Unread):
+            yield step
+            step = next(steps)
+        yield step
+
+
+async def _readings(ctx: Context, texts: Sequence[str], deadline: Deadline) -> Readings | None:
+    """Return what the reader of messages says; None if there is none, or it does not answer soon: n-grams do without it."""
+    if ctx.messages is None or not texts:
+        return None
+    try:
+        async with asyncio.timeout(deadline.remaining() * _READING):
+            return Readings(texts, await ctx.messages.messages(texts))
+    except (EmbedderUnavailable, TimeoutError):
+        return None
 
 
 def _as_said(candidate: Candidate, item: TurnItem) -> Candidate:

@@ -17,6 +17,7 @@ MAX_BYTES = 512 * 1024
 WEIGHTS = {
     "relayer/adapters/models/relation_reader.npz": 12 * 1024 * 1024,
     "relayer/adapters/models/prompt_layers.npz": 4 * 1024 * 1024,
+    "relayer/adapters/models/message_layers.npz": 4 * 1024 * 1024,
     "relayer/adapters/models/cross_encoder.npz": 12 * 1024 * 1024,
 }
 BINARY = {".png", ".ico", ".npy", ".npz", ".onnx"}

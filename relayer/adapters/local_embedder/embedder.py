@@ -20,12 +20,13 @@ import numpy as np
 from relayer.adapters.local_embedder import e5, minilm
 from relayer.adapters.local_embedder.cross_encoder import CrossEncoder
 from relayer.adapters.local_embedder.e5 import E5
+from relayer.adapters.local_embedder.messages import MessageLayers, verify_layers
 from relayer.adapters.local_embedder.minilm import MiniLm
 from relayer.adapters.local_embedder.prompts import PromptReader
 from relayer.adapters.local_embedder.relations import PairReader, verify_reader
 from relayer.adapters.local_embedder.runtime import LocalModel, Vectors, give_back
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
-from relayer.ports import RELATIONS, EmbeddingModel
+from relayer.ports import MESSAGE_LOGITS, RELATIONS, EmbeddingModel
 
 Kind = Literal["local", "multilingual"]
 _MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
@@ -71,6 +72,7 @@ class LocalEmbedder:
         self._waiting = 0
         self._model: LocalModel | None = None
         self._reader: PairReader | None = None
+        self._messages: MessageLayers | None = None
         self._prompts: PromptReader | None = None
         self._cross: CrossEncoder | None = None
         self._bulk = asyncio.Lock()
@@ -84,7 +86,7 @@ class LocalEmbedder:
         return self._kind.identity
 
     async def load(self) -> None:
-        """Verify and load the model now, off the event loop; of the reader of relations, the file is only verified.
+        """Verify and load the model now, off the event loop; of the readers of statements, the files are only verified.
 
         Raises:
             ConfigurationError: a file or library is missing, or a file is not the expected one.
@@ -126,8 +128,8 @@ class LocalEmbedder:
             return await self._on_thread(partial(self._scores, prompt, texts))
 
     @property
-    def reads_pairs(self) -> bool:
-        """Return whether `relations` and `scores` can be called: their layers are those of the multilingual model."""
+    def reads(self) -> bool:
+        """Return whether `relations`, `scores` and `messages` can be called: their layers are those of the multilingual model."""
         return self._kind is E5
 
     async def relations(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
@@ -145,11 +147,26 @@ class LocalEmbedder:
                 read[row] = await self._on_thread(partial(self._relation, old, new))
         return read
 
+    async def messages(self, texts: Sequence[str]) -> Vectors:
+        """Read messages as `relayer.ports.MessageReader` defines, after queries and in turn with other bulk work.
+
+        The layers of the reader are loaded by the first call.
+
+        Raises:
+            EmbedderUnavailable: the embedder is closed, or the runtime failed.
+            ConfigurationError: the model could not be loaded.
+        """
+        read = np.empty((len(texts), MESSAGE_LOGITS), dtype=np.float32)
+        for row, text in enumerate(texts):
+            async with self._bulk:
+                read[row] = await self._on_thread(partial(self._message, text))
+        return read
+
     async def close(self) -> None:
         """Finish the texts that are being embedded, reject the others, and release threads and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
-        self._model = self._reader = self._prompts = self._cross = None
+        self._model = self._reader = self._prompts = self._cross = self._messages = None
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
@@ -177,6 +194,7 @@ class LocalEmbedder:
                 model = self._kind(weights=self._weights, threads=self._threads)
                 if isinstance(model, E5):
                     verify_reader()
+                    verify_layers()
                     self._prompts, self._cross = PromptReader(model), CrossEncoder(model)
                 self._model = model
                 give_back()
@@ -195,6 +213,15 @@ class LocalEmbedder:
         self._loaded()
         assert self._cross is not None
         return self._cross.scores(prompt, texts)
+
+    def _message(self, text: str) -> Vectors:
+        model = self._loaded()
+        assert isinstance(model, E5)
+        with self._loading:
+            if self._messages is None:
+                self._messages = MessageLayers(model)
+                give_back()
+        return self._messages.read(text)
 
     def _vector(self, text: str, *, query: bool, prompt: bool) -> Vectors:
         model = self._loaded()

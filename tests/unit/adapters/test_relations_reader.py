@@ -10,7 +10,7 @@ import pytest
 
 from relayer.adapters.local_embedder import LocalEmbedder, relations
 from relayer.errors import ConfigurationError, EmbedderUnavailable
-from relayer.models import relation_reader
+from relayer.models import reader
 from relayer.ports import RELATIONS
 from relayer.testing.hashing_embedder import HashingEmbedder
 
@@ -84,7 +84,7 @@ async def test_layers_that_are_not_the_expected_ones_are_refused_when_the_model_
 
 
 def test_other_embedders_have_no_reader():
-    assert relation_reader(HashingEmbedder()) is None
-    assert relation_reader(LocalEmbedder("local")) is None
+    assert reader(HashingEmbedder()) is None
+    assert reader(LocalEmbedder("local")) is None
     embedder = LocalEmbedder("multilingual")
-    assert relation_reader(embedder) is embedder
+    assert reader(embedder) is embedder

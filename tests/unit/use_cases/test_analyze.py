@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
+from relayer.lib.work import Deadline
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.memories import list_memories
 from relayer.use_cases.recall import recall
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest
+from tests.doubles.stated_readings import StatedReadings
 
 TURNS = [
     {"role": "user", "text": "My sister Ana moved to Lisbon on 3 May 2026.", "id": "m1", "speaker": "Kim"},
@@ -117,3 +122,37 @@ async def test_what_the_gateway_doubts_is_stored_and_comes_only_when_asked_for(h
     asked = RecallRequest(**query, include_suspect=True)
     found = await recall(house.ctx, house.access(), asked, house.deadline())
     assert [hit.suspect for hit in found.memories] == [True]
+
+
+GEESE = "I keep eleven geese in the yard."
+
+
+async def test_a_reader_of_messages_says_what_is_fiction(house):
+    reader = StatedReadings({GEESE: "unreal"})
+    ctx = replace(house.ctx, messages=reader)
+    turns = [TURNS[0], {"role": "user", "text": GEESE}]
+    answer = await analyze(ctx, house.access(), AnalyzeRequest(turns=turns), house.deadline())
+    assert [(one.turn, one.reason) for one in answer.verdicts] == [(0, "kept"), (1, "unreal")]
+    assert reader.asked == [(TURNS[0]["text"], GEESE)]
+
+
+async def test_n_grams_decide_while_the_reader_is_not_available(house):
+    reader = StatedReadings({GEESE: "unreal"})
+    reader.available = False
+    ctx = replace(house.ctx, messages=reader)
+    turns = [{"role": "user", "text": GEESE}]
+    answer = await analyze(ctx, house.access(), AnalyzeRequest(turns=turns), house.deadline())
+    assert answer.kept == 1
+    assert len(reader.asked) == 1
+
+
+async def test_a_reader_that_does_not_answer_takes_a_part_of_the_time_only(house):
+    class Stuck(StatedReadings):
+        async def messages(self, texts):
+            return await asyncio.Event().wait()
+
+    ctx = replace(house.ctx, messages=Stuck({}))
+    turns = [{"role": "user", "text": GEESE}]
+    deadline = Deadline.after(house.clock, 1.0)
+    answer = await analyze(ctx, house.access(), AnalyzeRequest(turns=turns), deadline)
+    assert answer.kept == 1

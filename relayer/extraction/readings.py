@@ -1,0 +1,68 @@
+"""Combine what a model says about the texts of messages with what their n-grams say.
+
+A reader with meaning (`relayer.ports.MessageReader`) reads a message and its sentences at once. A text that it did not read, for
+example because there is none or it is not available, is classified by its n-grams alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayer.domain.operations import Role
+from relayer.lib.n_grams import (
+    KINDS,
+    MESSAGE_CLASSES,
+    MessageReading,
+    beginning_and_end,
+    classes_of,
+    message_logits,
+    read_kind,
+    reading_of,
+)
+
+# The share of the model in the logits; the rest is that of the n-grams.
+_OF_MODEL = 0.5
+_HEADS = (*MESSAGE_CLASSES, "kind")
+_ENDS = pairwise(accumulate(map(len, (*MESSAGE_CLASSES.values(), KINDS)), initial=0))
+_COLUMNS = {name: slice(*ends) for name, ends in zip(_HEADS, _ENDS, strict=True)}
+
+
+class Readings:
+    """The readings of texts.
+
+    Args:
+        texts: the texts that a model read.
+        rows: its logits of each of them, see `relayer.ports.MessageReader`.
+    """
+
+    def __init__(
+        self, texts: Sequence[str] = (), rows: NDArray[np.float32] | Sequence[NDArray[np.float32]] = ()
+    ) -> None:
+        self._rows: Mapping[str, NDArray[np.float32]] = dict(zip(texts, rows, strict=True))
+
+    def message(self, text: str, role: Role) -> MessageReading:
+        """Classify a message or a part of one."""
+        logits, row = message_logits(text, role), self._rows.get(read_part(text))
+        if row is None:
+            return reading_of(logits, role)
+        logits = _OF_MODEL * row[_COLUMNS[classes_of(role)]] + (1 - _OF_MODEL) * logits
+        return replace(reading_of(logits, role), by_model=True)
+
+    def kind(self, text: str) -> str:
+        """Classify a statement as one of `relayer.lib.n_grams.KINDS`."""
+        row = self._rows.get(read_part(text))
+        return read_kind(text) if row is None else KINDS[int(row[_COLUMNS["kind"]].argmax())]
+
+
+def read_part(text: str) -> str:
+    """Return what is read of a text."""
+    return beginning_and_end(text.strip())
+
+
+BY_N_GRAMS = Readings()
+"""The readings without a model."""
