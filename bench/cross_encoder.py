@@ -8,7 +8,7 @@ It learns from the candidates of the searches of `bench.relevance`: the memories
 ones beside them. It starts from the reader of relations, which reads two texts together, too. The weights of its scores are learnt
 from the people of ``bench/sets/precise/second``, whom neither the layers nor the weights before it were learnt from: what it says
 of people that it was trained with would count for too much. Training needs torch and about half an hour of two processors;
-both need scikit-learn. The package's file took 2,200 batches of the first of these orders.
+both need scikit-learn. The package's file read 48 tokens of each, and took 1,500 batches, then 700 and 630 of further orders at a lower rate.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
@@ -46,6 +46,7 @@ from relayer.search.ranking import (
 from relayer.search.times import TIME_WEIGHT, Times, named_times, nearness
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
+from relayer.wire.passages import cut
 from relayer.writing.drafts import parse_vector
 from relayer.writing.present import PAGE_BYTES, encode_memory
 
@@ -165,6 +166,12 @@ _QUERY_CHARACTERS = 2048
 _EMBEDDING_SHARE = 0.6
 # Share of the time that is left then for reading a prompt together with memories.
 _READING_SHARE = 0.5
+# In bytes of UTF-8: a longer prompt is not read together with memories, and a longer memory in parts. The cross-encoder learnt from
+# short ones, and reads about as much.
+_READ_BYTES = 400
+_PIECE_BYTES = 200
+# The most parts of memories that are read together with a prompt.
+_MOST_PIECES = 16
 # Share of a request's time to wait for a namespace that is being opened. After that, the part that is indexed is searched.
 _OPENING_SHARE = 0.4
 # A model's thread needs the interpreter for this many seconds to pick up a text, and then not again until it has finished.
@@ -478,31 +485,44 @@ class _Search:
 async def _read_together(
     cross: CrossEncoder, search: _Search, prompt: str, deadline: Deadline
 ) -> Mapping[int, float] | None:
-    """Read a prompt together with the memories that it would get; None if that takes too long, and what was found counts."""
+    """Read a prompt together with the memories that it would get.
+
+    Returns:
+        The score of each by its key; None if the prompt is too long, or if there is no time, and what was found counts.
+    """
+    if len(prompt.encode()) > _READ_BYTES:
+        return None
+    opened = search.opened
     unread = search.among(search.allowed()).unread
     if search.request.named:
         unread += search.among(search.allowed(search.request.named)).unread
-    opened = search.opened
-    texts = {
-        hit.key: _read_text(opened.hit(hit.key), hit)
-        for hit in unread
-        if opened.is_live(opened.id_of_hit(hit.key))
-    }
-    if not texts:
+    pieces: list[tuple[int, str]] = []
+    for hit in unread:
+        if opened.is_live(opened.id_of_hit(hit.key)):
+            pieces += ((hit.key, piece) for piece in _pieces(opened.hit(hit.key), hit))
+    pieces = pieces[:_MOST_PIECES]
+    if not pieces:
         return {}
     try:
         async with asyncio.timeout(deadline.remaining() * _READING_SHARE):
-            scores = await cross.scores(prompt, list(texts.values()))
+            read = await cross.scores(prompt, [piece for _, piece in pieces])
     except (AccountBusy, EmbedderUnavailable, QueueFull, TimeoutError):
         return None
-    return dict(zip(texts, scores.tolist(), strict=True))
+    scores: dict[int, float] = {}
+    for (key, _), score in zip(pieces, read.tolist(), strict=True):
+        scores[key] = max(score, scores.get(key, score))
+    return scores
 
 
-def _read_text(memory: OpenedMemory, hit: Hit) -> str:
-    """Return the text of a memory that is read together with a prompt: of a long one, its best passage."""
-    if hit.passage is None or memory.replaced:
-        return memory.text
-    return passage_at(memory.record.text, hit.passage)
+def _pieces(memory: OpenedMemory, hit: Hit) -> Iterator[str]:
+    """Yield the parts of a memory that are read together with a prompt, of a long text those of its best passage."""
+    text = memory.text
+    if hit.passage is not None and not memory.replaced:
+        text = passage_at(memory.record.text, hit.passage)
+    if len(text.encode()) <= _PIECE_BYTES:
+        yield text
+    else:
+        yield from (text[start:end].strip() for start, end in cut(text, _PIECE_BYTES))
 
 
 def _answered(search: _Search) -> _Answer:

@@ -18,7 +18,7 @@ from relayer.adapters.local_embedder.e5 import E5, INSTALL, MODELS, halves
 from relayer.adapters.local_embedder.relations import TrainedLayers, gelu
 
 CROSS_ENCODER_SHA256 = "6c1038337e77e88c88c8521a5c8010e84714e8530775ab586eb9b9a59cbb1795"
-READ_TOKENS = 48
+READ_TOKENS = 96
 """The most tokens of a prompt, and of a memory, that are read."""
 
 
