@@ -254,6 +254,9 @@ async def recall_encoded(
                     search, scores=await _read_together(ctx.cross, search, question.text, deadline)
                 )
                 await opened.wait_indexed()
+                if model != opened.model:
+                    # The namespace has changed its embedding model while the prompt was read.
+                    search = replace(search, vectors=None, topic=None)
             return _counted(ctx, _answered(search))
 
 

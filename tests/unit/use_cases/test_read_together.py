@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +12,11 @@ import pytest
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.errors import EmbedderUnavailable
 from relayer.namespaces.cache import OpenNamespaces
+from relayer.namespaces.namespace import OpenNamespace
 from relayer.search.baseline import first_calibration
 from relayer.search.relevance import READ_TOGETHER
+from relayer.testing.hashing_embedder import HashingEmbedder
+from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
@@ -48,9 +51,12 @@ class Recorded:
         self.read: list[str] = []
         self.fails = False
         self.score: float | None = None
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     async def scores(self, prompt: str, texts: Sequence[str]) -> np.ndarray:
         self.read += texts
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.fails:
             raise EmbedderUnavailable("away")
         if self.score is not None:
@@ -72,10 +78,13 @@ async def read(house) -> AsyncIterator[tuple]:
     await model.close()
 
 
-async def told(house, query, *, prompt=True):
+async def found(house, query, *, prompt=True):
     request = RecallRequest(query=query, limit=10, prompt=prompt)
-    found = await recall(house.ctx, house.access(), request, house.deadline())
-    return [hit.text for hit in found.memories]
+    return await recall(house.ctx, house.access(), request, house.deadline())
+
+
+async def told(house, query, *, prompt=True):
+    return [hit.text for hit in (await found(house, query, prompt=prompt)).memories]
 
 
 async def test_a_prompt_is_read_together_with_few_memories_and_gets_the_one_that_answers_it(read):
@@ -110,3 +119,27 @@ async def test_without_the_cross_encoder_what_was_found_is_told(read):
     encoder.fails = True
     assert SAID[2] in await told(house, ASKED)
     assert encoder.read
+
+
+async def test_a_namespace_that_changes_its_model_meanwhile_is_searched_by_terms(read, monkeypatch):
+    house, encoder = read
+
+    async def change() -> None:
+        monkeypatch.setattr(OpenNamespace, "model", property(lambda _: HashingEmbedder().model))
+
+    encoder.meanwhile = change
+    answer = await found(house, ASKED)
+    assert answer.degraded
+    assert SAID[2] in [hit.text for hit in answer.memories]
+
+
+async def test_a_memory_that_is_forgotten_meanwhile_is_not_told(read):
+    house, encoder = read
+
+    async def forget() -> None:
+        (memory,) = (hit for hit in (await found(house, ASKED, prompt=False)).memories if hit.text == SAID[2])
+        await forget_memory(house.ctx, house.access(), memory.id, house.deadline())
+
+    encoder.meanwhile = forget
+    assert SAID[2] not in await told(house, ASKED)
+    assert SAID[2] in encoder.read
