@@ -250,13 +250,7 @@ async def recall_encoded(
                 vectors = topic = None
             search = _Search(opened, request, question, vectors, topic, passing, ctx.clock.now_ms())
             if ctx.cross is not None and question is not None and request.prompt:
-                search = replace(
-                    search, scores=await _read_together(ctx.cross, search, question.text, deadline)
-                )
-                await opened.wait_indexed()
-                if model != opened.model:
-                    # The namespace has changed its embedding model while the prompt was read.
-                    search = replace(search, vectors=None, topic=None)
+                search = await _read_together(ctx.cross, search, question.text, deadline)
             return _counted(ctx, _answered(search))
 
 
@@ -435,6 +429,7 @@ class _Search:
         passing: the keys that pass the request's conditions; None for all.
         now: in ms since the epoch.
         scores: see `MemoryIndex.search`.
+        found: the result among the allowed memories, if it is known already.
     """
 
     opened: OpenNamespace
@@ -445,6 +440,7 @@ class _Search:
     passing: KeyMask | None
     now: int
     scores: Mapping[int, float] | None = None
+    found: SearchResult | None = None
 
     @property
     def times(self) -> Times:
@@ -485,18 +481,16 @@ class _Search:
         )
 
 
-async def _read_together(
-    cross: CrossEncoder, search: _Search, prompt: str, deadline: Deadline
-) -> Mapping[int, float] | None:
-    """Read a prompt together with the memories that it would get.
+async def _read_together(cross: CrossEncoder, search: _Search, prompt: str, deadline: Deadline) -> _Search:
+    """Read a prompt together with the memories that it would get; return the search with the score of each.
 
-    Returns:
-        The score of each by its key; None if the prompt is too long, or if there is no time, and what was found counts.
+    There are no scores if the prompt is too long or no memory concerns it, or if there is no time: what was found counts then.
     """
     if len(prompt.encode()) > _READ_BYTES:
-        return None
-    opened = search.opened
-    unread = search.among(search.allowed()).unread
+        return search
+    opened, model = search.opened, search.opened.model
+    found = search.among(search.allowed())
+    unread = found.unread
     if search.request.named:
         unread += search.among(search.allowed(search.request.named)).unread
     pieces: list[tuple[int, str]] = []
@@ -505,16 +499,17 @@ async def _read_together(
             pieces += ((hit.key, piece) for piece in _pieces(opened.hit(hit.key), hit))
     pieces = pieces[:_MOST_PIECES]
     if not pieces:
-        return {}
-    try:
+        return replace(search, found=found)
+    with suppress(AccountBusy, EmbedderUnavailable, QueueFull, TimeoutError):
         async with asyncio.timeout(deadline.remaining() * _READING_SHARE):
             read = await cross.scores(prompt, [piece for _, piece in pieces])
-    except (AccountBusy, EmbedderUnavailable, QueueFull, TimeoutError):
-        return None
-    scores: dict[int, float] = {}
-    for (key, _), score in zip(pieces, read.tolist(), strict=True):
-        scores[key] = max(score, scores.get(key, score))
-    return scores
+        scores: dict[int, float] = {}
+        for (key, _), score in zip(pieces, read.tolist(), strict=True):
+            scores[key] = max(score, scores.get(key, score))
+        search = replace(search, scores=scores)
+    await opened.wait_indexed()
+    # If the namespace has changed its embedding model meanwhile, it is searched by terms.
+    return search if model == opened.model else replace(search, vectors=None, topic=None)
 
 
 def _pieces(memory: OpenedMemory, hit: Hit) -> Iterator[str]:
@@ -531,7 +526,7 @@ def _pieces(memory: OpenedMemory, hit: Hit) -> Iterator[str]:
 def _answered(search: _Search) -> _Answer:
     opened, request, question, now = search.opened, search.request, search.question, search.now
     allowed, times = search.allowed(), search.times
-    found = search.among(allowed)
+    found = search.found or search.among(allowed)
     statuses = {*request.include, *(("superseded",) if request.as_of is not None else ())}
     if statuses:
         past = opened.past_numbers(statuses, allowed)

@@ -101,10 +101,18 @@ async def test_what_it_reads_decides(read):
 
 
 @pytest.mark.parametrize("prompt", ["Write a binary search in Rust", "Thanks, that helps a lot!"])
-async def test_a_prompt_that_no_memory_concerns_is_not_read(read, prompt):
+async def test_a_prompt_that_no_memory_concerns_is_searched_for_once_and_not_read(read, prompt, monkeypatch):
     house, encoder = read
+    searches, search = [], OpenNamespace.search
+
+    def counted(*args, **kwargs):
+        searches.append(args)
+        return search(*args, **kwargs)
+
+    monkeypatch.setattr(OpenNamespace, "search", counted)
     assert await told(house, prompt) == []
     assert encoder.read == []
+    assert len(searches) == 1
 
 
 async def test_an_explicit_search_is_not_read(read):
