@@ -1,14 +1,14 @@
 """Train the cross-encoder, which reads a prompt together with a memory, and learn how much its scores count.
 
-    python -m bench.relevance --cases FILE        # search for all prompts, with the layers that prompts have of their own
-    python -m bench.cross_encoder --cases FILE    # train, and write ``relayer/adapters/models/cross_encoder.npz``
-    python -m bench.cross_encoder --weigh         # learn and write its weights in ``relayer/search/data/relevance.npz``
+    python -m bench.cross_encoder --cases FILE         # train, and write ``relayer/adapters/models/cross_encoder.npz``
+    python -m bench.cross_encoder --cases FILE --on    # train it further, above all with the people of ``bench/sets/precise/third``
+    python -m bench.cross_encoder --weigh              # learn and write its weights in ``relayer/search/data/relevance.npz``
 
-It learns from the candidates of the searches of `bench.relevance`: the memories that are right for a prompt, and the likeliest wrong
-ones beside them. It starts from the reader of relations, which reads two texts together, too. The weights of its scores are learnt
-from the people of ``bench/sets/precise/second``, whom neither the layers nor the weights before it were learnt from: what it says
-of people that it was trained with would count for too much. Training needs torch and about half an hour of two processors;
-both need scikit-learn. The package's file read 48 tokens of each, and took 1,500 batches, then 700 and 630 of further orders at a lower rate.
+It learns from the candidates of searches: the memories that are right for a prompt, and the likeliest wrong ones beside them. It
+starts from the reader of relations, which reads two texts together, too. The weights of its scores are learnt from people whom
+neither the layers nor the weights before it were learnt from: what it says of people that it was trained with would count for too
+much. Training needs torch and about half an hour of two processors; both need scikit-learn. The package's file was trained in
+four rounds, the last one with ``--on``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pickle
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,15 +39,20 @@ from bench.relevance import (
     Numbers,
     Person,
     Prompts,
+    everyone,
     learn_logistic,
     of_people,
     report,
     searched,
 )
-from relayer.adapters.local_embedder.cross_encoder import READ_TOKENS, CrossEncoder, cross_encoder_file
 from relayer.adapters.local_embedder.e5 import E5, WeightsFile, halves, model_file
-from relayer.adapters.local_embedder.prompts import PromptReader
-from relayer.adapters.local_embedder.relations import TrainedLayers, reader_file
+from relayer.adapters.local_embedder.trained import (
+    READ_TOKENS,
+    CrossEncoder,
+    PromptReader,
+    TrainedLayers,
+    trained_file,
+)
 from relayer.search.relevance import (
     Logistic,
     RelevanceReader,
@@ -84,6 +89,8 @@ _COUNTS: dict[Kind, float] = {
 }
 _PROMPTS_OF_BATCH = 6
 _RATE, _HEAD_RATE = 1.2e-4, 9.6e-4
+# With ``--on``: the part of the rates, and of the prompts that were learnt from before.
+_RATE_ON, _SHARE_ON = 0.5, 0.4
 _WARM_UP = 80
 _AVERAGED = 0.99
 # The part of the loss that a right memory is above the wrong ones of its prompt.
@@ -107,14 +114,23 @@ class Group:
     right: list[float]
 
 
-def groups(cases: Sequence[Case]) -> Iterator[Group]:
-    """Yield what is learnt from: the right memories of each prompt, and the likeliest of the wrong ones."""
+def groups(cases: Sequence[Case], *, on: bool) -> Iterator[Group]:
+    """Yield what is learnt from: the right memories of each prompt, and the likeliest of the wrong ones.
+
+    Args:
+        cases: the searches.
+        on: whether it was trained before with all people but those of the third set.
+    """
     rng = random.Random(3)
     reader = _reader()
     for case in cases:
         share, count = _SHARES[case.kind]
+        if case.person.startswith("third/"):
+            share = 1.0
+        elif on:
+            share *= _SHARE_ON
         asks = case.kind in ("question", "plan")
-        if case.person.startswith("dev/") or case.fill < 0 or (case.fill and not asks):
+        if case.fill < 0 or (case.fill and not asks):
             continue
         if rng.random() > (share * _OF_FILLED if case.fill else share):
             continue
@@ -157,8 +173,16 @@ def encoded(texts: Sequence[str], model: E5, *, query: bool) -> States:
     }
 
 
-def train(found: Sequence[Group], prompts: States, memories: States, epochs: float) -> bytes:
-    """Train the layers; return the content of the file that `relayer.adapters.local_embedder.cross_encoder` reads."""
+def train(found: Sequence[Group], prompts: States, memories: States, epochs: float, *, on: bool) -> bytes:
+    """Train the layers; return the content of the file that `relayer.adapters.local_embedder.trained` reads.
+
+    Args:
+        found: what is learnt from.
+        prompts: the states of all prompts.
+        memories: the states of all memories.
+        epochs: the number of passes.
+        on: whether the layers begin as they are in that file, and not as those of the reader of relations.
+    """
     import torch  # noqa: PLC0415 - weights are learnt without it
     from torch import nn  # noqa: PLC0415
     from torch.nn import functional  # noqa: PLC0415
@@ -169,11 +193,18 @@ def train(found: Sequence[Group], prompts: States, memories: States, epochs: flo
     rng = random.Random(0)
     model, weights = E5(), WeightsFile(model_file())
     upper = halves(weights.layers)[1]
-    net = Net(TrainedLayers(reader_file(), model.divisors), upper)
-    net.head = head_of(weights.width, 1)
+    net = Net(
+        TrainedLayers(trained_file("cross_encoder" if on else "relation_reader"), model.divisors), upper
+    )
+    if not on:
+        net.head = head_of(weights.width, 1)
     own = [*net.head.parameters(), net.marks]
+    rate = _RATE_ON if on else 1.0
     optimizer = torch.optim.AdamW(
-        [{"params": net.layers.parameters(), "lr": _RATE}, {"params": own, "lr": _HEAD_RATE}],
+        [
+            {"params": net.layers.parameters(), "lr": rate * _RATE},
+            {"params": own, "lr": rate * _HEAD_RATE},
+        ],
         weight_decay=0.01,
     )
     steps = int(epochs * len(found) / _PROMPTS_OF_BATCH)
@@ -264,24 +295,35 @@ class Read:
         )
 
 
-def second() -> list[Person]:
-    """Return the people of the second set; the name of each begins with that of its author."""
-    return list(of_people("second"))
+class _Own(Prompts):
+    """The vectors and admissions of prompts by the package's layers."""
+
+    def __init__(self, model: E5) -> None:
+        super().__init__()
+        self._model, self._reader = model, PromptReader(model)
+
+    def __missing__(self, key: tuple[int, str]) -> tuple[NDArray[np.float32], float]:
+        row = self._reader.row(self._model.encode(key[1], query=True))
+        self[key] = row[384:768], float(row[768])
+        return self[key]
+
+
+def search(parts: Iterable[Person]) -> list[Case]:
+    """Search for the prompts of people as the relayer does, but for what reads them together."""
+    return asyncio.run(searched(list(parts), 0, 1, _Own(E5())))
+
+
+def learnt_from() -> Iterator[Person]:
+    """Yield the people that the layers are learnt from."""
+    yield from (person for person in everyone() if not person.name.startswith("dev/"))
+    yield from of_people("third")
 
 
 def read_second() -> list[Read]:
     """Search for the prompts of the second set, and read them together with the best candidates."""
-    model = E5()
-    prompt_reader, cross = PromptReader(model), CrossEncoder(model)
-
-    class Own(Prompts):
-        def __missing__(self, key: tuple[int, str]) -> tuple[NDArray[np.float32], float]:
-            row = prompt_reader.row(model.encode(key[1], query=True))
-            self[key] = row[384:768], float(row[768])
-            return self[key]
-
+    cross = CrossEncoder(E5())
     found = []
-    for case in asyncio.run(searched(second(), 0, 1, Own())):
+    for case in search(of_people("second")):
         if case.fill == 0 and case.kind in _OF_MEMORY:
             before = estimated(_reader(), case)
             at = to_read(before)
@@ -332,21 +374,24 @@ def print_choices(found: Sequence[Read]) -> None:
 
 def main(
     cases: Annotated[
-        Path | None, typer.Option(help="The searches that bench.relevance keeps: train.")
+        Path | None, typer.Option(help="Train; where the searches are kept, or will be.")
     ] = None,
     *,
+    on: Annotated[bool, typer.Option("--on", help="Train the package's file further.")] = False,
     epochs: Annotated[float, typer.Option(help="Passes over the prompts.")] = 0.66,
     weigh: Annotated[bool, typer.Option("--weigh", help="Learn how much the scores count.")] = False,
 ) -> None:
     """Train the cross-encoder, or learn the weights of its scores."""
     if cases is not None:
-        found = list(groups(pickle.loads(Path(f"{cases}.searched").read_bytes())))
+        if not cases.exists():
+            cases.write_bytes(pickle.dumps(search(learnt_from())))
+        found = list(groups(pickle.loads(cases.read_bytes()), on=on))
         print(f"{len(found)} prompts with {sum(len(group.texts) for group in found)} memories", flush=True)
         model = E5()
         prompts = encoded([group.prompt for group in found], model, query=True)
         memories = encoded([text for group in found for text in group.texts], model, query=False)
-        content = train(found, prompts, memories, epochs)
-        cross_encoder_file().write_bytes(content)
+        content = train(found, prompts, memories, epochs, on=on)
+        trained_file("cross_encoder").write_bytes(content)
         print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")
     if weigh:
         read = read_second()

@@ -1,4 +1,4 @@
-"""Train the last layers of the embedding model for messages: the weights of `relayer.adapters.local_embedder.messages`.
+"""Train the last layers of the embedding model for messages: the weights of `relayer.adapters.local_embedder.trained.MessageLayers`.
 
     python -m bench.message_layers --states FILE --without fr,ko,pl  # train and report, keep the hidden states in FILE
     python -m bench.message_layers --states FILE --write             # learn from everything, and write the layers
@@ -34,7 +34,7 @@ from bench import message_reader
 from bench.message_reader import Case
 from bench.relation_reader import Layer, written_layers
 from relayer.adapters.local_embedder.e5 import E5, WeightsFile, centre_file, last_layers, model_file
-from relayer.adapters.local_embedder.messages import LENGTH, READ_TOKENS, layers_file
+from relayer.adapters.local_embedder.trained import LENGTH, READ_TOKENS, trained_file
 from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES, beginning_and_end
 
 _BATCH = 48
@@ -243,7 +243,7 @@ def report(net: Net, cases: Sequence[Case], states: States) -> str:
 
 
 def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
-    """Return the content of the file that `relayer.adapters.local_embedder.messages` reads."""
+    """Return the content of the file that `relayer.adapters.local_embedder.trained` reads."""
     state = {name: value.numpy() for name, value in net.state_dict().items()}
     arrays = written_layers(state, last_layers(weights.layers), weights, model) | {
         "head.w": state["head.weight"] * np.float32(LENGTH),
@@ -280,7 +280,7 @@ def main(
     for name, cases in judged.items():
         print(f"{name}\n{report(net, cases, known)}", flush=True)
     content = written_file(net, weights, model)
-    path = layers_file() if write else output
+    path = trained_file("message_layers") if write else output
     if path is not None:
         path.write_bytes(content)
         print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")

@@ -1,4 +1,4 @@
-"""Train the last layers of the embedding model for prompts: the weights of `relayer.adapters.local_embedder.prompts`.
+"""Train the last layers of the embedding model for prompts: the weights of `relayer.adapters.local_embedder.trained.PromptReader`.
 
     python -m bench.relevance --cases FILE        # search for all prompts once
     python -m bench.prompt_layers --cases FILE    # train, report, write the layers, and the vectors of the prompts beside FILE
@@ -32,7 +32,7 @@ from torch.nn import functional
 from bench.relation_reader import Layer, written_layers
 from bench.relevance import FOLDS, GENERAL, Case, Prompts, fold_of, folds_of
 from relayer.adapters.local_embedder.e5 import E5, WeightsFile, centre_file, last_layers, model_file
-from relayer.adapters.local_embedder.prompts import prompts_file
+from relayer.adapters.local_embedder.trained import trained_file
 
 _BATCH = 48
 _RATE, _HEAD_RATE = 8e-5, 1e-2
@@ -220,7 +220,7 @@ def encoded(texts: Sequence[str], model: E5) -> States:
 
 
 def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
-    """Return the content of the file that `relayer.adapters.local_embedder.prompts` reads."""
+    """Return the content of the file that `relayer.adapters.local_embedder.trained` reads."""
     state = {name: value.numpy() for name, value in net.state_dict().items()}
     arrays = written_layers(state, last_layers(weights.layers), weights, model) | {
         "admission.w": state["admission.weight"][0] * np.float32(_LENGTH),
@@ -265,7 +265,7 @@ def main(
         Path(f"{cases}.{one}").write_bytes(pickle.dumps(prompts))
         if one == -1:
             content = written_file(net, weights, E5())
-            prompts_file().write_bytes(content)
+            trained_file("prompt_layers").write_bytes(content)
             print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")
     parts = {one: Path(f"{cases}.{one}") for one in (*range(FOLDS), -1)}
     if all(part.exists() for part in parts.values()):

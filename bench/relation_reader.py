@@ -41,12 +41,12 @@ from torch.nn import functional
 from bench.day import personas
 from bench.sets import rows
 from relayer.adapters.local_embedder.e5 import E5, PARTS, WeightsFile, halves, model_file
-from relayer.adapters.local_embedder.relations import (
+from relayer.adapters.local_embedder.trained import (
     PairReader,
     TrainedLayers,
     layer_names,
     packed,
-    reader_file,
+    trained_file,
 )
 from relayer.ports import RELATIONS
 
@@ -505,7 +505,7 @@ def train(
 def written_layers(
     state: Mapping[str, NDArray[np.float32]], numbers: range, weights: WeightsFile, model: E5
 ) -> dict[str, Any]:
-    """Return trained layers as `relayer.adapters.local_embedder.relations.TrainedLayers` reads them.
+    """Return trained layers as `relayer.adapters.local_embedder.trained.TrainedLayers` reads them.
 
     Args:
         state: of a net whose ``layers`` are these.
@@ -527,7 +527,7 @@ def written_layers(
 
 
 def written_file(net: Net, weights: WeightsFile, model: E5) -> bytes:
-    """Return the content of the file that `relayer.adapters.local_embedder.relations` reads."""
+    """Return the content of the file that `relayer.adapters.local_embedder.trained` reads."""
     state = {name: value.numpy() for name, value in net.state_dict().items()}
     arrays = written_layers(state, halves(weights.layers)[1], weights, model)
     arrays |= written_head(state) | {"marks": state["marks"]}
@@ -580,7 +580,7 @@ def main(
         {name: torch.lerp(before[name], value, share) for name, value in net.state_dict().items()}
     )
     content = written_file(net, weights, model)
-    (output or reader_file()).write_bytes(content)
+    (output or trained_file("relation_reader")).write_bytes(content)
     print(f"{hashlib.sha256(content).hexdigest()}, {len(content) / 1e6:.1f} MB")
 
 

@@ -13,18 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from relayer.adapters.local_embedder import e5, minilm
-from relayer.adapters.local_embedder.cross_encoder import CrossEncoder
 from relayer.adapters.local_embedder.e5 import E5
-from relayer.adapters.local_embedder.messages import MessageLayers, verify_layers
 from relayer.adapters.local_embedder.minilm import MiniLm
-from relayer.adapters.local_embedder.prompts import PromptReader
-from relayer.adapters.local_embedder.relations import PairReader, verify_reader
 from relayer.adapters.local_embedder.runtime import LocalModel, Vectors, give_back
+from relayer.adapters.local_embedder.trained import (
+    CrossEncoder,
+    MessageLayers,
+    PairReader,
+    PromptReader,
+    verify_trained,
+)
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull
 from relayer.ports import MESSAGE_LOGITS, RELATIONS, EmbeddingModel
 
@@ -32,6 +35,8 @@ Kind = Literal["local", "multilingual"]
 _MODELS: dict[Kind, type[MiniLm | E5]] = {"local": MiniLm, "multilingual": E5}
 _FILES: dict[Kind, Callable[[], Path]] = {"local": minilm.model_file, "multilingual": e5.model_file}
 
+Reader = TypeVar("Reader", PromptReader, MessageLayers, PairReader, CrossEncoder)
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -71,10 +76,7 @@ class LocalEmbedder:
         self._waiting_limit = waiting_limit
         self._waiting = 0
         self._model: LocalModel | None = None
-        self._reader: PairReader | None = None
-        self._messages: MessageLayers | None = None
-        self._prompts: PromptReader | None = None
-        self._cross: CrossEncoder | None = None
+        self._readers: dict[type[Any], Any] = {}
         self._bulk = asyncio.Lock()
         self._loading = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="embedder")
@@ -110,11 +112,7 @@ class LocalEmbedder:
             embed = partial(self._vector, query=query, prompt=prompt)
             if len(texts) == 1:
                 return (await self._on_thread(partial(embed, texts[0])))[None]
-            rows: list[Vectors] = []
-            for text in texts:
-                async with self._bulk:
-                    rows.append(await self._on_thread(partial(embed, text)))
-            return np.stack(rows)
+            return await self._in_turn(embed, texts)
 
     async def scores(self, prompt: str, texts: Sequence[str]) -> Vectors:
         """Read a prompt together with memories as `relayer.ports.CrossEncoder` defines; only the multilingual model can.
@@ -125,7 +123,7 @@ class LocalEmbedder:
             ConfigurationError: the model could not be loaded.
         """
         with self._one_more():
-            return await self._on_thread(partial(self._scores, prompt, texts))
+            return await self._on_thread(lambda: self._reader(CrossEncoder).scores(prompt, texts))
 
     @property
     def reads(self) -> bool:
@@ -141,11 +139,7 @@ class LocalEmbedder:
             EmbedderUnavailable: the embedder is closed, or the runtime failed.
             ConfigurationError: the model could not be loaded.
         """
-        read = np.empty((len(pairs), len(RELATIONS)), dtype=np.float32)
-        for row, (old, new) in enumerate(pairs):
-            async with self._bulk:
-                read[row] = await self._on_thread(partial(self._relation, old, new))
-        return read
+        return await self._in_turn(lambda pair: self._reader(PairReader).read(*pair), pairs, len(RELATIONS))
 
     async def messages(self, texts: Sequence[str]) -> Vectors:
         """Read messages as `relayer.ports.MessageReader` defines, after queries and in turn with other bulk work.
@@ -156,17 +150,14 @@ class LocalEmbedder:
             EmbedderUnavailable: the embedder is closed, or the runtime failed.
             ConfigurationError: the model could not be loaded.
         """
-        read = np.empty((len(texts), MESSAGE_LOGITS), dtype=np.float32)
-        for row, text in enumerate(texts):
-            async with self._bulk:
-                read[row] = await self._on_thread(partial(self._message, text))
-        return read
+        return await self._in_turn(lambda text: self._reader(MessageLayers).read(text), texts, MESSAGE_LOGITS)
 
     async def close(self) -> None:
         """Finish the texts that are being embedded, reject the others, and release threads and memory."""
         self._closed.set()
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
-        self._model = self._reader = self._prompts = self._cross = self._messages = None
+        self._model = None
+        self._readers.clear()
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
@@ -177,6 +168,16 @@ class LocalEmbedder:
             yield
         finally:
             self._waiting -= 1
+
+    async def _in_turn(
+        self, work: Callable[[Item], Vectors], items: Sequence[Item], width: int = 0
+    ) -> Vectors:
+        """Work on items one by one, in turn with other bulk work; shape (len(items), width)."""
+        rows: list[Vectors] = []
+        for item in items:
+            async with self._bulk:
+                rows.append(await self._on_thread(partial(work, item)))
+        return np.stack(rows) if rows else np.empty((0, width), np.float32)
 
     async def _on_thread(self, work: Callable[[], Result]) -> Result:
         if self._closed.is_set():
@@ -193,42 +194,29 @@ class LocalEmbedder:
             if self._model is None:
                 model = self._kind(weights=self._weights, threads=self._threads)
                 if isinstance(model, E5):
-                    verify_reader()
-                    verify_layers()
-                    self._prompts, self._cross = PromptReader(model), CrossEncoder(model)
+                    verify_trained()
+                    self._readers = {kind: kind(model) for kind in (PromptReader, CrossEncoder)}
                 self._model = model
                 give_back()
             return self._model
 
-    def _relation(self, old: str, new: str) -> Vectors:
+    def _reader(self, kind: type[Reader]) -> Reader:
+        """Return a reader; loads its layers when it is asked for first."""
         model = self._loaded()
         assert isinstance(model, E5)
         with self._loading:
-            if self._reader is None:
-                self._reader = PairReader(model)
+            if kind not in self._readers:
+                self._readers[kind] = kind(model)
                 give_back()
-        return self._reader.read(old, new)
-
-    def _scores(self, prompt: str, texts: Sequence[str]) -> Vectors:
-        self._loaded()
-        assert self._cross is not None
-        return self._cross.scores(prompt, texts)
-
-    def _message(self, text: str) -> Vectors:
-        model = self._loaded()
-        assert isinstance(model, E5)
-        with self._loading:
-            if self._messages is None:
-                self._messages = MessageLayers(model)
-                give_back()
-        return self._messages.read(text)
+            reader: Reader = self._readers[kind]
+            return reader
 
     def _vector(self, text: str, *, query: bool, prompt: bool) -> Vectors:
         model = self._loaded()
         ids = model.encode(text, query=query)
-        if not prompt or self._prompts is None:
+        if not prompt or not self.reads:
             return model.vector(ids, query=query)
-        return self._prompts.row(ids)
+        return self._reader(PromptReader).row(ids)
 
 
 def _cancelling() -> bool:

@@ -1,4 +1,4 @@
-"""The cross-encoder: what a prompt read together with a memory says, and when its layers are refused."""
+"""The cross-encoder: what a prompt read together with a memory says."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import importlib.util
 import numpy as np
 import pytest
 
-from relayer.adapters.local_embedder import LocalEmbedder, cross_encoder
-from relayer.errors import ConfigurationError, EmbedderUnavailable
 from relayer.lib.work import FairCrossEncoder, FairEmbedder
 
 pytestmark = [
@@ -53,23 +51,3 @@ def test_each_memory_is_read_alone(multilingual):
     assert together.shape == (3,)
     assert np.array_equal(together, np.array(alone, np.float32))
     assert asyncio.run(multilingual.scores(prompt, [])).shape == (0,)
-
-
-async def test_a_closed_embedder_reads_nothing():
-    embedder = LocalEmbedder("multilingual")
-    await embedder.load()
-    await embedder.close()
-    with pytest.raises(EmbedderUnavailable):
-        await embedder.scores("Where did I park?", ["The car is on level 3"])
-
-
-async def test_layers_that_are_not_the_expected_ones_are_refused_when_the_model_is_loaded(
-    tmp_path, monkeypatch
-):
-    other = tmp_path / "cross_encoder.npz"
-    other.write_bytes(cross_encoder.cross_encoder_file().read_bytes() + b" ")
-    monkeypatch.setattr(cross_encoder, "cross_encoder_file", lambda: other)
-    embedder = LocalEmbedder("multilingual")
-    with pytest.raises(ConfigurationError, match=r"cross_encoder\.npz .* not the expected file: pip install"):
-        await embedder.load()
-    await embedder.close()

@@ -1,15 +1,12 @@
-"""The reader of messages: what it says of plain messages, and when it is loaded, refused or unavailable."""
+"""The reader of messages: what it says of plain messages."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 
 import numpy as np
 import pytest
 
-from relayer.adapters.local_embedder import LocalEmbedder, messages
-from relayer.errors import ConfigurationError, EmbedderUnavailable
 from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES
 from relayer.ports import MESSAGE_LOGITS
 
@@ -58,41 +55,3 @@ async def test_a_reading_does_not_depend_on_the_texts_beside_it(multilingual):
     assert (read.shape, read.dtype) == ((len(texts), MESSAGE_LOGITS), np.float32)
     assert np.isfinite(read).all()
     np.testing.assert_array_equal(read[:1], await multilingual.messages(texts[:1]))
-
-
-async def test_a_query_overtakes_the_reading_of_messages(multilingual):
-    order: list[str] = []
-
-    async def read() -> None:
-        await multilingual.messages([f"I live at number {number}" for number in range(24)])
-        order.append("messages")
-
-    async def ask() -> None:
-        await multilingual.embed(["where do I live now, and since when?"], query=True)
-        order.append("query")
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(read())
-        group.create_task(ask())
-    assert order == ["query", "messages"]
-
-
-async def test_a_closed_reader_is_unavailable():
-    embedder = LocalEmbedder("multilingual")
-    await embedder.close()
-    with pytest.raises(EmbedderUnavailable):
-        await embedder.messages(["one"])
-
-
-async def test_layers_that_are_not_the_expected_ones_are_refused_when_the_model_is_loaded(
-    tmp_path, monkeypatch
-):
-    other = tmp_path / "message_layers.npz"
-    other.write_bytes(messages.layers_file().read_bytes() + b" ")
-    monkeypatch.setattr(messages, "layers_file", lambda: other)
-    embedder = LocalEmbedder("multilingual")
-    with pytest.raises(
-        ConfigurationError, match=r"message_layers\.npz .* not the expected file: pip install"
-    ):
-        await embedder.load()
-    await embedder.close()

@@ -1,15 +1,13 @@
-"""The reader of relations: what it says of plain pairs, and when it is loaded, refused or unavailable."""
+"""The reader of relations: what it says of plain pairs, and which embedders have one."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 
 import numpy as np
 import pytest
 
-from relayer.adapters.local_embedder import LocalEmbedder, relations
-from relayer.errors import ConfigurationError, EmbedderUnavailable
+from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.models import reader
 from relayer.ports import RELATIONS
 from relayer.testing.hashing_embedder import HashingEmbedder
@@ -41,46 +39,6 @@ async def test_likelihoods_add_up_and_do_not_depend_on_the_pairs_beside_them(mul
     assert (read.shape, read.dtype) == ((len(pairs), len(RELATIONS)), np.float32)
     np.testing.assert_allclose(read.sum(axis=1), 1.0, atol=1e-5)
     np.testing.assert_array_equal(read[1:2], await multilingual.relations(pairs[1:2]))
-
-
-async def test_a_query_overtakes_the_reading_of_pairs(multilingual):
-    order: list[str] = []
-
-    async def read() -> None:
-        await multilingual.relations(
-            [(f"I live at number {number}", "I moved to the coast") for number in range(24)]
-        )
-        order.append("pairs")
-
-    async def ask() -> None:
-        await multilingual.embed(["where do I live now, and since when?"], query=True)
-        order.append("query")
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(read())
-        group.create_task(ask())
-    assert order == ["query", "pairs"]
-
-
-async def test_a_closed_reader_is_unavailable():
-    embedder = LocalEmbedder("multilingual")
-    await embedder.close()
-    with pytest.raises(EmbedderUnavailable):
-        await embedder.relations([("one", "two")])
-
-
-async def test_layers_that_are_not_the_expected_ones_are_refused_when_the_model_is_loaded(
-    tmp_path, monkeypatch
-):
-    other = tmp_path / "relation_reader.npz"
-    other.write_bytes(relations.reader_file().read_bytes() + b" ")
-    monkeypatch.setattr(relations, "reader_file", lambda: other)
-    embedder = LocalEmbedder("multilingual")
-    with pytest.raises(
-        ConfigurationError, match=r"relation_reader\.npz .* not the expected file: pip install"
-    ):
-        await embedder.load()
-    await embedder.close()
 
 
 def test_other_embedders_have_no_reader():
