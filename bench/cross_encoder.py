@@ -316,7 +316,6 @@ def search(parts: Iterable[Person]) -> list[Case]:
 def learnt_from() -> Iterator[Person]:
     """Yield the people that the layers are learnt from."""
     yield from (person for person in everyone() if not person.name.startswith("dev/"))
-    yield from of_people("third")
 
 
 def read_second() -> list[Read]:

@@ -4,7 +4,7 @@
     python -m bench.prompt_layers --cases FILE        # train the layers that prompts have of their own
     python -m bench.relevance --cases FILE --write    # search with them, learn, report, and write the weights
 
-The people of ``bench/sets/precise/train``, of ``more`` and of the halves ``seen`` and ``second`` of ``bench/sets/day`` are namespaces of their
+The people of ``bench/sets/precise/train``, ``more`` and ``third``, and of the halves ``seen`` and ``second`` of ``bench/sets/day`` are namespaces of their
 own, alone and among memories of others. Each asks its own prompts, prompts that no memory answers, questions of other people, and
 some of its questions again without the memory that answers them. The layers of prompts and the products of components are
 learnt from two thirds of the people for the other third, so that the other weights are learnt from vectors as they will be.
@@ -185,6 +185,7 @@ def everyone() -> Iterator[Person]:
     """Yield the people of the sets for training, and those of the development set."""
     yield from of_people("train")
     yield from of_people("more")
+    yield from of_people("third")
     yield from of_people("dev")
     for half in ("seen", "second"):
         for persona in personas(half):
@@ -582,7 +583,7 @@ def _is_held_out(case: Case) -> bool:
 
 def _is_new(case: Case) -> bool:
     """Return whether the classifier of prompts was not learnt from the case's prompt."""
-    return case.person.startswith(("train/", "more/")) and (
+    return case.person.startswith(("train/", "more/", "third/")) and (
         case.kind != "unrelated" or case.text in UNRELATED_PROMPTS or case.text in _unrelated()
     )
 
