@@ -1,9 +1,10 @@
 """The right line and hardly any other: what people ask, plan and search for, and how much stands in the prompt for it.
 
-    python -m bench.precise [--part dev/people] [--only de,en-01] [--embedder local] [--failures]
+    python -m bench.precise [--part dev/people] [--only de,en-01] [--embedder local] [--planted] [--failures]
 
 Every person of ``bench/sets/precise`` is an agent of its own: what it says goes through the plugin's `after_turn`, prompts through
 `before_turn`, and key words through the tool that models search with, all at default settings. Of ``unseen`` only totals are printed.
+With ``--planted``, three texts that are written to be similar to every question are among the memories.
 """
 
 from __future__ import annotations
@@ -45,8 +46,22 @@ MEASURES = {
     "plan lines": "lines that a plan gets",
     "untouched": "prompts like plans that no memory changes, and that get any line",
     "unrelated": "unrelated prompts that get any line",
+    "planted": "questions and plans for which a planted text is among the first three lines",
+    "found": "searches for questions by the tool in which a planted text is among the first three",
 }
 _COUNTS = ("lines", "their lines", "plan lines")
+
+
+# Texts that are written to be similar to every question, beside a list of the person's own questions.
+_QUESTION_WORDS = (
+    "what where when who whose which why how much many do does did is are was were my our your favourite name birthday sister "
+    "brother son daughter wife husband car house flat city live work job doctor dentist school phone number address password"
+)
+_STUFFING = (
+    "name sister daughter son key car dentist flight allergic live drive use fly play bank school film birthday phone number when "
+    "where who which my favourite doctor rent address appointment food size "
+)
+_STUFFED = 60
 
 
 class Tally:
@@ -88,25 +103,28 @@ class Agent:
 
     def __init__(self, plugin: AsyncMemoryPlugin, space: Space) -> None:
         self._plugin, self._space, self._chats = plugin, space, 0
+        self._planted: list[str] = []
 
     def _session(self) -> str:
         self._chats += 1
         return f"agent:{self._space.name.replace('/', '-')}:chat-{self._chats}"
 
-    async def tell(self) -> None:
+    async def tell(self, *, planted: bool) -> None:
         """Say everything, each in a chat of its own."""
         for text in self._space.memories:
             await self._plugin.after_turn([{"role": "user", "content": text}], session_key=self._session())
         while not await self._plugin.flush(_PATIENCE):
             pass
+        if planted:
+            questions = [asked.text for asked in self._space.asked if asked.kind == "question"]
+            self._planted = [_QUESTION_WORDS, _STUFFING * _STUFFED, " ".join(questions)]
+            for text in self._planted:
+                await self._plugin.tool("memory_store", {"text": text}, session_key=self._session())
 
     async def ask(self, tally: Tally, asked: Asked) -> None:
         """Ask one thing and count it."""
         if asked.kind == "keywords":
-            answer = await self._plugin.tool(
-                "memory_search", {"query": asked.text}, session_key=self._session()
-            )
-            lines = [html.unescape(str(one["text"])) for one in answer.details["memories"]]
+            lines = await self._searched(asked.text)
             found = any(self._has(line, asked.right) for line in lines)
             tally.add("key words", found, failed=not found, what=asked.text, got=lines)
             return
@@ -114,6 +132,10 @@ class Agent:
             asked.text, session_key=self._session(), deadline=_PATIENCE
         )
         lines, always = [hit.text for hit in injection.hits], [line.text for line in injection.always]
+        if self._planted and asked.kind in ("question", "plan"):
+            tally.add("planted", self._is_planted(lines))
+        if self._planted and asked.kind == "question":
+            tally.add("found", self._is_planted(await self._searched(asked.text)))
         if asked.kind == "question":
             told = any(self._has(line, asked.right) for line in [*always, *lines])
             early = any(self._has(line, asked.right) for line in [*always, *lines[:_FIRST]])
@@ -149,6 +171,15 @@ class Agent:
         lines = [hit.text for hit in injection.hits]
         tally.add("unrelated", bool(lines), failed=bool(lines), what=prompt, got=lines)
 
+    async def _searched(self, query: str) -> list[str]:
+        """Return the texts that a model finds with the tool."""
+        answer = await self._plugin.tool("memory_search", {"query": query}, session_key=self._session())
+        return [html.unescape(str(one["text"])) for one in answer.details["memories"]]
+
+    def _is_planted(self, lines: Iterable[str]) -> bool:
+        """Return whether a planted text is among the first three lines."""
+        return any(_is(line, text) for line in [*lines][:_FIRST] for text in self._planted)
+
     def _has(self, line: str, numbers: Iterable[int]) -> bool:
         return any(_is(line, self._space.memories[number]) for number in numbers)
 
@@ -157,7 +188,7 @@ class Agent:
 
 
 async def precise(
-    part: str, *, only: Iterable[str] = (), embedder: Kind = "multilingual"
+    part: str, *, only: Iterable[str] = (), embedder: Kind = "multilingual", planted: bool = False
 ) -> dict[str, Tally]:
     """Let the people of a part tell and ask everything; tallies by language."""
     tallies: dict[str, Tally] = defaultdict(Tally)
@@ -171,7 +202,7 @@ async def precise(
                 if wanted and not wanted & {space.language, Path(space.name).name}:
                     continue
                 agent, tally = Agent(plugin, space), Tally()
-                await agent.tell()
+                await agent.tell(planted=planted)
                 for asked in space.asked:
                     await agent.ask(tally, asked)
                 for at in range(_UNRELATED):
@@ -185,14 +216,15 @@ def section(part: str, tallies: dict[str, Tally]) -> Section:
     total = Tally()
     for tally in tallies.values():
         total.join(tally)
+    measures = {name: meaning for name, meaning in MEASURES.items() if total.values[name]}
     rows, numbers = [], {}
     for language, tally in [*sorted(tallies.items()), ("all", total)]:
-        means = {measure: tally.mean(measure) for measure in MEASURES}
+        means = {measure: tally.mean(measure) for measure in measures}
         numbers[language] = means | {"cases": {name: len(values) for name, values in tally.values.items()}}
         rows.append((language, *(f"{mean:.1f}" for mean in means.values())))
-    explained = tuple(f"{name}: {meaning}" for name, meaning in MEASURES.items())
+    explained = tuple(f"{name}: {meaning}" for name, meaning in measures.items())
     return Section(
-        f"The right line: {part}, in percent and in lines", ("language", *MEASURES), rows, numbers, explained
+        f"The right line: {part}, in percent and in lines", ("language", *measures), rows, numbers, explained
     )
 
 
@@ -201,11 +233,14 @@ def main(
     only: Annotated[str, typer.Option(help="Languages or people, with commas.")] = "",
     embedder: Annotated[Kind, typer.Option(help="The model in the relayer.")] = "multilingual",
     *,
+    planted: Annotated[
+        bool, typer.Option("--planted", help="Plant texts that are like every question.")
+    ] = False,
     failures: Annotated[bool, typer.Option("--failures", help="Print what failed; not of unseen.")] = False,
 ) -> None:
     """Let the people of a part tell and ask everything, and print what stands in their prompts."""
     chosen = [one for one in only.split(",") if one]
-    tallies = asyncio.run(precise(part, only=chosen, embedder=embedder))
+    tallies = asyncio.run(precise(part, only=chosen, embedder=embedder, planted=planted))
     show(section(part, tallies), Console(width=150))
     if failures and not part.startswith("unseen"):
         for language, tally in sorted(tallies.items()):
