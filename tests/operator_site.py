@@ -60,7 +60,8 @@ class Site:
         return LogPorts(self.store, self.clock, self.randomness, RELAYER_KEYS)
 
     def over(self, store: ObjectStore) -> Site:
-        return Site(self.clock, store, self.calibration, SeededRandomness(99))
+        """A site over another store, which ends with this one."""
+        return Site(self.clock, store, self.calibration, SeededRandomness(99), _opened=self._opened)
 
     def relayer(self) -> Context:
         """A fresh process: it has nothing open."""
@@ -94,9 +95,7 @@ class Site:
     async def revoke(self, agent: str, counter: int = 1) -> None:
         """Have the account take an agent's keys back."""
         listed = Revocations(
-            bytes(ROOT.account_identity.verify_key),
-            counter,
-            agent_keys=(self.certificate(agent).agent_key,),
+            bytes(ROOT.account_identity.verify_key), counter, agent_keys=(self.certificate(agent).agent_key,)
         )
         await Accounts(self.ports).revoke(listed.issue(ROOT.account_identity), account=ROOT.account)
 

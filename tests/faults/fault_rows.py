@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from s3_proxy import Fault as Answering
 from s3_proxy import (
     S3Proxy,
     cut_answer,
@@ -71,34 +72,31 @@ def _refused(name: str, make: Callable[[S3Proxy, Path], object], code: str) -> F
     return Fault(name, make, f"`{code}`", UNAVAILABLE, UNAVAILABLE, f"`{code}`")
 
 
+def _borne(name: str, what: Answering, method: str = "PUT", times: int = 1) -> Fault:
+    """A fault of single requests for entries that a relayer gets over before it answers."""
+
+    def make(proxy: S3Proxy, _: Path) -> None:
+        proxy.set(what, method=method, key=ENTRY, times=times)
+
+    return Fault(name, make, STARTS, DONE, DONE, READY)
+
+
+def _failing(name: str, answer: Answering, code: str) -> Fault:
+    """A store that answers nothing but errors for a while: writes run out of time, reads do not."""
+    return Fault(name, lambda proxy, _: proxy.set(answer), f"`{code}`", LATE, UNAVAILABLE, f"`{code}`")
+
+
+def _clock_of_the_store(name: str, seconds: int) -> Fault:
+    return Fault(name, lambda proxy, _: proxy.set(shift_date(seconds)), STARTS, UNAVAILABLE, DONE, "`clock`")
+
+
 FAULTS = (
     Fault("down", lambda proxy, _: proxy.stop(), "`unreachable`", LATE, UNAVAILABLE, "`unreachable`"),
     Fault("slow", lambda proxy, _: proxy.set(delay(proxy, 0.15)), STARTS, DONE, DONE, READY),
     Fault("hanging", lambda proxy, _: proxy.set(delay(proxy, 30.0)), "`silent`", LATE, LATE, "`silent`"),
-    Fault(
-        "throttled_503",
-        lambda proxy, _: proxy.set(refuse(503, "SlowDown", retry_after="1")),
-        "`throttled`",
-        LATE,
-        UNAVAILABLE,
-        "`throttled`",
-    ),
-    Fault(
-        "throttled_429",
-        lambda proxy, _: proxy.set(refuse(429, "TooManyRequests", retry_after="1")),
-        "`throttled`",
-        LATE,
-        UNAVAILABLE,
-        "`throttled`",
-    ),
-    Fault(
-        "failing",
-        lambda proxy, _: proxy.set(refuse(500, "InternalError")),
-        "`failing`",
-        LATE,
-        UNAVAILABLE,
-        "`failing`",
-    ),
+    _failing("throttled_503", refuse(503, "SlowDown", retry_after="1"), "throttled"),
+    _failing("throttled_429", refuse(429, "TooManyRequests", retry_after="1"), "throttled"),
+    _failing("failing", refuse(500, "InternalError"), "failing"),
     _refused(
         "unknown_credentials",
         lambda proxy, _: proxy.set(tamper("authorization", "Credential=[^/]+", "Credential=nobody")),
@@ -111,22 +109,8 @@ FAULTS = (
     ),
     _refused("clock_ahead", lambda proxy, _: proxy.set(shift_signing(HOUR)), "clock_refused"),
     _refused("clock_behind", lambda proxy, _: proxy.set(shift_signing(-HOUR)), "clock_refused"),
-    Fault(
-        "store_clock_ahead",
-        lambda proxy, _: proxy.set(shift_date(HOUR)),
-        STARTS,
-        UNAVAILABLE,
-        DONE,
-        "`clock`",
-    ),
-    Fault(
-        "store_clock_behind",
-        lambda proxy, _: proxy.set(shift_date(-HOUR)),
-        STARTS,
-        UNAVAILABLE,
-        DONE,
-        "`clock`",
-    ),
+    _clock_of_the_store("store_clock_ahead", HOUR),
+    _clock_of_the_store("store_clock_behind", -HOUR),
     _refused("no_bucket", lambda proxy, _: proxy.set(refuse(404, "NoSuchBucket")), "no_such_bucket"),
     _refused("no_list_permission", lambda proxy, _: proxy.set(deny_instead_of_absent), "access_denied"),
     Fault(
@@ -150,50 +134,13 @@ FAULTS = (
         "elsewhere",
     ),
     _refused(
-        "untrusted_certificate",
-        lambda proxy, stranger: proxy.present(stranger),
-        "certificate_not_trusted",
+        "untrusted_certificate", lambda proxy, stranger: proxy.present(stranger), "certificate_not_trusted"
     ),
-    Fault(
-        "reset_during_write",
-        lambda proxy, _: proxy.set(cut_body, method="PUT", key=ENTRY, times=1),
-        STARTS,
-        DONE,
-        DONE,
-        READY,
-    ),
-    Fault(
-        "reset_after_write",
-        lambda proxy, _: proxy.set(reset_after, method="PUT", key=ENTRY, times=1),
-        STARTS,
-        DONE,
-        DONE,
-        READY,
-    ),
-    Fault(
-        "error_after_write",
-        lambda proxy, _: proxy.set(refuse_after(500, "InternalError"), method="PUT", key=ENTRY, times=1),
-        STARTS,
-        DONE,
-        DONE,
-        READY,
-    ),
-    Fault(
-        "slow_down_after_write",
-        lambda proxy, _: proxy.set(refuse_after(503, "SlowDown"), method="PUT", key=ENTRY, times=1),
-        STARTS,
-        DONE,
-        DONE,
-        READY,
-    ),
-    Fault(
-        "answer_cut_twice",
-        lambda proxy, _: proxy.set(cut_answer, method="GET", key=ENTRY, times=2),
-        STARTS,
-        DONE,
-        DONE,
-        READY,
-    ),
+    _borne("reset_during_write", cut_body),
+    _borne("reset_after_write", reset_after),
+    _borne("error_after_write", refuse_after(500, "InternalError")),
+    _borne("slow_down_after_write", refuse_after(503, "SlowDown")),
+    _borne("answer_cut_twice", cut_answer, method="GET", times=2),
     Fault(
         "answers_cut",
         lambda proxy, _: proxy.set(cut_answer, method="GET"),

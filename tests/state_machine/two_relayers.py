@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext, suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from doubles.seeded_randomness import SeededRandomness
@@ -35,7 +36,7 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.memories import EraseNamespaceRequest, EraseNamespaceResponse, SupersedeRequest
+from relayer.wire.memories import EraseNamespaceRequest, SupersedeRequest
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 
@@ -44,6 +45,8 @@ __all__ = ["AGENT", "TwoRelayers"]
 T = TypeVar("T")
 
 AGENT = "researcher"
+# The nonce of reads, which nobody counts.
+READ = b"read" * 4
 KEYS = RelayerKeys.derive(hashlib.sha256(b"a relayer key").digest())
 ROOT = RootKeys(hashlib.sha256(b"a root secret").digest())
 AGENT_KEYS = ROOT.agent(AGENT)
@@ -173,18 +176,10 @@ class TwoRelayers:
         return answer
 
     def forget(self, which: int, nonce: bytes, memory: str) -> str:
-        return self._told(
-            which,
-            lambda: forget_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
-            lambda answer: answer.state,
-        )
+        return self._told(forget_memory, which, nonce, memory, take=attrgetter("state"))
 
     def get(self, which: int, memory: str) -> schemas.Memory | str:
-        return self._told(
-            which,
-            lambda: get_memory(self._relayers[which], self.access(b"read" * 4), memory, self._deadline()),
-            lambda answer: answer.memory,
-        )
+        return self._told(get_memory, which, READ, memory, take=attrgetter("memory"))
 
     def list(self, which: int) -> list[schemas.Memory]:
         """Return everything, whatever its state, newest first."""
@@ -200,7 +195,7 @@ class TwoRelayers:
     def _page(self, which: int, cursor: str | None) -> Coroutine[Any, Any, schemas.ListResponse]:
         return list_memories(
             self._relayers[which],
-            self.access(b"read" * 4),
+            self.access(READ),
             limit=3,
             cursor=cursor,
             kinds=(),
@@ -213,31 +208,19 @@ class TwoRelayers:
         self.list(which)  # what nobody opened is not looked after
         self.run(maintain(self._relayers[which]))
         request = schemas.RecallRequest(query=query, limit=schemas.MAX_LIMIT, floor=0, as_of=as_of)
-        access = self.access(b"read" * 4)
+        access = self.access(READ)
         return list(self.run(recall(self._relayers[which], access, request, self._deadline())).memories)
 
     def supersede(self, which: int, nonce: bytes, head: str, request: SupersedeRequest) -> tuple[str, str]:
         """Put a new version in a memory's place; returns what came of it and the new id."""
-        made = self._told(
-            which,
-            lambda: supersede(self._relayers[which], self.access(nonce), head, request, self._deadline()),
-            lambda answer: answer,
-        )
+        made = self._told(supersede, which, nonce, head, request)
         return (made, "") if isinstance(made, str) else ("superseded", made.id)
 
     def restore(self, which: int, nonce: bytes, memory: str) -> str:
-        return self._told(
-            which,
-            lambda: restore(self._relayers[which], self.access(nonce), memory, self._deadline()),
-            lambda answer: answer.state,
-        )
+        return self._told(restore, which, nonce, memory, take=attrgetter("state"))
 
     def erase(self, which: int, nonce: bytes, memory: str) -> str:
-        return self._told(
-            which,
-            lambda: erase_memory(self._relayers[which], self.access(nonce), memory, self._deadline()),
-            lambda answer: answer.state,
-        )
+        return self._told(erase_memory, which, nonce, memory, take=attrgetter("state"))
 
     def go_on_erasing(self, which: int) -> None:
         """Do what a relayer does about erasures every second."""
@@ -287,9 +270,7 @@ class TwoRelayers:
         Returns:
             What the write was told; or a code, if there is nothing to erase.
         """
-        asked = self._told(
-            which, partial(self._erase_namespace, which, nonce, EraseNamespaceRequest()), _whole
-        )
+        asked = self._told(erase_namespace, which, nonce, EraseNamespaceRequest())
         if isinstance(asked, str):
             return asked
         other = 1 - which
@@ -302,17 +283,13 @@ class TwoRelayers:
 
         async def both() -> schemas.RememberResponse | None:
             erasing = EraseNamespaceRequest(dry_run=False, confirm=asked.confirm)
-            _, told = await asyncio.gather(self._erase_namespace(which, nonce, erasing), write())
+            erase = erase_namespace(self._relayers[which], self.access(nonce), erasing, self._deadline())
+            _, told = await asyncio.gather(erase, write())
             return told
 
         told = self.run(both())
         self.former.append(ulid.parse(asked.confirm).hex())
         return told
-
-    def _erase_namespace(
-        self, which: int, nonce: bytes, request: EraseNamespaceRequest
-    ) -> Coroutine[Any, Any, EraseNamespaceResponse]:
-        return erase_namespace(self._relayers[which], self.access(nonce), request, self._deadline())
 
     def left_of_the_past(self) -> list[str]:
         """Let the erasures of all former lives come to their end, and return what the store still holds of those."""
@@ -329,7 +306,19 @@ class TwoRelayers:
 
         return self.run(keys())
 
-    def _told(self, which: int, ask: Callable[[], Coroutine[Any, Any, Any]], take: Any) -> Any:
+    def _told(
+        self,
+        use_case: Callable[..., Coroutine[Any, Any, Any]],
+        which: int,
+        nonce: bytes,
+        *given: Any,
+        take: Callable[[Any], Any] = lambda answer: answer,
+    ) -> Any:
+        """Ask for something; returns what is taken of the answer, or the code of a refusal."""
+
+        def ask() -> Coroutine[Any, Any, Any]:
+            return use_case(self._relayers[which], self.access(nonce), *given, self._deadline())
+
         try:
             return take(self.run(self._ask(which, ask)))
         except Refused as error:
@@ -337,7 +326,3 @@ class TwoRelayers:
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.clock, 30)
-
-
-def _whole(answer: T) -> T:
-    return answer

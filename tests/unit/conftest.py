@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from doubles.seeded_randomness import SeededRandomness
@@ -18,12 +19,18 @@ from relayer.domain.namespace import Custody
 from relayer.extraction.statements import StatementExtractor
 from relayer.lib.work import Deadline
 from relayer.log.objects import LogPorts
-from relayer.namespaces.cache import OpenNamespaces
+from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.context import Context
+from relayer.ports import ObjectStore
 from relayer.search.baseline import Calibration, calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
+from relayer.use_cases.memories import list_memories
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire.memories import Memory
+from relayer.wire.schemas import RecallRequest, RememberRequest
 from relayer.wire.sealing import RootKeys
 from relayer.wire.signing import Certificate, Right
 
@@ -41,6 +48,7 @@ class House:
     randomness: SeededRandomness
     calibration: Calibration
     relations: StatedRelations
+    others: list[OpenNamespaces] = field(default_factory=list)
     root: RootKeys = field(default_factory=lambda: RootKeys(hashlib.sha256(b"a root secret").digest()))
 
     def principal(self, agent: str, *, nonce: bytes | None = None, body: bytes = b"") -> Principal:
@@ -84,10 +92,50 @@ class House:
     def deadline(self, seconds: float = 30) -> Deadline:
         return Deadline.after(self.clock, seconds)
 
-    async def another(self) -> House:
-        """A second replica over the same store."""
-        namespaces = OpenNamespaces(self.ctx.ports, self.embedder.model, self.calibration)
-        return replace(self, ctx=replace(self.ctx, namespaces=namespaces))
+    async def call(
+        self,
+        use_case: Callable[..., Awaitable[Any]],
+        *given: Any,
+        agent: str = "researcher",
+        access: Access | Principal | None = None,
+        **named: Any,
+    ) -> Any:
+        """Let an agent ask for something, as a route does."""
+        access = access or self.access(agent)
+        return await use_case(self.ctx, access, *given, **named, deadline=self.deadline())
+
+    async def listed(self, *states: str, agent: str = "researcher") -> list[Memory]:
+        """The newest hundred memories, live ones unless other states are named."""
+        asked = {"limit": 100, "cursor": None, "kinds": (), "states": states}
+        return list((await self.call(list_memories, agent=agent, **asked)).memories)
+
+    async def put(self, *texts: str, agent: str = "researcher", **fields: object) -> list[str]:
+        """Store texts by hand, and return their ids."""
+        request = RememberRequest(items=[{"text": text, **fields} for text in texts])
+        return [one.id for one in (await self.call(remember, request, agent=agent)).memories]
+
+    async def found(self, query: str, *, agent: str = "researcher", **fields: Any) -> list[str]:
+        """The texts that a recall finds, however little they are about the query."""
+        request = RecallRequest(query=query, **{"floor": 0, **fields})
+        return [hit.text for hit in (await self.call(recall, request, agent=agent)).memories]
+
+    async def another(self, limits: CacheLimits | None = None, store: ObjectStore | None = None) -> House:
+        """A second replica, over the same store unless another is given, which ends with this one."""
+        ports = replace(self.ctx.ports, store=store) if store else self.ctx.ports
+        namespaces = OpenNamespaces(ports, self.embedder.model, self.calibration, limits)
+        self.others.append(namespaces)
+        ctx = replace(self.ctx, ports=ports, namespaces=namespaces)
+        return replace(self, store=store or self.store, ctx=ctx)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock: FakeClock) -> RecordingStore:
+    return RecordingStore(MemoryStore(clock))
 
 
 @pytest.fixture(scope="session")
@@ -97,9 +145,7 @@ def calibration() -> Calibration:
 
 
 @pytest.fixture
-async def house(calibration) -> AsyncIterator[House]:
-    clock = FakeClock()
-    store = RecordingStore(MemoryStore(clock))
+async def house(clock: FakeClock, store: RecordingStore, calibration: Calibration) -> AsyncIterator[House]:
     embedder = HashingEmbedder()
     randomness = SeededRandomness(1)
     ports = LogPorts(store, clock, randomness, RelayerKeys.derive(hashlib.sha256(b"a relayer key").digest()))
@@ -108,4 +154,5 @@ async def house(calibration) -> AsyncIterator[House]:
     ctx = Context(ports, embedder, StatementExtractor(), namespaces, relations=relations)
     built = House(clock, store, embedder, ctx, randomness, calibration, relations)
     yield built
-    await built.ctx.namespaces.close(1.0)
+    for each in (namespaces, *built.others):
+        await each.close(1.0)

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from relayer.domain.operations import Audience, Erase, Forget, Kind, Origin, Record, Restore, Source, Trust
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
-from relayer.namespaces.cache import CacheLimits, OpenNamespaces
 from relayer.namespaces.namespace import OpenNamespace
-from relayer.use_cases import remember as service
 from relayer.use_cases.recall import recall
-from relayer.wire.schemas import Consistency, RecallRequest, RememberRequest
+from relayer.wire.schemas import Consistency, RecallRequest
 from relayer.writing.drafts import Draft, append_drafts
 
 SMALL = IndexLimits(least=1, growth=1.0)
 WORDS = ("tea", "coffee", "oslo", "lisbon", "bicycle", "garden", "piano", "winter", "tokyo", "harbour")
-
-
-async def replica(house, limits: CacheLimits | None = None):
-    """Another relayer over the same store, with nothing open."""
-    namespaces = OpenNamespaces(house.ctx.ports, house.embedder.model, house.calibration, limits)
-    return replace(house, ctx=replace(house.ctx, namespaces=namespaces))
 
 
 async def opened_of(house, agent: str = "researcher") -> OpenNamespace:
@@ -93,14 +84,9 @@ async def answers(house, seed: int) -> list:
             include=rng.choice([(), ("superseded", "forgotten")]),
             occurred_after=rng.choice([None, 10**11]),
         )
-        found.append(await recall(house.ctx, house.access(), request, house.deadline()))
+        found.append(await house.call(recall, request))
     found.append(list(opened.memories()))
     found.append([opened.last_of_session(session) for session in ("s1", "s2")])
     found.append((list(opened.view.space.lacking), opened.view.table.unreadable))
     found.append((opened.view.journal.after((0, 0)), opened.view.journal.after((5, 1))))
     return found
-
-
-async def remember(house, *texts: str, agent: str = "researcher") -> None:
-    request = RememberRequest(items=[{"text": item} for item in texts])
-    await service.remember(house.ctx, house.access(agent), request, house.deadline())

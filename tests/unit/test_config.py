@@ -11,11 +11,7 @@ import pytest
 from relayer.access.quotas import Quota
 from relayer.errors import ConfigurationError
 from relayer.settings.config import RelayerSettings, load_settings, read_quotas
-from relayer.settings.keys import (
-    find_model_key,
-    find_relayer_key,
-    make_relayer_key,
-)
+from relayer.settings.keys import find_model_key, find_relayer_key, make_relayer_key
 from relayer.wire.loopback import is_loopback
 
 ACCOUNT = "0x" + "ab" * 32
@@ -27,6 +23,12 @@ def clean(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
         if name.startswith("MEMRELAY_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of settings that a test writes."""
+    return tmp_path / "relayer.toml"
 
 
 def _load(**flags) -> RelayerSettings:
@@ -41,9 +43,8 @@ def _mistake(**flags) -> str:
 
 
 def test_the_command_line_wins_over_the_environment_over_the_file_over_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "relayer.toml"
     file.write_text('port = 1\nlog-level = "debug"\nrate_limits = "off"\nready-file = "from-file"\n')
     monkeypatch.setenv("MEMRELAY_PORT", "2")
     monkeypatch.setenv("MEMRELAY_LOG_LEVEL", "error")
@@ -54,8 +55,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file_over_the_defau
     assert _load(config=file).port == 2
 
 
-def test_the_file_can_be_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "relayer.toml"
+def test_the_file_can_be_named_by_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("port = 4\n")
     monkeypatch.setenv("MEMRELAY_CONFIG", str(file))
     assert _load().port == 4
@@ -101,8 +101,7 @@ class TestAMistakeIsToldAsItWasWritten:
         monkeypatch.setenv("MEMRELAY_PORT", "many")
         assert _mistake().startswith("MEMRELAY_PORT: ")
 
-    def test_by_its_key_of_the_file(self, tmp_path: Path) -> None:
-        file = tmp_path / "relayer.toml"
+    def test_by_its_key_of_the_file(self, file: Path) -> None:
         file.write_text('log-level = "loud"\n')
         assert _mistake(config=file).startswith(f"log-level in {file}: ")
 
@@ -111,17 +110,15 @@ class TestAMistakeIsToldAsItWasWritten:
         assert _mistake(port=70_000).startswith("--port (MEMRELAY_PORT): ")
 
     def test_also_when_it_does_not_go_with_the_others(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        file = tmp_path / "relayer.toml"
         file.write_text('region = "eu-west-3"\n')
         assert _mistake(config=file) == f"region in {file}: only with --store s3://BUCKET"
         monkeypatch.setenv("MEMRELAY_REGION", "eu-west-3")
         assert _mistake() == "MEMRELAY_REGION: only with --store s3://BUCKET"
         assert _mistake(region="eu-west-3") == "--region: only with --store s3://BUCKET"
 
-    def test_no_value_is_repeated(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        file = tmp_path / "relayer.toml"
+    def test_no_value_is_repeated(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file.write_text('store = "s3://user:hunter2@memories"\n')
         assert "hunter2" not in _mistake(config=file)
         monkeypatch.setenv("MEMRELAY_ENDPOINT_URL", "https://u:hunter2@s3.example.org")
@@ -159,16 +156,14 @@ class TestMisspeltVariables:
         load_settings({}, dict.fromkeys(others | links, "1"))
 
 
-def test_a_misspelt_key_of_the_file_is_told_its_nearest_name(tmp_path: Path) -> None:
-    file = tmp_path / "relayer.toml"
+def test_a_misspelt_key_of_the_file_is_told_its_nearest_name(file: Path) -> None:
     file.write_text('acounts = "open"\n')
     assert "did you mean accounts?" in _mistake(config=file)
     file.write_text("qqqq = 1\n")
     assert "known are" in _mistake(config=file)
 
 
-def test_a_key_does_not_belong_in_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "relayer.toml"
+def test_a_key_does_not_belong_in_the_file(file: Path) -> None:
     file.write_text(f'relayer_key = "{"cd" * 32}"\n')
     said = _mistake(config=file)
     assert "MEMRELAY_RELAYER_KEY_FILE" in said
@@ -176,8 +171,7 @@ def test_a_key_does_not_belong_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "port = ", b"\xff\xfe"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | bytes | None) -> None:
-    file = tmp_path / "relayer.toml"
+def test_a_file_that_cannot_be_read_is_named(file: Path, content: str | bytes | None) -> None:
     if content is not None:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
     assert str(file) in _mistake(config=file)
@@ -205,11 +199,7 @@ class TestOffLoopback:
         assert "--accounts" in _mistake(public_url="https://m.example")
         assert _load(accounts="open", public_url="https://m.example").served is None
 
-    def test_who_is_served_must_be_said(self) -> None:
-        assert "--accounts" in _mistake(host="0.0.0.0", public_url="https://m.example")
-
-    def test_plain_http_is_refused(self) -> None:
-        assert "--tls-cert" in _mistake(host="192.0.2.1", accounts="open")
+    def test_a_proxy_that_speaks_plain_http_will_not_do(self) -> None:
         assert "--tls-cert" in _mistake(host="192.0.2.1", accounts="open", public_url="http://m.example")
 
     def test_a_proxy_or_a_certificate_will_do(self) -> None:
@@ -364,18 +354,11 @@ def test_a_short_wait_before_deleting_needs_every_answer_to_be_checked() -> None
     assert "--compact-entries" in _mistake(compact_entries=0)
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        ({"fallback_model_name": "b"}, "--fallback-model-name: only valid with --model-url and --model-name"),
-        (
-            {"fallback_model_url": "https://b.example/v1"},
-            "--fallback-model-url: only with --fallback-model-name",
-        ),
-    ],
-)
-def test_a_second_model_is_given_whole(flags: dict[str, str], named: str) -> None:
-    assert named in _mistake(**flags)
+def test_a_second_model_is_given_whole() -> None:
+    said = _mistake(fallback_model_name="b")
+    assert "--fallback-model-name: only valid with --model-url and --model-name" in said
+    said = _mistake(fallback_model_url="https://b.example/v1")
+    assert "--fallback-model-url: only with --fallback-model-name" in said
 
 
 def test_a_fallback_model_takes_the_key_of_the_model_at_the_same_url_alone(
@@ -433,13 +416,12 @@ class TestQuotas:
 
 
 def test_origins_of_pages_are_written_as_browsers_send_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _load().page_origins == ()
     given = "HTTPS://App.example.org:443, http://localhost:5173,http://[::1]:80"
     expected = ("https://app.example.org", "http://localhost:5173", "http://[::1]")
     assert _load(page_origins=given).page_origins == expected
-    file = tmp_path / "relayer.toml"
     file.write_text('page-origins = ["https://app.example.org"]\n')
     assert _load(config=file).page_origins == expected[:1]
     monkeypatch.setenv("MEMRELAY_PAGE_ORIGINS", "https://app.example.org")
@@ -477,9 +459,8 @@ def test_a_trusted_proxy_is_an_address_or_a_network() -> None:
 
 
 def test_a_size_and_a_span_are_written_with_units_wherever_a_setting_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "relayer.toml"
     file.write_text('cache_bytes = "2GiB"\nquota_bytes = 1048576\njob_takeover = "2m"\n')
     monkeypatch.setenv("MEMRELAY_COLLECT_AFTER", "12h")
     settings = _load(config=file, model_timeout="90s")

@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
+import features
 import pytest
 
-_PATH = Path(__file__).resolve().parents[1] / "features.py"
 ROWS = "id\tplace\ttitle\nCP-01\tplugin\tFirst\nCP-02\trelayer\tSecond\nCP-03\tcli\tThird\n"
 
 
-def _load() -> ModuleType:
-    import sys
-
-    spec = importlib.util.spec_from_file_location("memrelay_features", _PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-features = _load()
-
-
-def _tests(source: str) -> list[tuple[str, str]]:
-    return [(proof.feature, proof.test) for proof in features.proofs_of(source, "tests/test_x.py")]
-
-
-def test_a_marker_on_a_function_counts_for_it() -> None:
-    source = '@pytest.mark.row("CP-01")\nasync def test_a(): ...\ndef test_b(): ...\n'
-    assert _tests(source) == [("CP-01", "tests/test_x.py::test_a")]
-
-
-def test_a_marker_on_a_class_counts_for_each_of_its_tests() -> None:
-    source = '@pytest.mark.row("CP-01")\nclass TestA:\n    def test_b(self): ...\n    def test_c(self): ...\n'
-    assert _tests(source) == [
-        ("CP-01", "tests/test_x.py::TestA::test_b"),
-        ("CP-01", "tests/test_x.py::TestA::test_c"),
+@pytest.mark.parametrize(
+    ("source", "tests"),
+    [
+        ('@pytest.mark.row("CP-01")\nasync def test_a(): ...\ndef test_b(): ...\n', ["test_a"]),
+        (
+            '@pytest.mark.row("CP-01")\nclass TestA:\n    def test_b(self): ...\n    def test_c(self): ...\n',
+            ["TestA::test_b", "TestA::test_c"],
+        ),
+        ('pytestmark = [pytest.mark.row("CP-01")]\ndef test_a(): ...\n', ["test_a"]),
+        (
+            '@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.row("CP-01"))])\ndef test_a(n): ...\n',
+            ["test_a"],
+        ),
+    ],
+    ids=["function", "class", "module", "parameter"],
+)
+def test_a_marker_counts_for_each_test_below_it(source: str, tests: list[str]) -> None:
+    proofs = features.proofs_of(source, "tests/test_x.py")
+    assert [(one.feature, one.test) for one in proofs] == [
+        ("CP-01", f"tests/test_x.py::{name}") for name in tests
     ]
-
-
-def test_a_marker_of_the_module_counts_for_every_test() -> None:
-    source = 'pytestmark = [pytest.mark.row("CP-02")]\ndef test_a(): ...\n'
-    assert _tests(source) == [("CP-02", "tests/test_x.py::test_a")]
-
-
-def test_a_marker_on_a_parameter_counts_for_its_test() -> None:
-    source = '@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.row("CP-02"))])\ndef test_a(n): ...\n'
-    assert _tests(source) == [("CP-02", "tests/test_x.py::test_a")]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +57,7 @@ def test_a_level_is_read_and_any_other_word_refused() -> None:
 
 
 def _page(source: str, gaps: dict[str, str]) -> str:
-    page = features.render(features.read_features(ROWS), features.proofs_of(source, "tests/test_x.py"), gaps)
-    assert isinstance(page, str)
-    return page
+    return features.render(features.read_features(ROWS), features.proofs_of(source, "tests/test_x.py"), gaps)
 
 
 def test_the_page_counts_and_lists_what_is_shown_in_part_and_not_yet() -> None:

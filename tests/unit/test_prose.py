@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import prose
 import pytest
 from proselint.checks import __register__
@@ -28,13 +25,3 @@ def test_code_is_no_prose_and_a_word_of_the_field_is_known():
     text = "Run it:\n\n```sh\nthe the\n```\n\nThe `the the` of it. A very short page.\n"
     assert prose.complaints("page.md", text, {"very"}) == []
     assert len(prose.complaints("page.md", text, set())) == 1
-
-
-def test_a_misspelt_word_is_noticed(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("This is definately wrong.\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "codespell_lib", str(page)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode != 0
-    assert "definitely" in done.stdout

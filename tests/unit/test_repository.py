@@ -47,18 +47,6 @@ OFFENDERS = {
     ],
     "an open end": ["# TODO: later", "FIXME"],
 }
-INNOCENT = [
-    "&#39; is an apostrophe",
-    "# 1. A heading",
-    "colour #1a2b3c",
-    "the workspace/work/main folder",
-    "https://example.org/root-cause",
-    "memory/2026-05-08.md#L3",
-    "a tissue 3 mm thick",
-    "~/.local/share/memrelay",
-    "NFKC as in UAX #15",
-    "&(?:#0*38|amp);",
-]
 
 
 def _tracked() -> list[str]:
@@ -93,11 +81,6 @@ def test_no_tracked_text_contains(what: str) -> None:
 def test_the_guard_finds_every_offender() -> None:
     missed = [text for what, texts in OFFENDERS.items() for text in texts if not FORBIDDEN[what].search(text)]
     assert not missed
-
-
-def test_the_guard_lets_ordinary_text_pass() -> None:
-    stopped = [text for text in INNOCENT for pattern in FORBIDDEN.values() if pattern.search(text)]
-    assert not stopped
 
 
 def test_no_tracked_file_is_large() -> None:

@@ -2,69 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 import pytest
-from doubles.seeded_randomness import SeededRandomness
+from account_world import KEYS, ROOT, FlakyStore, House, certificate, revocations
 
 from relayer.access.accounts import AccountLimits, AccountRules, Accounts, record_at
 from relayer.access.quotas import Quota, Quotas
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
 from relayer.errors import CorruptNamespace
-from relayer.log.objects import Layout, LogPorts
+from relayer.log.objects import Layout
 from relayer.operator.catalogue import read_catalogue
-from relayer.ports import Found
 from relayer.testing.fake_clock import FakeClock
-from relayer.testing.recording_store import RecordingStore
 from relayer.wire.errors import NotAccepted
 from relayer.wire.sealing import ObjectType, RootKeys, context, seal
-from relayer.wire.signing import Certificate, Revocations, Right
 
-ROOT = RootKeys(b"r" * 32)
-KEYS = RelayerKeys.derive(b"k" * 32)
 OWN, BESIDE = (make(KEYS.tag("account", ROOT.account)) for make in (Layout.account, Layout.revoked))
 LIMITS = AccountLimits(bytes=5000)
 
 
-@dataclass
-class House:
-    clock: FakeClock
-    store: RecordingStore
-
-    def ports(self, seed: int = 1) -> LogPorts:
-        return LogPorts(self.store, self.clock, SeededRandomness(seed), KEYS)
-
-    def accounts(self, seed: int = 1) -> Accounts:
-        return Accounts(self.ports(seed))
-
-    async def data(self, key: str) -> bytes:
-        found = await self.store.get(key)
-        assert isinstance(found, Found)
-        return found.data
-
-    async def put(self, key: str, data: bytes) -> None:
-        await self.store.delete(key)
-        await self.store.create(key, data)
-
-
 @pytest.fixture
-def house() -> House:
-    clock = FakeClock()
-    return House(clock, RecordingStore(MemoryStore(clock)))
+def house(clock: FakeClock) -> House:
+    return House(clock, FlakyStore(MemoryStore(clock)))
 
 
-def _certificate(agent: str = "researcher") -> Certificate:
-    key = bytes(ROOT.agent(agent).identity.verify_key)
-    account_key = bytes(ROOT.account_identity.verify_key)
-    return Certificate(account_key, agent, key, (agent,), (Right.READ,), 0, 2**40, bytes(16))
-
-
-def _revocations(counter: int, *agents: str) -> bytes:
-    keys = tuple(_certificate(agent).agent_key for agent in agents)
-    listed = Revocations(bytes(ROOT.account_identity.verify_key), counter, agent_keys=keys)
-    return listed.issue(ROOT.account_identity)
+def _list_of_another(counter: int) -> bytes:
+    return revocations(counter, agent_keys=(certificate(agent="other").agent_key,))
 
 
 def _revoked(rules: AccountRules) -> AccountRules:
@@ -80,9 +43,9 @@ def _limited(rules: AccountRules) -> AccountRules:
 
 
 async def _refused(accounts: Accounts, rule: str = "account_revoked", **options: bool) -> None:
-    assert not accounts.admits_now(_certificate())
+    assert not accounts.admits_now(certificate())
     with pytest.raises(NotAccepted) as caught:
-        await accounts.admit(_certificate(), **options)
+        await accounts.admit(certificate(), **options)
     assert caught.value.rule == rule
 
 
@@ -91,13 +54,13 @@ async def test_a_revoked_account_is_out_at_once_here_and_within_fifteen_seconds_
 ) -> None:
     here, elsewhere = house.accounts(1), house.accounts(2)
     for accounts in (here, elsewhere):
-        await accounts.admit(_certificate())
+        await accounts.admit(certificate())
         await accounts.make(ROOT.account)
     await house.clock.advance(15)
-    await elsewhere.admit(_certificate())
+    await elsewhere.admit(certificate())
     assert (await here.set_rules(ROOT.account, _revoked)).is_revoked
     await _refused(here)
-    assert elsewhere.admits_now(_certificate())
+    assert elsewhere.admits_now(certificate())
     await house.clock.advance(15)
     await _refused(elsewhere)
     # Not even its list of revocations may be read or replaced.
@@ -105,7 +68,7 @@ async def test_a_revoked_account_is_out_at_once_here_and_within_fifteen_seconds_
     await here.set_rules(ROOT.account, _lifted)
     await house.clock.advance(15)
     for accounts in (here, elsewhere):
-        await accounts.admit(_certificate())
+        await accounts.admit(certificate())
 
 
 async def test_keys_that_a_process_holds_are_dropped_when_the_account_is_revoked(house: House) -> None:
@@ -115,11 +78,11 @@ async def test_keys_that_a_process_holds_are_dropped_when_the_account_is_revoked
         told.append(account)
 
     accounts.on_revoked = revoked
-    await accounts.admit(_certificate())
+    await accounts.admit(certificate())
     await accounts.make(ROOT.account)
     await house.accounts(2).set_rules(ROOT.account, _limited)
     await house.clock.advance(15)
-    await accounts.admit(_certificate())
+    await accounts.admit(certificate())
     assert told == []
     await house.accounts(2).set_rules(ROOT.account, _revoked)
     await house.clock.advance(15)
@@ -129,14 +92,14 @@ async def test_keys_that_a_process_holds_are_dropped_when_the_account_is_revoked
 
 async def test_each_change_keeps_the_others_and_is_counted_in_both_objects(house: House) -> None:
     accounts = house.accounts()
-    await accounts.revoke(_revocations(3, "other"), account=ROOT.account)
+    await accounts.revoke(_list_of_another(3), account=ROOT.account)
     await accounts.set_rules(ROOT.account, _limited)
     await house.accounts(2).set_rules(ROOT.account, _revoked)
-    await house.accounts(3).revoke(_revocations(4, "other"), account=ROOT.account)
+    await house.accounts(3).revoke(_list_of_another(4), account=ROOT.account)
     for key in (OWN, BESIDE):
         record = record_at(KEYS, key, await house.data(key))
         assert (record.account, record.rules) == (ROOT.account, AccountRules(2, 7, LIMITS))
-    assert await house.accounts(4).revocations(ROOT.account) == _revocations(4, "other")
+    assert await house.accounts(4).revocations(ROOT.account) == _list_of_another(4)
 
 
 @pytest.mark.parametrize("rolled_back", [OWN, BESIDE])
@@ -184,7 +147,7 @@ async def test_rules_of_another_account_or_without_the_relayers_key_do_not_open(
     for data in (foreign, forged):
         await house.put(OWN, data)
         with pytest.raises(CorruptNamespace):
-            await house.accounts(2).admit(_certificate())
+            await house.accounts(2).admit(certificate())
 
 
 async def test_an_object_without_the_field_has_no_rules(house: House) -> None:
@@ -192,7 +155,7 @@ async def test_an_object_without_the_field_has_no_rules(house: House) -> None:
     place = context(ObjectType.ACCOUNT, "", b"", OWN)
     await house.put(OWN, seal(KEYS.metadata, ObjectType.ACCOUNT, place, plain, salt=bytes(32)))
     accounts = house.accounts()
-    await accounts.admit(_certificate())
+    await accounts.admit(certificate())
     assert accounts.rules_of(ROOT.account) == AccountRules()
     assert accounts.rules_of("0x" + "00" * 32) == AccountRules()
 

@@ -8,7 +8,6 @@ import pytest
 from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.fleet import FleetKeys
-from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
 from relayer.errors import WrongRelayerKey
 from relayer.lib.scheduler import Scheduler
@@ -26,13 +25,15 @@ def clock() -> FakeClock:
     return FakeClock(NOON)
 
 
-@pytest.fixture
-def store(clock: FakeClock) -> RecordingStore:
-    return RecordingStore(MemoryStore(clock))
-
-
 def _fleet(store: RecordingStore, clock: FakeClock, seed: int = 1, key: bytes = b"k" * 32) -> FleetKeys:
     return FleetKeys(LogPorts(store, clock, SeededRandomness(seed), RelayerKeys.derive(key)))
+
+
+@pytest.fixture
+async def fleet(store: RecordingStore, clock: FakeClock) -> FleetKeys:
+    started = _fleet(store, clock)
+    await started.start()
+    return started
 
 
 async def test_replicas_that_start_together_publish_the_same_key(
@@ -48,10 +49,8 @@ async def test_replicas_that_start_together_publish_the_same_key(
 
 
 async def test_the_list_is_signed_now_and_says_until_when_its_keys_are_accepted(
-    store: RecordingStore, clock: FakeClock
+    fleet: FleetKeys, clock: FakeClock
 ) -> None:
-    fleet = _fleet(store, clock)
-    await fleet.start()
     current = fleet.current()
     current.verify(clock.now_ms() // 1000)
     assert current.identity == bytes(RelayerKeys.derive(b"k" * 32).identity.verify_key)
@@ -65,10 +64,8 @@ async def test_the_list_is_signed_now_and_says_until_when_its_keys_are_accepted(
 
 
 async def test_a_new_day_has_a_new_key_and_yesterday_s_is_accepted_until_its_end(
-    store: RecordingStore, clock: FakeClock
+    fleet: FleetKeys, clock: FakeClock
 ) -> None:
-    fleet = _fleet(store, clock)
-    await fleet.start()
     first = fleet_key_id(fleet.current().keys[0].public_key)
     await clock.advance(24 * HOUR)
     await fleet.refresh()
@@ -81,10 +78,8 @@ async def test_a_new_day_has_a_new_key_and_yesterday_s_is_accepted_until_its_end
 
 
 async def test_private_halves_of_days_that_are_over_are_deleted(
-    store: RecordingStore, clock: FakeClock
+    fleet: FleetKeys, store: RecordingStore, clock: FakeClock
 ) -> None:
-    fleet = _fleet(store, clock)
-    await fleet.start()
     await clock.advance(2 * 24 * HOUR)
     await fleet.refresh()
     left = sorted([info.key async for info in store.list("fleet/")])
@@ -107,10 +102,8 @@ async def test_a_replica_whose_clock_is_a_little_behind_opens_what_tomorrow_s_ke
 
 
 async def test_a_replica_far_ahead_deletes_nothing_that_others_need(
-    store: RecordingStore, clock: FakeClock
+    fleet: FleetKeys, store: RecordingStore, clock: FakeClock
 ) -> None:
-    fleet = _fleet(store, clock)
-    await fleet.start()
     far = FakeClock(clock.now_ms() + 10 * 24 * HOUR * 1000)
     await _fleet(store, far, 2).start()
     assert "fleet/20260310" in [info.key async for info in store.list("fleet/")]
@@ -124,16 +117,12 @@ async def test_a_key_sealed_by_another_relayer_key_stops_the_start(
         await _fleet(store, clock, 2, b"o" * 32).start()
 
 
-async def test_unknown_keys_have_no_private_half(store: RecordingStore, clock: FakeClock) -> None:
-    fleet = _fleet(store, clock)
-    await fleet.start()
+async def test_unknown_keys_have_no_private_half(fleet: FleetKeys) -> None:
     assert fleet.private(bytes(8)) is None
     assert fleet.private(b"") is None
 
 
-async def test_its_task_turns_the_key_over_by_itself(store: RecordingStore, clock: FakeClock) -> None:
-    fleet = _fleet(store, clock)
-    await fleet.start()
+async def test_its_task_turns_the_key_over_by_itself(fleet: FleetKeys, clock: FakeClock) -> None:
     async with Scheduler(clock, SeededRandomness(1), lambda name, _: pytest.fail(name)) as scheduler:
         scheduler.start(fleet.task)
         await clock.advance(60)

@@ -6,15 +6,8 @@ import pytest
 from doubles.seeded_randomness import SeededRandomness
 
 from relayer.access.accounts import Accounts
-from relayer.access.store_key import (
-    StoredKey,
-    open_store_key,
-    probe,
-    read_store_key,
-    rotate_relayer_key,
-)
+from relayer.access.store_key import StoredKey, open_store_key, probe, read_store_key, rotate_relayer_key
 from relayer.adapters.local_key import LocalKey
-from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.errors import UpgradeRequired, WrongRelayerKey
@@ -42,16 +35,6 @@ async def _data(store: RecordingStore) -> bytes:
     found = await store.get("relayer")
     assert isinstance(found, Found)
     return found.data
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def store(clock: FakeClock) -> RecordingStore:
-    return RecordingStore(MemoryStore(clock))
 
 
 async def test_the_first_start_writes_and_the_next_ones_read(store: RecordingStore, clock: FakeClock) -> None:

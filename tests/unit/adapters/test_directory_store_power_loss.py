@@ -12,7 +12,7 @@ import itertools
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,11 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         yield recorded
 
 
-async def after_failure(disk: Disk, source: Path, target: Path) -> DirectoryStore:
-    """Open a copy of what is left of ``source`` when nothing survives that was not synced."""
-    copy = target.with_name(f"{target.name}-copy")
-    restore(left_by_a_failure(disk.events, disk.directories), copy)
-    # It is the file system of ``source``, which was tried; trying it again took most of the time of a failure.
-    return await DirectoryStore.open(copy / source.relative_to(disk.root), clock=SystemClock(), tried=True)
+@pytest.fixture
+async def store(disk: Disk, tmp_path: Path) -> AsyncIterator[DirectoryStore]:
+    opened = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
+    yield opened
+    await opened.close()
 
 
 async def content(store: DirectoryStore, key: str) -> bytes | None:
@@ -58,15 +57,24 @@ async def content(store: DirectoryStore, key: str) -> bytes | None:
     return outcome.data
 
 
-async def test_a_created_object_survives_with_every_directory_on_its_way(disk: Disk, tmp_path: Path) -> None:
-    store = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
+async def left_of(key: str, disk: Disk) -> bytes | None:
+    """Return what is left of an object when nothing survives that was not synced."""
+    copy = disk.root / f"copy-{key.replace('/', '-')}"
+    restore(left_by_a_failure(disk.events, disk.directories), copy)
+    # It is the file system of the store, which was tried; trying it again took most of the time of a failure.
+    image = await DirectoryStore.open(copy / "data", clock=SystemClock(), tried=True)
+    found = await content(image, key)
+    await image.close()
+    return found
+
+
+async def test_a_created_object_survives_with_every_directory_on_its_way(
+    store: DirectoryStore, disk: Disk
+) -> None:
     for number in range(3):
         for key in (f"ns/{number}/wal/1", f"ns/{number}/manifest"):
             assert isinstance(await store.create(key, key.encode()), Created)
-            image = await after_failure(disk, tmp_path / "data", tmp_path / key.replace("/", "-"))
-            assert await content(image, key) == key.encode()
-            await image.close()
-    await store.close()
+            assert await left_of(key, disk) == key.encode()
 
 
 async def test_the_data_directory_itself_survives(disk: Disk, tmp_path: Path) -> None:
@@ -76,36 +84,26 @@ async def test_the_data_directory_itself_survives(disk: Disk, tmp_path: Path) ->
     assert left_by_a_failure(disk.events, disk.directories)["data/a/b/key"] == b"data"
 
 
-async def test_a_swapped_object_survives_with_its_new_bytes(disk: Disk, tmp_path: Path) -> None:
-    store = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
+async def test_a_swapped_object_survives_with_its_new_bytes(store: DirectoryStore, disk: Disk) -> None:
     created = await store.create("ns/manifest", b"old")
     assert isinstance(created, Created)
     assert isinstance(await store.swap("ns/manifest", b"new", created.etag), Swapped)
-    image = await after_failure(disk, tmp_path / "data", tmp_path / "image")
-    assert await content(image, "ns/manifest") == b"new"
-    await image.close()
-    await store.close()
+    assert await left_of("ns/manifest", disk) == b"new"
 
 
-async def test_a_deleted_object_stays_deleted(disk: Disk, tmp_path: Path) -> None:
-    store = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
+async def test_a_deleted_object_stays_deleted(store: DirectoryStore, disk: Disk) -> None:
     await store.create("ns/manifest", b"secret")
     await store.delete("ns/manifest")
-    image = await after_failure(disk, tmp_path / "data", tmp_path / "image")
-    assert await content(image, "ns/manifest") is None
-    await image.close()
-    await store.close()
+    assert await left_of("ns/manifest", disk) is None
 
 
-async def test_repeating_a_deletion_finishes_what_a_dead_process_began(disk: Disk, tmp_path: Path) -> None:
-    store = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
+async def test_repeating_a_deletion_finishes_what_a_dead_process_began(
+    store: DirectoryStore, disk: Disk
+) -> None:
     await store.create("ns/manifest", b"secret")
-    (tmp_path / "data" / "ns" / "manifest").unlink()
+    (disk.root / "data" / "ns" / "manifest").unlink()
     await store.delete("ns/manifest")
-    image = await after_failure(disk, tmp_path / "data", tmp_path / "image")
-    assert await content(image, "ns/manifest") is None
-    await image.close()
-    await store.close()
+    assert await left_of("ns/manifest", disk) is None
 
 
 def die_before_the_sync(data: Path, key: str, content: bytes) -> None:
@@ -120,25 +118,17 @@ def die_before_the_sync(data: Path, key: str, content: bytes) -> None:
 
 
 async def test_what_was_read_survives_although_its_writer_died_before_the_sync(
-    disk: Disk, tmp_path: Path
+    store: DirectoryStore, disk: Disk
 ) -> None:
-    store = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
-    await asyncio.to_thread(die_before_the_sync, tmp_path / "data", "ns/0f/wal/1", b"entry")
+    await asyncio.to_thread(die_before_the_sync, disk.root / "data", "ns/0f/wal/1", b"entry")
     assert await content(store, "ns/0f/wal/1") == b"entry"
-    image = await after_failure(disk, tmp_path / "data", tmp_path / "image")
-    assert await content(image, "ns/0f/wal/1") == b"entry"
-    await image.close()
-    await store.close()
+    assert await left_of("ns/0f/wal/1", disk) == b"entry"
 
 
-async def test_a_directory_that_another_process_made_is_synced_too(disk: Disk, tmp_path: Path) -> None:
-    store = await DirectoryStore.open(tmp_path / "data", clock=SystemClock())
-    (tmp_path / "data" / "ns" / "0f").mkdir(parents=True)
+async def test_a_directory_that_another_process_made_is_synced_too(store: DirectoryStore, disk: Disk) -> None:
+    (disk.root / "data" / "ns" / "0f").mkdir(parents=True)
     assert isinstance(await store.create("ns/0f/manifest", b"data"), Created)
-    image = await after_failure(disk, tmp_path / "data", tmp_path / "image")
-    assert await content(image, "ns/0f/manifest") == b"data"
-    await image.close()
-    await store.close()
+    assert await left_of("ns/0f/manifest", disk) == b"data"
 
 
 ACCOUNT = "0x" + "ab" * 32
@@ -366,14 +356,22 @@ async def first_broken(
     return ""
 
 
-@pytest.fixture
-async def a_life(tmp_path: Path) -> Disk:
-    """The record of a whole life; what is done with its images is not recorded."""
-    root = tmp_path / "disk"
+async def recorded(lived: Callable[[Disk, Path], Awaitable[None]], root: Path) -> Disk:
+    """Record a whole life; what is done with its images is not recorded."""
     await asyncio.to_thread(root.mkdir)
     with pytest.MonkeyPatch.context() as patched, recording(root, patched) as disk:
-        await live(disk, root / "data")
+        await lived(disk, root / "data")
     return disk
+
+
+@pytest.fixture
+async def a_life(tmp_path: Path) -> Disk:
+    return await recorded(live, tmp_path / "disk")
+
+
+@pytest.fixture
+async def a_life_of_two(tmp_path: Path) -> Disk:
+    return await recorded(live_as_two, tmp_path / "disk")
 
 
 async def test_a_whole_log_keeps_its_promises_wherever_the_power_fails(
@@ -382,16 +380,6 @@ async def test_a_whole_log_keeps_its_promises_wherever_the_power_fails(
     kinds = [type(event) for event in a_life.events]
     assert (kinds.count(Kept), kinds.count(Made), kinds.count(Held)) == (9, 1, 4)
     assert not await first_broken(a_life.events, a_life.directories, tmp_path, LUCK if thorough else LUCK[:2])
-
-
-@pytest.fixture
-async def a_life_of_two(tmp_path: Path) -> Disk:
-    """The record of two writers' life over one disk."""
-    root = tmp_path / "disk"
-    await asyncio.to_thread(root.mkdir)
-    with pytest.MonkeyPatch.context() as patched, recording(root, patched) as disk:
-        await live_as_two(disk, root / "data")
-    return disk
 
 
 async def test_two_writers_of_one_log_keep_their_promises_wherever_the_power_fails(

@@ -7,28 +7,17 @@ import base64
 import hashlib
 import time
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import self_signed
 from s3_servers import ACCESS_KEY, CREDENTIALS, SECRET_KEY, KeptClient, free_ports
 from scripted_s3 import DATE_MS, How, Reply, ScriptedS3, found, listing, refusal, serving, stored
 
 from relayer.adapters.s3_store import S3Store, Timeouts
 from relayer.adapters.s3_store.client import Client
 from relayer.adapters.system import SystemClock
-from relayer.errors import (
-    StoreFull,
-    StoreMisconfigured,
-    StoreThrottled,
-    StoreUnavailable,
-    VersionsHidden,
-)
+from relayer.errors import StoreFull, StoreMisconfigured, StoreThrottled, StoreUnavailable, VersionsHidden
 from relayer.ports import (
     Absent,
     Changed,
@@ -221,11 +210,7 @@ async def test_without_credentials_nothing_is_sent(
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    store = await S3Store.open(
-        "memories",
-        clock=SystemClock(),
-        endpoint_url=server.url,
-    )
+    store = await S3Store.open("memories", clock=SystemClock(), endpoint_url=server.url)
     server.will_answer()
     for call in (store.create(KEY, b""), store.get(KEY)):
         with pytest.raises(StoreMisconfigured, match="no credentials"):
@@ -461,26 +446,9 @@ class TestTime:
 class TestCertificates:
     @pytest.fixture
     def certificate(self, tmp_path: Path) -> Path:
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-        now = datetime.now(tz=UTC)
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(1)
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-            )
-            .sign(key, hashes.SHA256())
-        )
+        certificate, key = self_signed(tmp_path)
         file = tmp_path / "server.pem"
-        plain = serialization.NoEncryption()
-        text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-        file.write_bytes(text + made.public_bytes(serialization.Encoding.PEM))
+        file.write_bytes(key.read_bytes() + certificate.read_bytes())
         return file
 
     async def test_one_that_is_not_trusted_is_told_with_the_fix(self, certificate: Path) -> None:

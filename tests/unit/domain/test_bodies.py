@@ -230,17 +230,6 @@ def test_reducing_twice_is_reducing_once(log: BodiesLog) -> None:
     assert reduce(once, 1, log.state) == once
 
 
-def test_a_reduced_log_says_what_the_whole_one_says(log: BodiesLog) -> None:
-    log.keep(b"1")
-    log.keep(b"2", b"c1")
-    log.add(JobAccepted(log.origin(), b"j", "extract", (b"1",), b"input"))
-    log.add(JobFinished(b"j", stored=(STORED,)))
-    log.add(JobFinished(b"j", stored=(STORED,)))
-    log.add(Erase(log.origin(), (b"1",)))
-    log.keep(b"3", sources=(b"1",))
-    assert log.replayed() == log.state
-
-
 @given(logs)
 def test_whatever_a_log_holds_it_says_the_same_when_it_is_reduced(contents: Log) -> None:
     log, time = SmallLog(), 0

@@ -87,10 +87,7 @@ def test_restoring_a_superseded_memory_names_the_head_that_it_replaces(log: Smal
     log.append(log.put(b"r"), Supersede(log.origin(), b"r", Stored(b"s", b"s", b"")))
     assert log.append(Restore(log.origin(), b"r", b"t"))[0].refusal is Refusal.STALE_HEAD
     assert log.append(Restore(log.origin(), b"r", b"s"))[0].result is OperationResult.RESTORED
-    assert [log.state.records[record].status for record in (b"r", b"s")] == [
-        Status.LIVE,
-        Status.SUPERSEDED,
-    ]
+    assert [log.state.records[record].status for record in (b"r", b"s")] == [Status.LIVE, Status.SUPERSEDED]
 
 
 def test_what_another_memory_replaced_comes_back_beside_it(log: SmallLog) -> None:

@@ -83,15 +83,6 @@ async def test_custody_relayer_needs_no_secret_and_each_custody_keeps_to_itself(
     assert (answer.status_code, answer.json()["code"]) == (409, "wrong_custody")
 
 
-async def test_a_wrong_secret_is_told_and_writes_nothing(at_custody: Border) -> None:
-    at = at_custody
-    assert (await at.call("POST", "/v1/memories", MEMORY)).status_code == 200
-    at.store.clear()
-    answer = await at.call("POST", "/v1/memories", MEMORY, key=at.memory_key(secret=b"w" * 32))
-    assert (answer.status_code, answer.json()["code"]) == (409, "wrong_namespace_key")
-    assert at.store.count("create") == at.store.count("swap") == 0
-
-
 @pytest.mark.row("MW-50", level="e2e")
 async def test_a_revocation_over_http_shuts_the_agent_out_and_drops_its_open_namespace(
     at_custody: Border,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 
 import pytest
 from border import Border, border
@@ -17,12 +16,6 @@ from relayer.testing.recording_store import RecordingStore
 from relayer.wire import codec as base64url
 from relayer.wire import schemas
 from relayer.wire.sealed_keys import FleetKey, FleetList
-
-
-@pytest.fixture
-async def at() -> AsyncIterator[Border]:
-    async with border() as running:
-        yield running
 
 
 class _Failing(RecordingStore):

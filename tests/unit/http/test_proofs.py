@@ -37,12 +37,6 @@ NOBODY = "01m8079zqgt6n9m13psfyd6ak5"
 MAC, SIGNATURE = 32, 64
 
 
-@pytest.fixture
-async def at() -> AsyncIterator[Border]:
-    async with border() as made:
-        yield made
-
-
 def secret_of(at: Border) -> bytes:
     gateway = at.gateway
     return gateway.root.agent(gateway.agent).namespace_secret(gateway.agent, FIRST_GENERATION)

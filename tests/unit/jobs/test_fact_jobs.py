@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from contextlib import asynccontextmanager
-from dataclasses import replace
-
 import pytest
-from doubles.scripted_chat import ScriptedChat
+from model_jobs import ended, look, says, until, with_model, working
 
 from relayer.domain.operations import Erase
 from relayer.errors import ModelAnswerUnusable, ModelUnavailable, QueueFull
-from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.jobs.worker import working as jobs
-from relayer.lib.job_queue import DAY_MS, DailyLimits, JobLimits, JobQueue, ModelBudget
-from relayer.lib.scheduler import Scheduler
+from relayer.lib.job_queue import DAY_MS, DailyLimits
 from relayer.maintenance.open_namespaces import maintain
-from relayer.namespaces.context import FactWork
-from relayer.use_cases.capture import analyze, get_job
-from relayer.use_cases.memories import forget_memory, list_memories
+from relayer.use_cases.capture import analyze
+from relayer.use_cases.memories import forget_memory
 from relayer.use_cases.recall import recall
 from relayer.wire import codec as ulid
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest
@@ -29,62 +20,13 @@ ANA = "My sister Ana moved to Lisbon on 3 May 2026."
 SAYS_ANA = {"text": "Kim's sister Ana moved to Lisbon.", "message": 1, "evidence": "Ana moved to Lisbon"}
 
 
-def says(*facts: dict, summary: str = "") -> str:
-    return json.dumps({"facts": facts, "summary": summary})
-
-
 def turn(text: str = ANA, **more: object) -> AnalyzeRequest:
     said = {"role": "user", "text": text, "speaker": "Kim", "id": "m1"}
     return AnalyzeRequest(turns=[said], session="s1", **more)
 
 
-def with_model(house, *script, budget: DailyLimits = DailyLimits(), summaries=False, **limits):  # noqa: B008 - frozen
-    chat = ScriptedChat(*script)
-    queue = JobQueue(house.clock, JobLimits(**limits))
-    work = FactWork(LlmExtractor(chat, summaries=summaries), queue, ModelBudget(budget))
-    return replace(house, ctx=replace(house.ctx, facts=work)), chat
-
-
-@asynccontextmanager
-async def working(house):
-    """Run the jobs of a relayer; errors that it reports fail the test."""
-    errors: list[BaseException] = []
-    async with Scheduler(
-        house.clock, house.ctx.randomness, lambda _, error: errors.append(error)
-    ) as scheduler:
-        scheduler.start(jobs(house.ctx, house.ctx.facts, scheduler))
-        yield
-    assert not errors
-
-
-async def until(true) -> None:
-    """Let the event loop go round until something is true."""
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110 - there is no one event for everything a test may wait for
-            await asyncio.sleep(0.01)
-
-
 async def say(house, text=ANA, agent="researcher", **more):
-    return await analyze(
-        house.ctx, house.access(agent, body=text.encode()), turn(text, **more), house.deadline()
-    )
-
-
-async def look(house, job_id, wait_ms=0, agent="researcher"):
-    return await get_job(house.ctx, house.access(agent), job_id, wait_ms, house.deadline())
-
-
-async def ended(house, job_id, agent="researcher"):
-    opened = house.ctx.namespaces.peek(house.access(agent).account, agent)
-    await until(lambda: opened.log.state.jobs[ulid.parse(job_id)].outcome is not None)
-    return await look(house, job_id, agent=agent)
-
-
-async def listed(house, agent="researcher"):
-    page = await list_memories(
-        house.ctx, house.access(agent), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
-    )
-    return page.memories
+    return await house.call(analyze, turn(text, **more), access=house.access(agent, body=text.encode()))
 
 
 class TestTheWay:
@@ -94,13 +36,13 @@ class TestTheWay:
         answer = await say(house)
         assert (answer.state, answer.extraction) == ("pending", "pending")
         query = RecallRequest(query="where did my sister Ana move", floor=0)
-        hits = (await recall(house.ctx, house.access(), query, house.deadline())).memories
+        hits = (await house.call(recall, query)).memories
         assert [hit.text for hit in hits] == [ANA]
         assert (await look(house, answer.job_id)).state == "queued"
         async with working(house):
             job = await ended(house, answer.job_id)
         assert job.state == "done"
-        fact, verbatim = await listed(house)
+        fact, verbatim = await house.listed()
         assert (fact.text, fact.kind, fact.importance) == (SAYS_ANA["text"], "event", 0.9)
         assert (fact.extractor, fact.trust, fact.source.speaker) == ("llm/extract/1", "user", "Kim")
         assert fact.source.reference == verbatim.id
@@ -122,7 +64,7 @@ class TestTheWay:
         async with working(house):
             for text in (ANA, f"{ANA} She likes it.", f"{ANA} She likes the sea."):
                 await ended(house, (await say(house, text)).job_id)
-        facts = [memory.text for memory in await listed(house) if memory.extractor.startswith("llm")]
+        facts = [memory.text for memory in await house.listed() if memory.extractor.startswith("llm")]
         assert sorted(facts) == sorted([SAYS_ANA["text"], moved["text"]])
 
     async def test_a_fact_that_was_forgotten_is_not_noted_again_in_other_words(self, house):
@@ -131,9 +73,9 @@ class TestTheWay:
         house, _ = with_model(house, says(SAYS_ANA), says(again))
         async with working(house):
             first = await ended(house, (await say(house)).job_id)
-            await forget_memory(house.ctx, house.access(), first.memories[0], house.deadline())
+            await house.call(forget_memory, first.memories[0])
             await ended(house, (await say(house, f"{ANA} She likes it.")).job_id)
-        live = [memory for memory in await listed(house) if memory.state == "live"]
+        live = [memory for memory in await house.listed() if memory.state == "live"]
         assert [memory.text for memory in live if memory.extractor.startswith("llm")] == []
 
     @pytest.mark.row("CP-39")
@@ -151,7 +93,7 @@ class TestTheWay:
         ]
         async with working(house):
             request = AnalyzeRequest(turns=turns, wait_ms=5000)
-            await analyze(house.ctx, house.access(), request, house.deadline())
+            await house.call(analyze, request)
         (asked,) = chat.asked
         assert "Lisbon" in asked[1].text
         assert "hunter2" not in asked[1].text
@@ -161,7 +103,7 @@ class TestTheWay:
         house, _ = with_model(house, says(summary="Ana moved to Lisbon."), summaries=True)
         async with working(house):
             await say(house, wait_ms=5000)
-        newest = (await listed(house))[0]
+        newest = (await house.listed())[0]
         assert (newest.kind, newest.text, newest.trust) == ("summary", "Ana moved to Lisbon.", "assistant")
 
     async def test_without_an_embedder_facts_are_stored_and_their_vectors_are_promised(self, house):
@@ -170,10 +112,10 @@ class TestTheWay:
         house.embedder.down = True
         async with working(house):
             await ended(house, answer.job_id)
-        assert [memory.searchable for memory in await listed(house)] == [False, True]
+        assert [memory.searchable for memory in await house.listed()] == [False, True]
         house.embedder.down = False
         await maintain(house.ctx)
-        assert all(memory.searchable for memory in await listed(house))
+        assert all(memory.searchable for memory in await house.listed())
         opened = house.ctx.namespaces.all()[0]
         assert {job.state for job in opened.log.state.jobs.values()} == {"done"}
 
@@ -189,16 +131,16 @@ class TestKnownMemories:
         assert '"memory": "Kim: Ana lives in Lisbon."' in chat.asked[1][1].text
         # What was said verbatim is never replaced by a model, and so is not shown to it as known.
         assert "My sister Ana lives in Lisbon." not in chat.asked[1][1].text
-        texts = [memory.text for memory in await listed(house)]
+        texts = [memory.text for memory in await house.listed()]
         assert texts == [
             "Ana lives in Porto.",
             "My sister Ana lives in Porto, you know.",
             "My sister Ana lives in Lisbon.",
         ]
         query = RecallRequest(query="Ana lives in Lisbon", floor=0, limit=10)
-        hits = (await recall(house.ctx, house.access(), query, house.deadline())).memories
+        hits = (await house.call(recall, query)).memories
         assert "Ana lives in Lisbon." not in [hit.text for hit in hits]
-        newest = (await listed(house))[0]
+        newest = (await house.listed())[0]
         assert len(newest.supersedes) == 1
 
     async def test_a_contradiction_keeps_both_and_says_so(self, house):
@@ -208,9 +150,9 @@ class TestKnownMemories:
         async with working(house):
             first = await say(house, "My sister Ana lives in Lisbon.", wait_ms=5000)
             await say(house, "My sister Ana lives in Porto.", wait_ms=5000)
-        newest = (await listed(house))[0]
+        newest = (await house.listed())[0]
         assert newest.contradicts == first.facts
-        assert len(await listed(house)) == 4
+        assert len(await house.listed()) == 4
 
     async def test_a_duplicate_of_a_known_memory_is_not_stored(self, house):
         known = SAYS_ANA | {"relation": "duplicate", "known": 1}
@@ -225,11 +167,11 @@ class TestForgettingAndErasing:
     async def test_of_a_turn_that_was_forgotten_meanwhile_nothing_is_made(self, house):
         house, chat = with_model(house, says(SAYS_ANA))
         answer = await say(house)
-        await forget_memory(house.ctx, house.access(), answer.memories[0].id, house.deadline())
+        await house.call(forget_memory, answer.memories[0].id)
         async with working(house):
             assert (await ended(house, answer.job_id)).state == "done"
         assert chat.asked == []
-        assert await listed(house) == ()
+        assert await house.listed() == []
 
     async def test_results_of_a_turn_that_was_erased_during_the_call_are_refused(self, house):
         house, chat = with_model(house, says(SAYS_ANA))
@@ -243,7 +185,7 @@ class TestForgettingAndErasing:
             chat.gate.set()
             job = await ended(house, answer.job_id)
         assert (job.state, job.reason) == ("failed", "source_erased")
-        assert await listed(house) == ()
+        assert await house.listed() == []
 
 
 class TestFailures:
@@ -269,7 +211,7 @@ class TestFailures:
             job = await ended(house, answer.job_id)
         assert (job.state, job.reason) == ("failed", f"model_answer_{bad}")
         assert len(chat.asked) == 3
-        assert [memory.text for memory in await listed(house)] == [ANA]
+        assert [memory.text for memory in await house.listed()] == [ANA]
 
     async def test_the_same_request_again_tries_a_failed_job_again_and_stores_nothing_twice(self, house):
         house, chat = with_model(house, "no json", says(SAYS_ANA), bad_answers=1)
@@ -283,7 +225,7 @@ class TestFailures:
         assert (third.extraction, third.facts) == ("done", again.facts)
         assert first.memories == again.memories == third.memories
         assert len(chat.asked) == 2
-        assert len(await listed(house)) == 2
+        assert len(await house.listed()) == 2
 
     async def test_a_model_that_stays_away_for_a_day_fails_the_job_with_the_reason(self, house):
         house, _ = with_model(house, *[ModelUnavailable("away")] * 3)
@@ -313,8 +255,7 @@ class TestSeveralRelayers:
             chat.gate.set()  # the first one answers after all
             await until(lambda: not house.ctx.facts.queue.running)
         assert len(chat.asked) == len(chat_of_other.asked) == 1
-        assert len(await listed(house)) == len(await listed(other)) == 2
-        await other.ctx.namespaces.close(1.0)
+        assert len(await house.listed()) == len(await other.listed()) == 2
 
     async def test_a_job_runs_only_while_a_key_is_live(self, house):
         house, chat = with_model(house, says(SAYS_ANA), says(SAYS_ANA))
@@ -341,7 +282,7 @@ class TestBounds:
         with pytest.raises(QueueFull) as caught:
             await say(house, "My locker number is 3.")
         assert caught.value.retry_after == 5.0
-        assert len(await listed(house)) == 2
+        assert len(await house.listed()) == 2
 
     async def test_a_busy_namespace_does_not_keep_another_from_its_turn(self, house):
         house, chat = with_model(house, at_once=2)
@@ -364,7 +305,7 @@ class TestBounds:
             assert (answer.state, answer.extraction, answer.degraded) == ("done", "over_budget", True)
             assert answer.memories[0].status == "stored"
             house.clock.jump(DAY_MS / 1000)
-            await listed(house)  # hears from the store what day it is
+            await house.listed()  # hears from the store what day it is
             later = await say(house, "My locker number is 3.", wait_ms=5000)
         assert later.extraction == "done"
         assert len(chat.asked) == 2

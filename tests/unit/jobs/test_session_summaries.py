@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from doubles.scripted_chat import ScriptedChat
-from test_fact_jobs import ended, listed, look, working
+from model_jobs import ended, look, working
 
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import ModelAnswerUnusable
@@ -54,11 +54,11 @@ async def say(house, *texts: str, session="s1", **more):
     turns = [{"role": "user", "text": text, "id": f"m{number}"} for number, text in enumerate(texts)]
     request = AnalyzeRequest(turns=turns, session=session, **more)
     access = house.access(body=request.model_dump_json().encode())
-    return await analyze(house.ctx, access, request, house.deadline())
+    return await house.call(analyze, request, access=access)
 
 
 async def summaries(house) -> list:
-    return [memory for memory in await listed(house) if memory.kind == "summary"]
+    return [memory for memory in await house.listed() if memory.kind == "summary"]
 
 
 @pytest.mark.row("MS-19")
@@ -78,7 +78,7 @@ async def test_a_session_that_ends_leaves_notes_that_its_memories_bear_out(house
         "assistant",
     )
     assert all(text in chat.asked[0][-1].text for text in SAID)
-    assert len(await listed(house)) == len(SAID) + 1
+    assert len(await house.listed()) == len(SAID) + 1
 
 
 @pytest.mark.row("MS-19")
@@ -103,7 +103,7 @@ async def test_without_a_usable_summary_every_turn_is_kept_as_it_was_said(house,
     answer = await say(house, *SAID, session_end=True)
     async with working(house):
         await ended(house, answer.summary_job_id)
-    assert sorted(memory.text for memory in await listed(house)) == sorted(SAID)
+    assert sorted(memory.text for memory in await house.listed()) == sorted(SAID)
 
 
 async def test_the_last_turns_of_a_session_are_in_its_notes(house):
@@ -125,7 +125,7 @@ async def test_what_is_of_another_session_or_doubted_is_not_shown_to_the_model(h
         session="s1",
         session_end=True,
     )
-    answer = await analyze(house.ctx, house.access(body=b"x"), request, house.deadline())
+    answer = await house.call(analyze, request, access=house.access(body=b"x"))
     async with working(house):
         await ended(house, answer.summary_job_id)
     shown = chat.asked[0][-1].text

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Coroutine
 from itertools import count
+from typing import Any
 
 import msgspec
-from log_world import ACCOUNT, World
+from doubles.stepping_store import Fate, SteppingStore
+from log_world import ACCOUNT, World, settle
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.bodies import take_out
 from relayer.domain.operations import Erase, Origin, Put, Stored, decode_entry
+from relayer.errors import StoreUnavailable
 from relayer.log.collector import GRACE_MS, Collector
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, SeenReport
@@ -61,11 +66,6 @@ class ErasingWorld(World):
         super().__init__()
         self.memory: VersionedStore = VersionedStore(self.clock)
 
-    @property
-    def incarnation(self) -> bytes:
-        assert self.pointer is not None
-        return self.pointer.incarnation
-
     def eraser(self, replica: Replica, ports: LogPorts | None = None) -> MemoryEraser:
         ports = ports or self.ports()
         return MemoryEraser(ports, replica, Collector(ports, ACCOUNT, self.incarnation).run)
@@ -104,6 +104,23 @@ class ErasingWorld(World):
     def holding(self, body: bytes = CANARY) -> list[str]:
         """Return the keys of which a version holds a body with these bytes in it."""
         return [key for key, bodies in self.bodies().items() if any(body in one for one in bodies)]
+
+
+async def crashed(work: Coroutine[Any, Any, object], store: SteppingStore, after: int, fate: Fate) -> bool:
+    """Run a relayer over a store, killed after so many requests; whether it came to its end before."""
+    working = asyncio.create_task(work)
+    for number in range(after + 1):
+        waiting = asyncio.create_task(store.wait_for())
+        await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            waiting.cancel()
+            return working.exception() is None
+        await store.step(fate=Fate.PROCEED if number < after else fate)
+    await settle()
+    working.cancel()
+    await asyncio.wait([working])
+    assert working.cancelled() or isinstance(working.exception(), StoreUnavailable | None)
+    return False
 
 
 def canary(text: str = "secret", **changes: object) -> Put:

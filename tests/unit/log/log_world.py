@@ -7,6 +7,7 @@ from itertools import count
 
 import msgspec
 from doubles.seeded_randomness import SeededRandomness
+from doubles.stepping_store import SteppingStore
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
@@ -47,6 +48,12 @@ async def settle(turns: int = 50) -> None:
         await asyncio.sleep(0)
 
 
+async def ends(task: asyncio.Task[object]) -> bool:
+    """Let a task run until it waits for something; whether it came to its end."""
+    await settle(20)
+    return task.done()
+
+
 class World:
     """One store and clock; as many processes over it as a test wants."""
 
@@ -66,9 +73,28 @@ class World:
         self.pointer = opened.pointer
         return opened.pointer
 
-    def replica(self, store: ObjectStore | None = None) -> Replica:
+    @property
+    def incarnation(self) -> bytes:
         assert self.pointer is not None
-        return Replica(self.ports(store), ACCOUNT, self.pointer.incarnation)
+        return self.pointer.incarnation
+
+    def replica(self, store: ObjectStore | None = None) -> Replica:
+        return Replica(self.ports(store), ACCOUNT, self.incarnation)
+
+    async def reloaded(self, store: ObjectStore | None = None) -> Replica:
+        """Return a replica that has read the log."""
+        replica = self.replica(store)
+        await replica.reload()
+        return replica
+
+    async def gated(self) -> tuple[SteppingStore, Replica]:
+        """Return a replica that has read the log, and whose requests wait for the test from now on."""
+        store = SteppingStore(self.memory)
+        replica = self.replica(store)
+        loading = asyncio.create_task(replica.reload())
+        while not await ends(loading):
+            store.release_all()
+        return store, replica
 
     def committer(
         self, replica: Replica, store: ObjectStore | None = None, limits: CommitterLimits | None = None
@@ -81,8 +107,7 @@ class World:
         self, store: ObjectStore | None = None, limits: CommitterLimits | None = None
     ) -> tuple[Replica, Committer]:
         """Return a replica that has caught up through the memory store and its running committer over ``store``."""
-        replica = self.replica(store)
-        await replica.reload()
+        replica = await self.reloaded(store)
         committer = self.committer(replica, store, limits)
         committer.start()
         return replica, committer
@@ -114,8 +139,7 @@ async def store_entry(world: World, replica: Replica, data: bytes, seq: int = 0)
 
 
 async def write_manifest(world: World, manifest: Manifest) -> None:
-    assert world.pointer is not None
-    incarnation = world.pointer.incarnation
+    incarnation = world.incarnation
     key = Layout.manifest(incarnation)
     found = await world.memory.get(key)
     assert isinstance(found, Found)
@@ -124,9 +148,8 @@ async def write_manifest(world: World, manifest: Manifest) -> None:
 
 
 def manifest_of(world: World, **changes: object) -> Manifest:
-    assert world.pointer is not None
     return msgspec.structs.replace(
-        Manifest(MANIFEST_FORMAT, chain_digest=genesis(world.pointer.incarnation)), **changes
+        Manifest(MANIFEST_FORMAT, chain_digest=genesis(world.incarnation)), **changes
     )
 
 
@@ -160,9 +183,8 @@ async def drop_slots(world: World) -> None:
 
 async def plain(world: World) -> NamespaceState:
     """Replay the slots that the store holds, all of them, without replica or segments."""
-    assert world.pointer is not None
     slots = world.replica().slots
-    state = NamespaceState(LogPosition(0, genesis(world.pointer.incarnation)))
+    state = NamespaceState(LogPosition(0, genesis(world.incarnation)))
     while (tail := await slots.read(state.next_seq, 1)).slots:
         linked = await slots.link(tail.slots[0], state.position)
         state.apply(linked.entry, linked.digest)

@@ -21,13 +21,11 @@ HOUR = GRACE_MS / 1000
 
 
 def collector(world: World, store: ObjectStore | None = None, grace_ms: int = GRACE_MS) -> Collector:
-    assert world.pointer is not None
-    return Collector(world.ports(store), ACCOUNT, world.pointer.incarnation, grace_ms)
+    return Collector(world.ports(store), ACCOUNT, world.incarnation, grace_ms)
 
 
 async def objects(world: World, kind: str) -> list[str]:
-    assert world.pointer is not None
-    start = f"ns/{world.pointer.incarnation.hex()}/{kind}/"
+    start = f"ns/{world.incarnation.hex()}/{kind}/"
     return sorted([row.key async for row in world.memory.list(start)])
 
 
@@ -38,12 +36,6 @@ async def compacted(world: World, entries: int = 3) -> Replica:
         await committer.submit([put()])
         await compact(world, replica, most_small=9)
     await committer.submit([put()])
-    return replica
-
-
-async def reloaded(world: World) -> Replica:
-    replica = world.replica()
-    await replica.reload()
     return replica
 
 
@@ -101,7 +93,7 @@ async def test_slots_go_an_hour_after_the_watermark_moved_and_the_log_says_the_s
     assert await collector(world).run() == Collection(CollectionStage.NOTHING, slots=3)
     assert await objects(world, "wal") == [replica.slots.key(4)]
     assert (await manifest_in(world)).gc_swept == 1
-    assert (await reloaded(world)).state == whole == replica.state
+    assert (await world.reloaded()).state == whole == replica.state
 
 
 async def test_a_swept_log_is_not_listed_again(world: World) -> None:
@@ -124,13 +116,12 @@ async def test_merged_and_lost_segments_go_and_named_ones_stay(world: World) -> 
     await world.clock.advance(HOUR)
     assert await collector(world).run() == Collection(CollectionStage.NOTHING, slots=4, objects=len(old))
     assert await objects(world, "seg") == [row.key]
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 async def test_an_index_that_the_manifest_names_stays_and_any_other_goes(world: World) -> None:
     await compacted(world)
-    assert world.pointer is not None
-    named, loose = (Layout.index(world.pointer.incarnation, seq, b"u" * 16) for seq in (2, 3))
+    named, loose = (Layout.index(world.incarnation, seq, b"u" * 16) for seq in (2, 3))
     for key in (named, loose):
         await world.memory.create(key, b"index")
     manifest = await manifest_in(world)
@@ -146,8 +137,7 @@ async def test_an_upload_that_may_still_be_named_stays(world: World) -> None:
     """It was made after the watermark's time, so its compactor may have read the newest manifest."""
     await compacted(world)
     await collector(world).run()
-    assert world.pointer is not None
-    young = Layout.segment(world.pointer.incarnation, 4, b"u" * 16)
+    young = Layout.segment(world.incarnation, 4, b"u" * 16)
     await world.clock.advance(1)
     await world.memory.create(young, b"upload")
     await world.clock.advance(10 * HOUR)
@@ -179,7 +169,7 @@ async def test_a_compactor_that_was_stopped_before_its_swap_finds_it_refused_bef
     compaction = await stopped
     assert compaction is not None
     assert not compaction.won
-    assert (await reloaded(world)).state == whole == replica.state
+    assert (await world.reloaded()).state == whole == replica.state
 
 
 async def test_i2_nothing_is_deleted_before_the_store_shows_the_watermark(world: World) -> None:
@@ -192,7 +182,7 @@ async def test_i2_nothing_is_deleted_before_the_store_shows_the_watermark(world:
     await store.wait_for()
     assert store.pending[0].operation == "swap"
     await world.clock.advance(5 * HOUR)
-    late = await reloaded(world)  # validates now, with the old watermark
+    late = await world.reloaded()  # validates now, with the old watermark
     store.open_gates()
     assert await stopped == Collection(CollectionStage.WAIT)
     assert await collector(world).run() == Collection(CollectionStage.WAIT)
@@ -244,7 +234,7 @@ async def test_an_idle_log_is_tidied_of_what_came_after_its_last_collection(worl
     await world.clock.advance(HOUR)
     assert await collector(world).tidy() == Collection(CollectionStage.NOTHING, objects=1)
     assert stray not in await objects(world, "seg")
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 async def test_tidying_a_log_that_is_tidy_changes_nothing(world: World) -> None:
@@ -287,7 +277,7 @@ async def test_two_collectors_at_once_do_no_harm(world: World) -> None:
     assert (await manifest_in(world)).gc_epoch == 1
     await world.clock.advance(HOUR)
     await asyncio.gather(*(collector(world).run() for _ in range(3)))
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 FATES = [Fate.LOST, Fate.APPLIED_UNANSWERED, Fate.DELAYED]
@@ -322,13 +312,13 @@ async def _survives(fatal: int, fate: Fate) -> bool:
     await asyncio.wait([running])
     assert isinstance(running.exception(), StoreUnavailable | None)
 
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
     while store.delayed:
         await store.apply_delayed()
     await collector(world, grace_ms=0).run()
     assert (await collector(world, grace_ms=0).run()).stage is CollectionStage.NOTHING
     assert await objects(world, "wal") == [replica.slots.key(7)]
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
     await world.stop()
     return met
 

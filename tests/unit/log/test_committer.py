@@ -63,13 +63,7 @@ async def entries(world: World, replica: Replica) -> list[Entry]:
 
 async def gated(world: World, limits: CommitterLimits | None = None):
     """Return a writer whose requests wait for the test from now on."""
-    store = SteppingStore(world.memory)
-    replica = world.replica(store)
-    loading = asyncio.create_task(replica.reload())
-    for _ in range(2):
-        await store.wait_for()
-        await store.step()
-    await loading
+    store, replica = await world.gated()
     committer = world.committer(replica, store, limits)
     committer.start()
     return store, replica, committer
@@ -425,8 +419,7 @@ async def test_a_full_queue_asks_to_come_back_and_what_waits_is_committed(
 async def test_a_store_that_needs_an_operator_fails_that_batch_alone(world: World, error: Exception) -> None:
     store = SteppingStore(world.memory)
     failing = FailingOnce(store, error)
-    replica = world.replica(world.memory)
-    await replica.reload()
+    replica = await world.reloaded(world.memory)
     committer = world.committer(replica, failing)
     committer.start()
     first = asyncio.create_task(committer.submit([put()]))
@@ -439,8 +432,7 @@ async def test_a_store_that_needs_an_operator_fails_that_batch_alone(world: Worl
 async def test_who_queued_during_a_failing_create_is_not_failed_with_it(world: World) -> None:
     faulty = FaultyStore(world.memory, clock=world.clock, seed=0)
     store = SteppingStore(faulty)
-    replica = world.replica(world.memory)
-    await replica.reload()
+    replica = await world.reloaded(world.memory)
     committer = world.committer(replica, store)
     committer.start()
     faulty.full = True
@@ -457,8 +449,7 @@ async def test_who_queued_during_a_failing_create_is_not_failed_with_it(world: W
 
 
 async def test_a_defect_reaches_the_submitter_and_does_not_end_the_committer(world: World) -> None:
-    replica = world.replica(world.memory)
-    await replica.reload()
+    replica = await world.reloaded(world.memory)
     committer = world.committer(replica, FailingOnce(world.memory, ZeroDivisionError()))
     committer.start()
     with pytest.raises(ZeroDivisionError):
@@ -496,8 +487,7 @@ async def test_a_throttled_write_waits_as_long_as_the_store_asks(world: World) -
                 return Throttled(5.0)
             return await self._inner.create(key, data)
 
-    replica = world.replica(world.memory)
-    await replica.reload()
+    replica = await world.reloaded(world.memory)
     committer = world.committer(replica, Busy(world.memory, StoreUnavailable("busy")))
     committer.start()
     started = world.clock.monotonic()
@@ -529,8 +519,7 @@ async def test_close_does_not_wait_for_ever_and_says_that_the_outcome_is_unknown
 
 
 async def test_nothing_is_taken_before_the_start(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     with pytest.raises(StoreUnavailable):
         await world.committer(replica).submit([put()])
 
@@ -542,8 +531,7 @@ async def test_an_empty_submission_is_answered_at_once(world: World) -> None:
 
 async def test_done_means_recallable_through_another_replica(world: World) -> None:
     _, committer = await world.writer()
-    other = world.replica()
-    await other.reload()
+    other = await world.reloaded()
     for _ in range(5):
         operation = put()
         await committer.submit([operation])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from doubles.stepping_store import Fate, SteppingStore
-from log_world import World, compact, drop_slots, entry, manifest_in, plain, put, settle, store_entry
+from log_world import World, compact, drop_slots, ends, entry, manifest_in, plain, put, settle, store_entry
 
 from relayer.domain.operations import Erase, Forget, JobAccepted, JobFinished, OperationResult, Origin
 from relayer.domain.state import Applied
@@ -25,14 +25,7 @@ def compactor(world: World, replica: Replica, **limits: int) -> Compactor:
 
 
 async def keys(world: World, prefix: Callable[[bytes], str]) -> set[str]:
-    assert world.pointer is not None
-    return {row.key async for row in world.memory.list(prefix(world.pointer.incarnation))}
-
-
-async def reloaded(world: World) -> Replica:
-    replica = world.replica()
-    await replica.reload()
-    return replica
+    return {row.key async for row in world.memory.list(prefix(world.incarnation))}
 
 
 async def test_nothing_is_done_before_the_tail_is_long_enough(world: World) -> None:
@@ -68,7 +61,7 @@ async def test_a_segment_says_what_its_entries_said(world: World) -> None:
     whole = await plain(world)
     await drop_slots(world)
 
-    fresh = await reloaded(world)
+    fresh = await world.reloaded()
     assert fresh.state == whole == replica.state
     assert fresh.digest_at(1) == replica.digest_at(1)
 
@@ -149,7 +142,7 @@ async def test_small_segments_are_merged_and_say_the_same(world: World) -> None:
     assert len(manifest.segments) <= 5
     whole = await plain(world)
     await drop_slots(world)
-    assert (await reloaded(world)).state == whole
+    assert (await world.reloaded()).state == whole
 
 
 async def test_no_merge_exceeds_the_full_size(world: World) -> None:
@@ -171,7 +164,7 @@ async def test_a_long_tail_is_cut_into_segments_of_the_full_size(world: World) -
     assert len(manifest.segments) > 2
     assert all(row.size <= 4000 for row in manifest.segments)
     await drop_slots(world)
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 async def test_a_segment_that_was_merged_away_is_looked_up_in_the_manifest_again(world: World) -> None:
@@ -223,7 +216,7 @@ async def test_i9_the_loser_of_a_race_leaves_its_upload_and_the_winners_manifest
     assert len(await keys(world, Layout.segments)) == 2
     manifest = await manifest_in(world)
     assert len(manifest.segments) == 1
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 FATES = [Fate.LOST, Fate.APPLIED_UNANSWERED, Fate.DELAYED]
@@ -250,11 +243,11 @@ async def _survives(limits: CompactionLimits, fatal: int, fate: Fate, *, merge: 
             await compact(world, replica, most_small=9)
     store, running = await _gated_run(world, limits)
     for _ in range(fatal):
-        if await _ends(running):
+        if await ends(running):
             await world.stop()
             return False
         await store.step()
-    met = not await _ends(running)
+    met = not await ends(running)
     if met:
         await store.step(fate=fate)
         await settle()
@@ -263,28 +256,19 @@ async def _survives(limits: CompactionLimits, fatal: int, fate: Fate, *, merge: 
     assert isinstance(running.exception(), StoreUnavailable | None)
 
     whole = await plain(world)
-    assert (await reloaded(world)).state == whole
+    assert (await world.reloaded()).state == whole
     while store.delayed:
         await store.apply_delayed()
-    assert (await reloaded(world)).state == whole
+    assert (await world.reloaded()).state == whole
     await world.stop()
     return met
-
-
-async def _ends(task: asyncio.Task[object]) -> bool:
-    await settle(20)
-    return task.done()
 
 
 async def _gated_run(
     world: World, limits: CompactionLimits
 ) -> tuple[SteppingStore, asyncio.Task[Compaction | None]]:
     """Return a compaction whose requests wait for the test, of a replica that has caught up."""
-    store = SteppingStore(world.memory)
-    gated = world.replica(store)
-    loading = asyncio.create_task(gated.reload())
-    while not await _ends(loading):
-        store.release_all()
+    store, gated = await world.gated()
     return store, asyncio.create_task(Compactor(world.ports(store), gated, limits).run())
 
 
@@ -292,7 +276,7 @@ async def test_a_swap_that_lands_late_and_unanswered_is_known_as_won(world: Worl
     _replica, committer = await world.writer()
     await committer.submit([put()])
     store, running = await _gated_run(world, TINY)
-    while not await _ends(running):
+    while not await ends(running):
         applied = store.pending[0].operation == "swap"
         await store.step(fate=Fate.APPLIED_UNANSWERED if applied else Fate.PROCEED)
     compaction = await running
@@ -332,7 +316,7 @@ async def test_a_stuck_compaction_delays_no_request(world: World) -> None:
     assert not running.done()
     store.open_gates()
     await running
-    assert (await reloaded(world)).state == split.state
+    assert (await world.reloaded()).state == split.state
 
 
 async def test_a_reload_during_a_compaction_takes_no_text_from_it(world: World) -> None:
@@ -358,8 +342,7 @@ async def test_a_reload_during_a_compaction_takes_no_text_from_it(world: World) 
 
 
 async def test_a_replica_that_knows_less_than_the_manifest_compacts_nothing(world: World) -> None:
-    behind = world.replica()
-    await behind.reload()
+    behind = await world.reloaded()
     replica, committer = await world.writer()
     await committer.submit([put()])
     await compact(world, replica)
@@ -387,7 +370,7 @@ async def test_a_compactor_that_paused_while_its_slots_were_collected_and_taken_
     store.open_gates()
 
     assert await running is None
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 async def test_what_the_manifest_says_of_its_segments_is_kept_up(world: World) -> None:
@@ -422,7 +405,7 @@ async def test_what_was_just_written_here_is_not_read_again(world: World) -> Non
     assert slots_read(store, replica) == 0
     whole = await plain(world)
     await drop_slots(world)
-    fresh = await reloaded(world)
+    fresh = await world.reloaded()
     assert fresh.state == whole == replica.state
     assert fresh.state.position.seq == 5
 
@@ -435,7 +418,7 @@ async def test_what_was_written_a_minute_ago_is_read_again_and_takes_no_memory(w
     assert before - replica.nbytes > 50_000
     await compact(world, replica)
     assert slots_read(store, replica) == 5
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 async def test_what_is_kept_of_what_was_written_is_bounded_and_goes_with_a_compaction(world: World) -> None:
@@ -447,7 +430,7 @@ async def test_what_is_kept_of_what_was_written_is_bounded_and_goes_with_a_compa
     await compact(world, replica)
     replica.tidy_written()
     assert replica.nbytes < kept - 900_000
-    assert (await reloaded(world)).state == replica.state
+    assert (await world.reloaded()).state == replica.state
 
 
 async def test_entries_of_others_between_ones_own_are_read(world: World) -> None:
@@ -463,4 +446,4 @@ async def test_entries_of_others_between_ones_own_are_read(world: World) -> None
     assert slots_read(store, replica) >= 1
     whole = await plain(world)
     await drop_slots(world)
-    assert (await reloaded(world)).state == whole == replica.state
+    assert (await world.reloaded()).state == whole == replica.state

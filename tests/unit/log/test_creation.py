@@ -197,8 +197,7 @@ async def test_a_name_erased_while_it_was_being_made_gets_a_new_incarnation(empt
 
 
 async def test_a_manifest_without_its_keyring_is_corrupt_and_no_new_keyring_is_made(world: World) -> None:
-    assert world.pointer is not None
-    await world.memory.delete(Layout.keyring(world.pointer.incarnation))
+    await world.memory.delete(Layout.keyring(world.incarnation))
     store = RecordingStore(world.memory)
     with pytest.raises(CorruptNamespace):
         await creation.open_or_create(world.ports(store), new(), SECRET)
@@ -248,13 +247,10 @@ async def test_a_namespace_moved_under_another_prefix_opens_there(world: World) 
 
 
 async def test_the_manifest_begins_the_chain_of_its_incarnation(world: World) -> None:
-    assert world.pointer is not None
-    key = Layout.manifest(world.pointer.incarnation)
+    key = Layout.manifest(world.incarnation)
     found = await world.memory.get(key)
     assert isinstance(found, Found)
-    manifest = ObjectSealer(world.ports()).unseal_manifest(
-        ACCOUNT, world.pointer.incarnation, key, found.data
-    )
+    manifest = ObjectSealer(world.ports()).unseal_manifest(ACCOUNT, world.incarnation, key, found.data)
     assert isinstance(manifest, Manifest)
     assert (manifest.snap_seq, manifest.segments, len(manifest.chain_digest)) == (0, (), 32)
 

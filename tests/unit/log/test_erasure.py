@@ -1,16 +1,12 @@
 """Erasing memories from the store: no version of any object holds a body of them, and every crash is gone on from."""
 
-import asyncio
-from collections.abc import AsyncIterator
-
 import msgspec
 import pytest
 from doubles.stepping_store import Fate, SteppingStore
-from erasing_world import CANARY, HOUR, ErasingWorld, canary, erase
+from erasing_world import CANARY, HOUR, ErasingWorld, canary, crashed, erase
 from log_world import ACCOUNT, compact, entry, manifest_in, plain, put, store_entry
 
 from relayer.domain.operations import JobAccepted, JobFinished, Origin, Stored, encode_operation
-from relayer.errors import StoreUnavailable
 from relayer.log.collector import Collector
 from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
 from relayer.log.namespace_log import Committer
@@ -21,11 +17,8 @@ from relayer.testing.recording_store import RecordingStore
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[ErasingWorld]:
-    made = ErasingWorld()
-    await made.create()
-    yield made
-    await made.stop()
+def world(erasing_world: ErasingWorld) -> ErasingWorld:
+    return erasing_world
 
 
 async def filled(world: ErasingWorld) -> tuple[Replica, Committer, SeenReport]:
@@ -68,8 +61,7 @@ async def test_destroying_takes_a_body_from_all_that_a_manifest_names_at_once(wo
     assert destroyed.stage is ErasureStage.DESTROYED
     assert destroyed.destroyed == 2
     assert {key for key in world.holding() if "/seg/" in key} == set()
-    fresh = world.replica()
-    await fresh.reload()
+    fresh = await world.reloaded()
     assert fresh.state == whole == replica.state
 
 
@@ -87,8 +79,7 @@ async def test_confirmed_is_when_no_version_of_anything_holds_a_body(world: Eras
     assert done.confirmed_at >= done.destroyed_at + HOUR * 1000
     assert world.holding() == []
     assert world.holding(b"own"), "the neighbour's own vector stays"
-    fresh = world.replica()
-    await fresh.reload()
+    fresh = await world.reloaded()
     assert fresh.state == replica.state
     assert [
         item.report for item in [await ErasureReports(world.ports()).find(ACCOUNT, done.erasure)] if item
@@ -199,8 +190,6 @@ async def test_a_collection_that_is_waited_for_and_was_never_begun_is_begun(worl
 
 async def test_a_segment_that_a_relayer_from_before_merged_is_written_again(world: ErasingWorld) -> None:
     replica, committer, seen = await filled(world)
-    behind = world.replica()
-    await behind.reload()
     await world.eraser(replica).run(seen)
     rows = (await manifest_in(world)).segments
     assert all(row.reduced_at >= seen.report.seq for row in rows if row.first_seq <= seen.report.seq)
@@ -235,7 +224,8 @@ async def test_a_relayer_may_stop_after_any_request_and_another_one_goes_on(hour
         if hours:
             await made.resumed()
             await made.clock.advance(HOUR)
-        finished = await crashed(made, SteppingStore(made.memory), after, fate)
+        store = SteppingStore(made.memory)
+        finished = await crashed(made.resumed(store), store, after, fate)
         pending = await ErasureReports(made.ports()).pending()
         assert pending or hours, after
         assert not pending or (await later(made, 3)).report.stage is ErasureStage.CONFIRMED, after
@@ -245,24 +235,6 @@ async def test_a_relayer_may_stop_after_any_request_and_another_one_goes_on(hour
             assert after > 20
             return
     pytest.fail("it never came to an end")
-
-
-async def crashed(world: ErasingWorld, store: SteppingStore, after: int, fate: Fate) -> bool:
-    """Run a relayer that is killed after so many requests; whether it came to its end before."""
-    working = asyncio.create_task(world.resumed(store))
-    done = asyncio.create_task(asyncio.wait([working]))
-    for number in range(after + 1):
-        waiting = asyncio.create_task(store.wait_for())
-        await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            waiting.cancel()
-            await done
-            return working.exception() is None
-        await store.step(fate=Fate.PROCEED if number < after else fate)
-    working.cancel()
-    await done
-    assert working.cancelled() or isinstance(working.exception(), StoreUnavailable | None)
-    return False
 
 
 async def test_an_erasure_is_confirmed_although_the_clock_was_a_year_ahead_when_it_began(

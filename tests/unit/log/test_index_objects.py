@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import pytest
-from doubles.stepping_store import Fate, SteppingStore
-from log_world import World, compact, manifest_in, plain, put, settle
+from doubles.stepping_store import Fate
+from log_world import ACCOUNT, World, compact, ends, manifest_in, plain, put
 
 from relayer.domain.namespace import LogPosition, Manifest
 from relayer.domain.operations import Erase, Origin
@@ -15,6 +15,7 @@ from relayer.domain.snapshot import write_state
 from relayer.errors import CorruptNamespace, RelayerError
 from relayer.log import index_file as index_reader
 from relayer.log.index_file import IndexBuilder, IndexObjects, Part, model_tag
+from relayer.log.namespace_log import Committer
 from relayer.log.replica import Replica, StartingState
 from relayer.ports import EmbeddingModel, Found, ObjectStore
 from relayer.testing.recording_store import RecordingStore
@@ -26,7 +27,7 @@ TEXTS = [b"texts"]
 
 
 def indexes(world: World, replica: Replica, store: ObjectStore | None = None) -> IndexObjects:
-    return IndexObjects(world.ports(store), "0x" + "ab" * 32, replica)
+    return IndexObjects(world.ports(store), ACCOUNT, replica)
 
 
 def draft(indexed: IndexObjects, replica: Replica) -> IndexBuilder:
@@ -46,8 +47,24 @@ async def write(world: World, replica: Replica, store: ObjectStore | None = None
     return await indexed.publish(builder, MODEL, builder.finish(), len(replica.state.erased))
 
 
+async def indexed_log(world: World) -> tuple[Replica, Committer]:
+    """Return the writer of a log of one entry with a stored index."""
+    replica, committer = await world.writer()
+    await committer.submit([put()])
+    assert await write(world, replica)
+    return replica, committer
+
+
 async def keys(world: World) -> list[str]:
     return sorted([info.key async for info in world.memory.list("ns/") if "/index/" in info.key])
+
+
+async def change(world: World, key: str, made_of: Callable[[bytes], bytes]) -> None:
+    """Put other bytes in the place of an object, made of its own."""
+    found = await world.memory.get(key)
+    assert isinstance(found, Found)
+    await world.memory.delete(key)
+    await world.memory.create(key, made_of(found.data))
 
 
 async def read(
@@ -68,11 +85,10 @@ class Beginning:
     """Begins with the stored index, as a service does that has no view to restore."""
 
     def __init__(self, world: World, store: ObjectStore | None = None) -> None:
-        assert world.pointer is not None
         self.ports = world.ports(store)
         self.begun = 0
-        self.replica = Replica(self.ports, "0x" + "ab" * 32, world.pointer.incarnation, self._begin)
-        self._indexes = IndexObjects(self.ports, "0x" + "ab" * 32, self.replica)
+        self.replica = Replica(self.ports, ACCOUNT, world.incarnation, self._begin)
+        self._indexes = IndexObjects(self.ports, ACCOUNT, self.replica)
 
     async def _begin(self, manifest: Manifest) -> StartingState | None:
         found = await read(self._indexes, manifest)
@@ -120,9 +136,7 @@ async def test_an_index_above_the_segments_is_begun_with(world: World) -> None:
 
 
 async def test_an_index_of_another_model_is_none(world: World) -> None:
-    replica, committer = await world.writer()
-    await committer.submit([put()])
-    await write(world, replica)
+    replica, _ = await indexed_log(world)
     manifest, indexed = await manifest_in(world), indexes(world, replica)
     assert await indexed.open(manifest, OTHER) is None
     assert await indexed.indexed(MODEL) == 1
@@ -130,9 +144,7 @@ async def test_an_index_of_another_model_is_none(world: World) -> None:
 
 
 async def test_an_index_that_is_absent_is_none(world: World) -> None:
-    replica, committer = await world.writer()
-    await committer.submit([put()])
-    await write(world, replica)
+    replica, _ = await indexed_log(world)
     for key in await keys(world):
         await world.memory.delete(key)
     assert await indexes(world, replica).open(await manifest_in(world), MODEL) is None
@@ -140,16 +152,13 @@ async def test_an_index_that_is_absent_is_none(world: World) -> None:
 
 @pytest.mark.parametrize("at", [0, 5, 12, 40, 130, 700, -1])
 async def test_a_changed_byte_is_noticed_unless_the_view_has_to_notice_it(world: World, at: int) -> None:
-    replica, committer = await world.writer()
-    await committer.submit([put()])
-    await write(world, replica)
+    replica, _ = await indexed_log(world)
     [key] = await keys(world)
-    found = await world.memory.get(key)
-    assert isinstance(found, Found)
-    changed = bytearray(found.data)
-    changed[at] ^= 1
-    await world.memory.delete(key)
-    await world.memory.create(key, bytes(changed))
+
+    def flipped(data: bytes) -> bytes:
+        return data[:at] + bytes([data[at] ^ 1]) + data[len(data[:at]) + 1 :]
+
+    await change(world, key, flipped)
     indexed, manifest = indexes(world, replica), await manifest_in(world)
     if at == -1:  # the last block of texts is sealed under a key that the log has not
         again = await read(indexed, manifest)
@@ -162,22 +171,15 @@ async def test_a_changed_byte_is_noticed_unless_the_view_has_to_notice_it(world:
 
 @pytest.mark.parametrize("left", [0, 3, 20, 400])
 async def test_an_index_that_was_cut_short_is_noticed(world: World, left: int) -> None:
-    replica, committer = await world.writer()
-    await committer.submit([put()])
-    await write(world, replica)
+    replica, _ = await indexed_log(world)
     [key] = await keys(world)
-    found = await world.memory.get(key)
-    assert isinstance(found, Found)
-    await world.memory.delete(key)
-    await world.memory.create(key, found.data[:left])
+    await change(world, key, lambda data: data[:left])
     with pytest.raises(CorruptNamespace):
         await read(indexes(world, replica), await manifest_in(world))
 
 
 async def test_an_index_in_the_place_of_another_is_noticed(world: World) -> None:
-    replica, committer = await world.writer()
-    await committer.submit([put()])
-    await write(world, replica)
+    replica, committer = await indexed_log(world)
     [older] = await keys(world)
     await committer.submit([put()])
     await write(world, replica)
@@ -216,9 +218,7 @@ async def test_of_two_indexes_the_one_that_goes_further_stays(world: World) -> N
 
 
 async def test_an_index_takes_the_place_of_one_of_another_model(world: World) -> None:
-    replica, committer = await world.writer()
-    await committer.submit([put()])
-    assert await write(world, replica)
+    replica, _ = await indexed_log(world)
     indexed = indexes(world, replica)
     other = indexed.begin(OTHER)
     for page in write_state(replica.state):
@@ -252,21 +252,12 @@ async def test_an_index_that_holds_what_was_erased_meanwhile_is_taken_back(world
     assert (await manifest_in(world)).index_key == ""
 
 
-async def _ends(task: asyncio.Task[object]) -> bool:
-    await settle()
-    return task.done()
-
-
 async def _interrupted(world: World, after: int, fate: Fate | None) -> int:
     """Write an index of which request number ``after`` goes wrong, or the process dies there; return how many there were."""
-    store = SteppingStore(world.memory)
-    gated = world.replica(store)
-    loading = asyncio.create_task(gated.reload())
-    while not await _ends(loading):
-        store.release_all()
+    store, gated = await world.gated()
     writing = asyncio.create_task(write(world, gated, store))
     count = 0
-    while not await _ends(writing):
+    while not await ends(writing):
         if count == after and fate is None:
             writing.cancel()
             break
@@ -279,11 +270,7 @@ async def _interrupted(world: World, after: int, fate: Fate | None) -> int:
     return count
 
 
-def _fates() -> Sequence[Fate | None]:
-    return [None, *Fate]
-
-
-@pytest.mark.parametrize("fate", _fates())
+@pytest.mark.parametrize("fate", [None, *Fate])
 @pytest.mark.parametrize("after", range(5))
 async def test_whatever_goes_wrong_while_an_index_is_written_the_log_says_the_same(
     world: World, after: int, fate: Fate | None
@@ -313,6 +300,6 @@ async def test_what_is_begun_with_must_belong_to_the_log(world: World) -> None:
         return StartingState(await plain(world), [LogPosition(1, b"another")])
 
     await compact(world, replica)
-    begun = Replica(world.ports(), "0x" + "ab" * 32, replica.incarnation, begin)
+    begun = Replica(world.ports(), ACCOUNT, replica.incarnation, begin)
     with pytest.raises(RelayerError):
         await begun.reload()

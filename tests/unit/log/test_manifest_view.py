@@ -10,8 +10,7 @@ from relayer.log.objects import ManifestView
 
 
 def view(world: World, store: SteppingStore) -> ManifestView:
-    assert world.pointer is not None
-    return ManifestView(world.ports(store), ACCOUNT, world.pointer.incarnation)
+    return ManifestView(world.ports(store), ACCOUNT, world.incarnation)
 
 
 async def name(world: World, fate: Fate, *, model: str = "m", seq: int = 5) -> tuple[bool, SteppingStore]:
@@ -32,12 +31,7 @@ async def name(world: World, fate: Fate, *, model: str = "m", seq: int = 5) -> t
 
 @pytest.mark.parametrize(
     ("fate", "named"),
-    [
-        (Fate.PROCEED, True),
-        (Fate.APPLIED_UNANSWERED, True),
-        (Fate.LOST, False),
-        (Fate.DELAYED, False),
-    ],
+    [(Fate.PROCEED, True), (Fate.APPLIED_UNANSWERED, True), (Fate.LOST, False), (Fate.DELAYED, False)],
     ids=lambda value: getattr(value, "name", ""),
 )
 async def test_i9_a_swap_has_happened_when_the_manifest_says_so(

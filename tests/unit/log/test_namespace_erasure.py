@@ -1,17 +1,17 @@
 """Erasing a namespace: in any order of accidents its keys go first, its name is free again, and nobody is misled."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 from doubles.stepping_store import Fate, SteppingStore
-from erasing_world import HOUR, ErasingWorld
-from log_world import ACCOUNT, SECRET, compact, manifest_in, new, put, settle, write_manifest
+from erasing_world import HOUR, ErasingWorld, crashed
+from log_world import ACCOUNT, SECRET, compact, manifest_in, new, put, write_manifest
 
 from relayer.domain.namespace import PointerState
 from relayer.domain.operations import OperationResult, Refusal
-from relayer.errors import CorruptNamespace, NamespaceClosed, StoreUnavailable
+from relayer.errors import CorruptNamespace, NamespaceClosed
 from relayer.log import creation
 from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
 from relayer.log.erasure.reports import ErasureReports, ErasureStage, SeenReport
@@ -21,11 +21,8 @@ from relayer.testing.recording_store import RecordingStore
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[ErasingWorld]:
-    made = ErasingWorld()
-    await made.create()
-    yield made
-    await made.stop()
+def world(erasing_world: ErasingWorld) -> ErasingWorld:
+    return erasing_world
 
 
 async def filled(world: ErasingWorld) -> None:
@@ -223,7 +220,8 @@ async def test_a_relayer_may_stop_after_any_request_and_another_one_goes_on(fate
         await made.create()
         await filled(made)
         await begin(made)
-        finished = await crashed(made, SteppingStore(made.memory), after, fate)
+        store = SteppingStore(made.memory)
+        finished = await crashed(resumed(made, store), store, after, fate)
         if await pointer_state(made) is not PointerState.LIVE:
             # Nobody gets in any more, wherever the work stopped.
             found = await creation.find(made.ports(), ACCOUNT, "research")
@@ -244,23 +242,6 @@ async def settled_again(world: ErasingWorld) -> object:
     """Finish the destruction, then use the name again; returns the new pointer."""
     assert (await resumed(world)).report.stage is ErasureStage.DESTROYED
     return (await creation.open_or_create(world.ports(), new(), SECRET)).pointer
-
-
-async def crashed(world: ErasingWorld, store: SteppingStore, after: int, fate: Fate) -> bool:
-    """Run a relayer that is killed after so many requests; whether it came to its end before."""
-    working = asyncio.create_task(resumed(world, store))
-    for number in range(after + 1):
-        waiting = asyncio.create_task(store.wait_for())
-        await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            waiting.cancel()
-            return working.exception() is None
-        await store.step(fate=Fate.PROCEED if number < after else fate)
-    await settle()
-    working.cancel()
-    await asyncio.wait([working])
-    assert working.cancelled() or isinstance(working.exception(), StoreUnavailable | None)
-    return False
 
 
 async def test_entries_do_not_stay_until_a_clock_that_was_ahead_is_caught_up_with(

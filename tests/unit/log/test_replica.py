@@ -25,8 +25,7 @@ from relayer.wire.fields import Consistency
 
 async def test_a_strong_read_sees_what_another_process_had_acknowledged(world: World) -> None:
     _, committer = await world.writer()
-    reader = world.replica()
-    await reader.reload()
+    reader = await world.reloaded()
     operation = put("likes tea")
     await committer.submit([operation])
 
@@ -36,8 +35,7 @@ async def test_a_strong_read_sees_what_another_process_had_acknowledged(world: W
 
 async def test_a_warm_strong_read_is_one_request(world: World) -> None:
     store = RecordingStore(world.memory)
-    replica = world.replica(store)
-    await replica.reload()
+    replica = await world.reloaded(store)
     store.clear()
 
     await replica.read(Consistency.STRONG)
@@ -60,13 +58,7 @@ async def test_concurrent_strong_reads_share_their_requests(world: World) -> Non
 
 async def test_a_read_does_not_share_a_request_that_began_before_it(world: World) -> None:
     _, committer = await world.writer()
-    store = SteppingStore(world.memory)
-    reader = world.replica(store)
-    loading = asyncio.create_task(reader.reload())
-    for _ in range(2):
-        await store.wait_for()
-        await store.step()
-    await loading
+    store, reader = await world.gated()
 
     early = asyncio.create_task(reader.read(Consistency.STRONG))
     await store.wait_for()
@@ -101,8 +93,7 @@ async def test_any_reads_nothing_and_mine_reads_only_when_behind(world: World) -
 
 
 async def test_a_position_above_the_head_is_a_rollback(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     for consistency in (Consistency.STRONG, Consistency.MINE):
         with pytest.raises(RollbackDetected):
             await replica.read(consistency, LogPosition(1, b"d" * 32))
@@ -119,8 +110,7 @@ async def test_a_known_position_with_another_digest_is_a_rollback(world: World) 
 
 
 async def test_a_position_older_than_every_kept_digest_is_unknown(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     first = replica.state.position
     for _ in range(DIGESTS_KEPT):
         await store_entry(world, replica, entry(replica))
@@ -133,8 +123,7 @@ async def test_a_position_older_than_every_kept_digest_is_unknown(world: World) 
 
 
 async def test_i4_a_tail_that_starts_at_or_below_the_watermark_is_not_applied(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     revived = entry(replica, encode_operation(put()))
     writer, committer = await world.writer()
     await committer.submit([put()])
@@ -149,8 +138,7 @@ async def test_i4_a_tail_that_starts_at_or_below_the_watermark_is_not_applied(wo
 
 
 async def test_i4_what_is_known_of_the_watermark_counts_without_reading_the_manifest(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     revived = entry(replica, encode_operation(put()))
     writer, committer = await world.writer()
     await committer.submit([put()])
@@ -165,10 +153,8 @@ async def test_i4_what_is_known_of_the_watermark_counts_without_reading_the_mani
 
 async def test_i11_the_manifest_is_read_again_ten_minutes_later_by_the_stores_time(world: World) -> None:
     store = RecordingStore(world.memory)
-    replica = world.replica(store)
-    await replica.reload()
-    assert world.pointer is not None
-    manifest = Layout.manifest(world.pointer.incarnation)
+    replica = await world.reloaded(store)
+    manifest = Layout.manifest(world.incarnation)
     store.clear()
 
     await world.clock.advance(599)
@@ -180,8 +166,7 @@ async def test_i11_the_manifest_is_read_again_ten_minutes_later_by_the_stores_ti
 
 
 async def test_i11_a_store_time_that_went_back_vouches_for_nothing(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     validated = replica.manifest.validated_at
     assert validated is not None
     assert replica.manifest.recently_validated(validated)
@@ -197,8 +182,7 @@ async def test_i12_a_newer_manifest_format_asks_for_an_upgrade(world: World) -> 
 @pytest.mark.parametrize("change", [{"gc_epoch": 1}, {"snap_seq": 1}])
 async def test_a_manifest_older_than_one_seen_is_refused(world: World, change: dict[str, int]) -> None:
     ahead = {"gc_epoch": 2, "snap_seq": 2}
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     await write_manifest(world, manifest_of(world, **ahead))
     await replica.manifest.read()
     await write_manifest(world, manifest_of(world, **(ahead | change)))
@@ -207,18 +191,15 @@ async def test_a_manifest_older_than_one_seen_is_refused(world: World, change: d
 
 
 async def test_a_vanished_manifest_means_that_the_namespace_was_erased(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
-    assert world.pointer is not None
-    await world.memory.delete(Layout.manifest(world.pointer.incarnation))
+    replica = await world.reloaded()
+    await world.memory.delete(Layout.manifest(world.incarnation))
     await world.clock.advance(601)
     with pytest.raises(NamespaceClosed):
         await replica.catch_up()
 
 
 async def test_i12_an_operation_of_a_newer_version_stops_the_replica_before_the_entry(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     newer = msgspec.msgpack.encode(["grant", b"x"])
     await store_entry(world, replica, entry(replica, encode_operation(put()), newer))
 
@@ -231,8 +212,7 @@ async def test_i12_an_operation_of_a_newer_version_stops_the_replica_before_the_
 
 
 async def test_i12_an_entry_of_a_newer_version_stops_the_replica(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     await store_entry(world, replica, entry(replica, version=ENTRY_VERSION + 1))
     with pytest.raises(UpgradeRequired):
         await replica.catch_up()
@@ -259,8 +239,7 @@ async def test_i12_a_malformed_operation_is_recorded_as_refused_and_bricks_nothi
 
 @pytest.mark.parametrize("wrong", ["slot", "link", "bytes"])
 async def test_an_entry_that_does_not_belong_there_is_corruption(world: World, wrong: str) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     data = {
         "slot": entry(replica, seq=2),
         "link": entry(replica, previous=b"p" * 32),
@@ -274,8 +253,7 @@ async def test_an_entry_that_does_not_belong_there_is_corruption(world: World, w
 
 
 async def test_the_chain_is_made_of_the_digests_of_stored_bytes(world: World) -> None:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     data = entry(replica)
     await store_entry(world, replica, data)
     assert await replica.catch_up() == LogPosition(1, digest_of(data))

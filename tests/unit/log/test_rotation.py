@@ -97,17 +97,8 @@ async def world() -> World:
     await log.append([Erase(Origin(b"author" * 5, b"e" * 16), (ERASED,))])
     await log.append([JobAccepted(Origin(b"author" * 5, b"k" * 16), JOB, EMBED, (first,), given)])
     await log.append([JobFinished(JOB, vectors=(VectorSet(first, own, context),))])
-    await log.append(
-        [
-            JobAccepted(
-                Origin(b"author" * 5, b"l" * 16),
-                b"m" * 16,
-                EMBED,
-                (first,),
-                keys.seal_record(b"m" * 16, b"waits", salt=b"n" * 32),
-            )
-        ]
-    )
+    waits = keys.seal_record(b"m" * 16, b"waits", salt=b"n" * 32)
+    await log.append([JobAccepted(Origin(b"author" * 5, b"l" * 16), b"m" * 16, EMBED, (first,), waits)])
     await log.close()
     return world
 
@@ -131,9 +122,8 @@ async def _check(world: World, before: tuple[LogPosition, list[Any]]) -> None:
     ports = world.ports()
     pointer = await creation.find(ports, ACCOUNT, "research")
     assert pointer is not None
-    assert world.pointer is not None
     assert (pointer.generation, pointer.next) == (GENERATION, b"")
-    assert not await ports.keys_below(ports.layout.incarnation(world.pointer.incarnation))
+    assert not await ports.keys_below(ports.layout.incarnation(world.incarnation))
     opened = await creation.open_existing(ports, pointer, ACCOUNT, NEW.secret)
     assert opened is not None
     log = NamespaceLog(ports, ACCOUNT, pointer)
@@ -171,8 +161,7 @@ async def _check(world: World, before: tuple[LogPosition, list[Any]]) -> None:
 
 
 async def _before(world: World) -> tuple[LogPosition, list[Any]]:
-    replica = world.replica()
-    await replica.reload()
+    replica = await world.reloaded()
     states = [(one.record, one.status, one.seq, one.size) for one in replica.state.records.values()]
     return replica.state.position, states
 

@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 import pytest
 from doubles.faulty_store import Faults, FaultyStore
-from log_world import OTHER_ACCOUNT, World, compact, manifest_in, put, write_manifest
+from log_world import ACCOUNT, OTHER_ACCOUNT, World, compact, manifest_in, put, write_manifest
 
 from relayer.domain.namespace import Manifest, SegmentRow
 from relayer.domain.operations import ENTRY_VERSION, Entry, encode_operation
@@ -14,9 +14,11 @@ from relayer.log.objects import Layout, LinkedEntry, ObjectSealer
 from relayer.log.segments import PAGE_BYTES, PackBuilder, PackPlace, open_pack, windows
 from relayer.ports import Found
 
+Compacted = tuple[World, Manifest, bytes]
+
 
 @pytest.fixture
-async def compacted(world: World) -> tuple[World, Manifest, bytes]:
+async def compacted(world: World) -> Compacted:
     """A log of two segments, its manifest, and the bytes of the first."""
     replica, committer = await world.writer()
     for _ in range(2):
@@ -41,9 +43,7 @@ async def replace(world: World, manifest: Manifest, data: bytes) -> None:
     await write_manifest(world, msgspec.structs.replace(manifest, segments=(named, *manifest.segments[1:])))
 
 
-async def test_other_bytes_than_the_manifest_names_are_refused(
-    compacted: tuple[World, Manifest, bytes],
-) -> None:
+async def test_other_bytes_than_the_manifest_names_are_refused(compacted: Compacted) -> None:
     world, manifest, data = compacted
     row = manifest.segments[0]
     await world.memory.delete(row.key)
@@ -52,9 +52,7 @@ async def test_other_bytes_than_the_manifest_names_are_refused(
         await load(world)
 
 
-async def test_an_answer_that_was_cut_short_is_asked_for_once_more(
-    compacted: tuple[World, Manifest, bytes],
-) -> None:
+async def test_an_answer_that_was_cut_short_is_asked_for_once_more(compacted: Compacted) -> None:
     world, _, _ = compacted
     broken = 0
     for seed in range(30):
@@ -67,9 +65,7 @@ async def test_an_answer_that_was_cut_short_is_asked_for_once_more(
 
 
 @pytest.mark.parametrize("cut", [0, 10, 27, 28, 40, -1])
-async def test_a_segment_that_is_too_short_is_refused(
-    compacted: tuple[World, Manifest, bytes], cut: int
-) -> None:
+async def test_a_segment_that_is_too_short_is_refused(compacted: Compacted, cut: int) -> None:
     world, manifest, data = compacted
     await replace(world, manifest, data[:cut])
     with pytest.raises(CorruptNamespace):
@@ -77,18 +73,14 @@ async def test_a_segment_that_is_too_short_is_refused(
 
 
 @pytest.mark.parametrize("at", [0, 4, 28, 60, 140])
-async def test_a_changed_header_or_directory_is_refused(
-    compacted: tuple[World, Manifest, bytes], at: int
-) -> None:
+async def test_a_changed_header_or_directory_is_refused(compacted: Compacted, at: int) -> None:
     world, manifest, data = compacted
     await replace(world, manifest, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     with pytest.raises(CorruptNamespace):
         await load(world)
 
 
-async def test_a_segment_does_not_open_in_the_place_of_another(
-    compacted: tuple[World, Manifest, bytes],
-) -> None:
+async def test_a_segment_does_not_open_in_the_place_of_another(compacted: Compacted) -> None:
     world, manifest, _ = compacted
     found = await world.memory.get(manifest.segments[1].key)
     assert isinstance(found, Found)
@@ -105,8 +97,7 @@ def pack(world: World, account: str, key: str, *entries: Entry) -> bytes:
 
 
 def place(world: World, account: str, key: str) -> PackPlace:
-    assert world.pointer is not None
-    return PackPlace(ObjectSealer(world.ports()), account, world.pointer.incarnation, key)
+    return PackPlace(ObjectSealer(world.ports()), account, world.incarnation, key)
 
 
 def entry(seq: int, size: int = 10) -> Entry:
@@ -114,9 +105,7 @@ def entry(seq: int, size: int = 10) -> Entry:
     return Entry(ENTRY_VERSION, seq, previous, b"", b"", seq, (encode_operation(put(size=size)), b""))
 
 
-async def test_a_segment_of_another_account_does_not_open(
-    compacted: tuple[World, Manifest, bytes],
-) -> None:
+async def test_a_segment_of_another_account_does_not_open(compacted: Compacted) -> None:
     world, manifest, _ = compacted
     await replace(world, manifest, pack(world, OTHER_ACCOUNT, manifest.segments[0].key, entry(1)))
     with pytest.raises(CorruptNamespace, match="does not open in its place"):
@@ -125,38 +114,30 @@ async def test_a_segment_of_another_account_does_not_open(
 
 @pytest.mark.parametrize("seqs", [(2,), (1, 2), (), (1, 3)])
 async def test_a_segment_with_other_entries_than_its_row_says_is_refused(
-    compacted: tuple[World, Manifest, bytes], seqs: tuple[int, ...]
+    compacted: Compacted, seqs: tuple[int, ...]
 ) -> None:
     world, manifest, _ = compacted
     key = manifest.segments[0].key
-    await replace(world, manifest, pack(world, "0x" + "ab" * 32, key, *map(entry, seqs)))
+    await replace(world, manifest, pack(world, ACCOUNT, key, *map(entry, seqs)))
     with pytest.raises(CorruptNamespace):
         await load(world)
 
 
-async def test_entries_that_do_not_follow_each_other_are_refused(
-    compacted: tuple[World, Manifest, bytes],
-) -> None:
+async def test_entries_that_do_not_follow_each_other_are_refused(compacted: Compacted) -> None:
     world, manifest, _ = compacted
     key = manifest.segments[0].key
-    await replace(world, manifest, pack(world, "0x" + "ab" * 32, key, entry(1)))
+    await replace(world, manifest, pack(world, ACCOUNT, key, entry(1)))
     with pytest.raises(CorruptNamespace, match="does not follow"):
         await load(world)
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"snap_seq": 3},
-        {"snap_seq": 1},
-        {"gc_watermark": 3},
-        {"chain_digest": b"d" * 32},
-        {"segments": ()},
-    ],
+    [{"snap_seq": 3}, {"snap_seq": 1}, {"gc_watermark": 3}, {"chain_digest": b"d" * 32}, {"segments": ()}],
     ids=lambda change: next(iter(change)),
 )
 async def test_a_manifest_whose_segments_do_not_lead_where_it_says_is_refused(
-    compacted: tuple[World, Manifest, bytes], change: dict[str, object]
+    compacted: Compacted, change: dict[str, object]
 ) -> None:
     world, manifest, _ = compacted
     await write_manifest(world, msgspec.structs.replace(manifest, **change))
@@ -164,7 +145,7 @@ async def test_a_manifest_whose_segments_do_not_lead_where_it_says_is_refused(
         await load(world)
 
 
-async def test_a_gap_between_segments_is_refused(compacted: tuple[World, Manifest, bytes]) -> None:
+async def test_a_gap_between_segments_is_refused(compacted: Compacted) -> None:
     world, manifest, _ = compacted
     await write_manifest(world, msgspec.structs.replace(manifest, segments=manifest.segments[1:]))
     with pytest.raises(CorruptNamespace, match="gap at entry 1"):
@@ -172,12 +153,12 @@ async def test_a_gap_between_segments_is_refused(compacted: tuple[World, Manifes
 
 
 async def test_i12_a_segment_of_a_newer_format_asks_for_an_upgrade(
-    compacted: tuple[World, Manifest, bytes], monkeypatch: pytest.MonkeyPatch
+    compacted: Compacted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, manifest, _ = compacted
     with monkeypatch.context() as newer:
         newer.setattr("relayer.log.segments.PAGE_FORMAT", 2)
-        data = pack(world, "0x" + "ab" * 32, manifest.segments[0].key, entry(1))
+        data = pack(world, ACCOUNT, manifest.segments[0].key, entry(1))
     await replace(world, manifest, data)
     with pytest.raises(UpgradeRequired):
         await load(world)

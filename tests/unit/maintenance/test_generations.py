@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from index_world import SMALL, opened_of, remember
+from index_world import SMALL, opened_of
 
 from relayer.domain.operations import Erase, Forget, Origin, Restore
 from relayer.maintenance.indexes import IndexMaintenance
@@ -50,7 +50,7 @@ def changed(house, new_calibration):
 
 async def _found(house, query: str, **more: object) -> tuple[list[str], bool]:
     request = RecallRequest(query=query, floor=0, limit=3, explain=True, **more)
-    answer = await recall(house.ctx, house.access(), request, house.deadline())
+    answer = await house.call(recall, request)
     return [hit.text for hit in answer.memories if hit.evidence.cosine is not None], answer.degraded
 
 
@@ -65,7 +65,7 @@ def _embedded(embedder: HashingEmbedder) -> int:
 
 
 async def test_the_former_model_serves_until_every_memory_has_a_vector_of_the_new_one(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     assert (await _found(new, "lisbon"))[0][0] == TEXTS[3]
     opened = await opened_of(new)
@@ -82,7 +82,7 @@ async def test_the_former_model_serves_until_every_memory_has_a_vector_of_the_ne
 
 
 async def test_nobody_embeds_again_what_the_log_has_vectors_for(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     first = changed()
     await opened_of(first)
     await _convert(first)
@@ -96,7 +96,7 @@ async def test_nobody_embeds_again_what_the_log_has_vectors_for(house, changed):
 
 
 async def test_a_relayer_that_ends_in_the_middle_leaves_what_it_did_to_the_next(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     first = changed()
     await opened_of(first)
     await _convert(first, 1)
@@ -110,7 +110,7 @@ async def test_a_relayer_that_ends_in_the_middle_leaves_what_it_did_to_the_next(
 async def test_two_relayers_share_the_work(house, changed):
     texts = [f"the {number}th note of the {TEXTS[number % 40]}" for number in range(320)]
     for start in range(0, len(texts), 80):
-        await remember(house, *texts[start : start + 80])
+        await house.put(*texts[start : start + 80])
     both = (changed(), changed())
     for each in both:
         await opened_of(each)
@@ -124,21 +124,21 @@ async def test_two_relayers_share_the_work(house, changed):
 
 
 async def test_without_the_former_model_memories_are_found_by_words_until_they_are_embedded(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed(former=False)
     request = RecallRequest(query="lisbon harbour", floor=0)
-    answer = await recall(new.ctx, new.access(), request, new.deadline())
+    answer = await new.call(recall, request)
     assert answer.degraded
     assert answer.memories[0].text == TEXTS[3]
     await _convert(new)
-    assert not (await recall(new.ctx, new.access(), request, new.deadline())).degraded
+    assert not (await new.call(recall, request)).degraded
 
 
 async def test_what_is_written_meanwhile_is_found_by_meaning_at_once_and_after(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     await opened_of(new)
-    await remember(new, "the lighthouse keeper reads novels")
+    await new.put("the lighthouse keeper reads novels")
     found, degraded = await _found(new, "lighthouse keeper")
     assert (found[0], degraded) == ("the lighthouse keeper reads novels", False)
     await _convert(new)
@@ -153,22 +153,22 @@ async def test_captures_are_compared_with_what_is_known_before_and_after(house, 
 
     said = "My favourite restaurant in Lisbon is the small one by the harbour."
     again = "my favourite restaurant in Lisbon is the small one by the harbour!"
-    await analyze(house.ctx, house.access(), capture(said), house.deadline())
+    await house.call(analyze, capture(said))
     new = changed()
-    during = await analyze(new.ctx, new.access(), capture(again), new.deadline())
+    during = await new.call(analyze, capture(again))
     await _convert(new)
-    after = await analyze(new.ctx, new.access(), capture(again + " "), new.deadline())
+    after = await new.call(analyze, capture(again + " "))
     assert [item.status for item in (*during.memories, *after.memories)] == ["duplicate", "duplicate"]
 
 
 async def test_while_the_new_model_is_away_the_former_one_serves_as_ever(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     new.embedder.down = True
     await _convert(new)
     found, degraded = await _found(new, "lisbon")
     assert (found[0], degraded) == (TEXTS[3], False)
-    await remember(new, "the lighthouse keeper reads novels")
+    await new.put("the lighthouse keeper reads novels")
     new.embedder.down = False
     await _convert(new)
     assert (await _found(new, "lighthouse keeper"))[0][0] == "the lighthouse keeper reads novels"
@@ -176,19 +176,19 @@ async def test_while_the_new_model_is_away_the_former_one_serves_as_ever(house, 
 
 
 async def test_while_the_former_model_is_away_memories_are_found_by_words(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     new.ctx.former.down = True
     request = RecallRequest(query="lisbon harbour", floor=0)
-    answer = await recall(new.ctx, new.access(), request, new.deadline())
+    answer = await new.call(recall, request)
     assert (answer.memories[0].text, answer.degraded) == (TEXTS[3], True)
-    await remember(new, "the lighthouse keeper reads novels")
+    await new.put("the lighthouse keeper reads novels")
     await _convert(new)
-    assert not (await recall(new.ctx, new.access(), request, new.deadline())).degraded
+    assert not (await new.call(recall, request)).degraded
 
 
 async def test_what_is_erased_in_the_middle_gets_no_vector_and_keeps_nothing_from_ending(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     opened = await opened_of(new)
     [gone] = [one.id for one in opened.memories() if one.record.text == TEXTS[3]]
@@ -200,7 +200,7 @@ async def test_what_is_erased_in_the_middle_gets_no_vector_and_keeps_nothing_fro
 
 
 async def test_what_is_hidden_and_brought_back_meanwhile_is_found_by_the_new_model(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     opened = await opened_of(new)
     records = {one.record.text: one.id for one in opened.memories()}
@@ -217,21 +217,21 @@ async def test_what_is_hidden_and_brought_back_meanwhile_is_found_by_the_new_mod
 
 
 async def test_a_vector_of_the_new_model_is_no_help_until_the_namespace_turned_to_it(house, changed):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     vector = (await new.embedder.embed(["lisbon"]))[0].astype("<f4").tobytes()
     request = RecallRequest(vector=vector, floor=0)
-    answer = await recall(new.ctx, new.access(), request, new.deadline())
+    answer = await new.call(recall, request)
     assert (answer.memories, answer.degraded) == ((), True)
     await _convert(new)
-    answer = await recall(new.ctx, new.access(), request, new.deadline())
+    answer = await new.call(recall, request)
     assert (answer.memories[0].text, answer.degraded) == (TEXTS[3], False)
 
 
 async def test_an_opening_begins_with_the_index_of_the_former_model_and_ends_with_one_of_the_new(
     house, changed
 ):
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     assert await IndexMaintenance(house.ctx, SMALL).keep(await opened_of(house))
     new = changed()
     opened = await opened_of(new)
@@ -249,12 +249,12 @@ async def test_an_opening_begins_with_the_index_of_the_former_model_and_ends_wit
 
 async def test_relayers_of_both_models_serve_one_namespace(house, changed):
     """A fleet changes its model one relayer after the other."""
-    await remember(house, *TEXTS)
+    await house.put(*TEXTS)
     new = changed()
     await opened_of(new)
     await _convert(new)
-    await remember(house, "the lighthouse keeper reads novels")
-    await remember(new, "the baker bakes rye bread")
+    await house.put("the lighthouse keeper reads novels")
+    await new.put("the baker bakes rye bread")
     for each in (house, new):
         await _found(each, "what was written by the other one")
         await _convert(each)
@@ -269,13 +269,13 @@ async def test_relayers_of_both_models_serve_one_namespace(house, changed):
 async def test_a_relayer_judges_by_the_new_models_own_null_after_the_change(house, changed, new_calibration):
     texts = [f"the {number}th note of the {TEXTS[number % 40]}" for number in range(260)]
     for start in range(0, len(texts), 65):
-        await remember(house, *texts[start : start + 65])
+        await house.put(*texts[start : start + 65])
     await _found(house, "lisbon")
     new, later = changed(), changed(former=False)
     await opened_of(new)
     await _convert(new)
     request = RecallRequest(query="lisbon", floor=0, explain=True)
-    answers = [await recall(each.ctx, each.access(), request, each.deadline()) for each in (new, later)]
+    answers = [await each.call(recall, request) for each in (new, later)]
     assert answers[0].judgement == answers[1].judgement
     assert [hit.relevance for hit in answers[0].memories] == [hit.relevance for hit in answers[1].memories]
 

@@ -33,7 +33,7 @@ async def let_go(house, agents: Iterable[str]) -> None:
         await accounts.make(access.account)
         for text in ("I drink oat milk", "I ride a red bicycle"):
             request = schemas.RememberRequest.model_validate({"items": [{"text": text}]})
-            await remember(house.ctx, house.access(agent), request, house.deadline())
+            await house.call(remember, request, agent=agent)
         async with house.ctx.namespaces.use(access, house.deadline(), create=False) as opened:
             while await opened.log.compact(TAIL) is not None:
                 pass

@@ -11,23 +11,10 @@ from relayer.lib.scheduler import Scheduler
 from relayer.log.compactor import CompactionLimits
 from relayer.maintenance.compaction import LogMaintenance, LogMaintenanceLimits
 from relayer.use_cases.erase import erase_namespace
-from relayer.use_cases.recall import recall
-from relayer.use_cases.remember import remember
-from relayer.wire import schemas
 from relayer.wire.memories import EraseNamespaceRequest
 
 LIMITS = LogMaintenanceLimits(CompactionLimits(entries=2, most_small=1))
-
-
-async def write(house, text: str, access=None) -> None:
-    request = schemas.RememberRequest.model_validate({"items": [{"text": text}]})
-    await remember(house.ctx, access or house.access(), request, house.deadline())
-
-
-async def found(house, query: str) -> list[str]:
-    request = schemas.RecallRequest.model_validate({"query": query, "floor": 0})
-    response = await recall(house.ctx, house.access(), request, house.deadline())
-    return [hit.text for hit in response.memories]
+TWO = ("I drink oat milk", "I ride a red bicycle")
 
 
 class Rounds:
@@ -54,10 +41,10 @@ def keys(house, kind: str) -> list[str]:
 
 async def test_what_is_open_is_compacted_when_its_tail_is_long_enough(house) -> None:
     rounds = Rounds(house)
-    await write(house, "I drink oat milk")
+    await house.put("I drink oat milk")
     await rounds.run()
     assert keys(house, "seg") == []
-    await write(house, "I ride a red bicycle")
+    await house.put("I ride a red bicycle")
     await rounds.run()
     assert len(keys(house, "seg")) == 1
     assert rounds.counts["segments"] == 1
@@ -67,21 +54,20 @@ async def test_what_is_open_is_compacted_when_its_tail_is_long_enough(house) -> 
 async def test_slots_are_deleted_in_the_end_and_every_memory_is_still_found(house) -> None:
     rounds = Rounds(house)
     for text in ("I drink oat milk", "I ride a red bicycle", "My cat is called Ada"):
-        await write(house, text)
+        await house.put(text)
     await rounds.run(6, every=3600.0)
     assert rounds.counts["slots"] == 3
     assert keys(house, "wal") == []
     assert rounds.errors == []
 
     another = await house.another()
-    assert "I ride a red bicycle" in await found(another, "What do I ride?")
-    await another.ctx.namespaces.close(1.0)
+    assert "I ride a red bicycle" in await another.found("What do I ride?")
 
 
 async def test_a_log_whose_key_ended_is_collected_to_the_end_and_then_let_go(house) -> None:
     rounds = Rounds(house)
-    for text in ("I drink oat milk", "I ride a red bicycle"):
-        await write(house, text)
+    for text in TWO:
+        await house.put(text)
     await rounds.run()
     await house.clock.advance(3600)
     await house.ctx.namespaces.drop_expired()
@@ -107,8 +93,8 @@ async def test_a_failure_is_reported_counted_and_tried_again_later(house) -> Non
 
     object.__setattr__(house.ctx.ports, "store", Failing())
     rounds = Rounds(house)
-    for text in ("I drink oat milk", "I ride a red bicycle"):
-        await write(house, text)
+    for text in TWO:
+        await house.put(text)
     await rounds.run()
     await rounds.run()
     assert [type(error) for error in rounds.errors] == [StoreUnavailable]
@@ -130,12 +116,12 @@ async def test_requests_go_on_while_a_compaction_is_stuck(house) -> None:
 
     object.__setattr__(house.ctx.ports, "store", Gated())
     rounds = Rounds(house)
-    for text in ("I drink oat milk", "I ride a red bicycle"):
-        await write(house, text)
+    for text in TWO:
+        await house.put(text)
     stuck = asyncio.create_task(rounds.run())
     await gate.wait_for()
-    await write(house, "My cat is called Ada")
-    assert "My cat is called Ada" in await found(house, "What is my cat called?")
+    await house.put("My cat is called Ada")
+    assert "My cat is called Ada" in await house.found("What is my cat called?")
     assert not stuck.done()
     gate.open_gates()
     await stuck
@@ -143,8 +129,8 @@ async def test_requests_go_on_while_a_compaction_is_stuck(house) -> None:
 
 async def test_upkeep_goes_on_until_it_is_cancelled_with_uneven_pauses(house) -> None:
     upkeep = LogMaintenance(house.ctx.ports, house.ctx.namespaces, LIMITS)
-    for text in ("I drink oat milk", "I ride a red bicycle"):
-        await write(house, text)
+    for text in TWO:
+        await house.put(text)
 
     def fail(_: str, error: BaseException) -> None:
         raise error
@@ -158,8 +144,8 @@ async def test_upkeep_goes_on_until_it_is_cancelled_with_uneven_pauses(house) ->
 
 async def test_an_erased_log_is_let_go_of(house) -> None:
     rounds = Rounds(house)
-    for text in ("I drink oat milk", "I ride a red bicycle"):
-        await write(house, text)
+    for text in TWO:
+        await house.put(text)
     await rounds.run()
     for key in [key for key in house.store._inner._objects if key.endswith("/manifest")]:
         await house.store._inner.delete(key)
@@ -172,17 +158,14 @@ async def test_an_erased_log_is_let_go_of(house) -> None:
 
 
 async def test_a_log_that_another_relayer_erased_is_no_failure(house) -> None:
-    await write(house, "I drink oat milk")
-    await write(house, "I ride a red bicycle")
+    await house.put("I drink oat milk")
+    await house.put("I ride a red bicycle")
     other = await house.another()
-    assert len(await found(other, "bicycle")) == 2
-    confirm = (
-        await erase_namespace(house.ctx, house.access(), EraseNamespaceRequest(), house.deadline())
-    ).confirm
+    assert len(await other.found("bicycle")) == 2
+    confirm = (await house.call(erase_namespace, EraseNamespaceRequest())).confirm
     request = EraseNamespaceRequest(dry_run=False, confirm=confirm)
-    await erase_namespace(house.ctx, house.access(), request, house.deadline())
+    await house.call(erase_namespace, request)
     rounds = Rounds(other)
     await rounds.run(3, every=3600)
     assert rounds.errors == []
     assert rounds.counts["failures"] == 0
-    await other.ctx.namespaces.close(1.0)

@@ -23,12 +23,12 @@ COFFEE = "I only drink oat milk coffee"
 
 async def _remember(house, text=COFFEE, agent="researcher"):
     request = RememberRequest(items=[{"text": text}])
-    return await remember(house.ctx, house.access(agent), request, house.deadline())
+    return await house.call(remember, request, agent=agent)
 
 
 async def _recall(house, query="oat milk coffee", **access):
     request = RecallRequest(query=query, floor=0)
-    return await recall(house.ctx, house.access(**access), request, house.deadline())
+    return await house.call(recall, request, access=house.access(**access))
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ async def test_whoever_waits_is_told_when_a_namespace_is_closed_before_its_index
     # Told before the view is, so that it closes before the task that indexes has taken its first step.
     opened.replica._subscribers.insert(0, (close, lambda _: None))
     request = RememberRequest(items=[{"text": f"tea of number {number}"} for number in range(30)])
-    await remember(house.ctx, house.access(), request, house.deadline())
+    await house.call(remember, request)
     async with asyncio.timeout(5):
         with pytest.raises(CorruptNamespace):
             await opened.wait_indexed()

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from index_world import answers, do_something, opened_of, remember, replica, write_index
+from index_world import answers, do_something, opened_of, write_index
 
 from relayer.adapters.memory_store import MemoryStore
 from relayer.domain.facets import FACETS
@@ -17,8 +17,6 @@ from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces
 from relayer.ports import Absent, EmbeddingModel, Found, GetOutcome
 from relayer.testing.recording_store import RecordingStore
-from relayer.use_cases.recall import recall
-from relayer.wire.schemas import RecallRequest
 
 
 class _WithoutIndexes(RecordingStore):
@@ -30,13 +28,6 @@ class _WithoutIndexes(RecordingStore):
         if "/index/" in key:
             return Absent(0)
         return await super().get(key, byte_range=byte_range, if_none_match=if_none_match)
-
-
-def _over(house, store):
-    """Another relayer, over ``store``."""
-    ports = replace(house.ctx.ports, store=store)
-    namespaces = OpenNamespaces(ports, house.embedder.model, house.calibration)
-    return replace(house, store=store, ctx=replace(house.ctx, ports=ports, namespaces=namespaces))
 
 
 async def _index_keys(house) -> list[str]:
@@ -65,7 +56,7 @@ async def _stored_graphs(house) -> list[bytes]:
 
 
 async def test_a_forgotten_memory_leaves_the_graph_in_the_stored_index_and_an_erased_one_takes_it_out(house):
-    await remember(house, *(f"harbour{number} kettle{number}" for number in range(40)))
+    await house.put(*(f"harbour{number} kettle{number}" for number in range(40)))
     opened = await opened_of(house)
     await opened.wait_indexed()
     # A namespace of twenty thousand has its first graph.
@@ -86,23 +77,21 @@ async def test_a_forgotten_memory_leaves_the_graph_in_the_stored_index_and_an_er
     assert row not in again
 
 
-async def _recalled(house, query: str) -> list[str]:
-    request = RecallRequest(query=query, floor=0)
-    return [hit.text for hit in (await recall(house.ctx, house.access(), request, house.deadline())).memories]
-
-
 @pytest.mark.row("MW-52")
 @pytest.mark.parametrize("seed", range(16))
 async def test_index_and_tail_answer_as_the_whole_log_does_scores_included(house, seed):
     rng = random.Random(seed)
-    writer = _over(house, MemoryStore(house.clock))
+    writer = await house.another(store=MemoryStore(house.clock))
     for _ in range(2):
         for _ in range(rng.randrange(1, 14)):
             await do_something(writer, rng)
         await write_index(writer)
     for _ in range(rng.randrange(5)):
         await do_something(writer, rng)
-    by_index, by_log = _over(house, writer.store), _over(house, _WithoutIndexes(writer.store))
+    by_index, by_log = (
+        await house.another(store=writer.store),
+        await house.another(store=_WithoutIndexes(writer.store)),
+    )
     assert (await opened_of(by_index)).from_index > 0
     assert (await opened_of(by_log)).from_index == 0
     assert await answers(by_index, seed) == await answers(by_log, seed)
@@ -118,34 +107,34 @@ async def test_an_index_of_an_index_is_the_same_again(house):
     for _ in range(20):
         await do_something(house, rng)
     await write_index(house)
-    second = await replica(house)
+    second = await house.another()
     await do_something(second, rng)
     assert (await opened_of(second)).from_index > 0
     await write_index(second)
-    third, by_log = await replica(house), _over(house, _WithoutIndexes(house.store))
+    third, by_log = await house.another(), await house.another(store=_WithoutIndexes(house.store))
     assert (await opened_of(third)).from_index == 21
     assert await answers(third, 1) == await answers(by_log, 1)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.6, 0.9, 0.999])
 async def test_a_damaged_index_is_ignored_and_written_anew(house, share):
-    await remember(house, "I drink oat milk coffee", "I moved to Oslo")
+    await house.put("I drink oat milk coffee", "I moved to Oslo")
     await write_index(house)
     [key] = await _index_keys(house)
     data = bytearray(await _bytes_of(house, key))
     data[int(share * len(data))] ^= 1
     await _change(house, key, bytes(data))
-    other = await replica(house)
-    assert (await _recalled(other, "coffee"))[0] == "I drink oat milk coffee"
+    other = await house.another()
+    assert (await other.found("coffee"))[0] == "I drink oat milk coffee"
     assert (await opened_of(other)).from_index == 0
     assert other.ctx.namespaces.ignored_indexes == 1
-    await remember(other, "I play the piano")
+    await other.put("I play the piano")
     assert await write_index(other)
-    assert (await opened_of(await replica(house))).from_index > 0
+    assert (await opened_of(await house.another())).from_index > 0
 
 
 async def test_an_index_of_another_model_is_ignored_and_replaced(house):
-    await remember(house, "I drink oat milk coffee")
+    await house.put("I drink oat milk coffee")
     await write_index(house)
 
     class _Other(type(house.embedder)):
@@ -159,27 +148,27 @@ async def test_an_index_of_another_model_is_ignored_and_replaced(house):
         house, embedder=embedder, ctx=replace(house.ctx, embedder=embedder, namespaces=namespaces)
     )
     assert (await opened_of(other)).from_index == 0
-    assert await _recalled(other, "coffee") == ["I drink oat milk coffee"]
+    assert await other.found("coffee") == ["I drink oat milk coffee"]
     assert await write_index(other)
-    assert (await opened_of(await replica(house))).from_index == 0
+    assert (await opened_of(await house.another())).from_index == 0
     await namespaces.close(1.0)
 
 
 async def test_an_index_that_lacks_a_facet_is_ignored_and_replaced(house, monkeypatch):
-    await remember(house, "I drink oat milk coffee")
+    await house.put("I drink oat milk coffee")
     await write_index(house)
-    assert (await opened_of(await replica(house))).from_index > 0
+    assert (await opened_of(await house.another())).from_index > 0
     monkeypatch.setitem(FACETS, "namespace", "namespace")
-    other = await replica(house)
+    other = await house.another()
     assert (await opened_of(other)).from_index == 0
     assert any(facet == "namespace" for facet, _, _ in (await opened_of(other)).view.table.parts(()).facets)
-    await remember(other, "I play the piano")
+    await other.put("I play the piano")
     assert await write_index(other)
-    assert (await opened_of(await replica(house))).from_index > 0
+    assert (await opened_of(await house.another())).from_index > 0
 
 
 async def test_an_index_shows_nothing_to_whoever_lacks_the_key(house):
-    await remember(house, "canarytext of the harbour")
+    await house.put("canarytext of the harbour")
     await write_index(house)
     [key] = await _index_keys(house)
     data = await _bytes_of(house, key)
@@ -191,19 +180,19 @@ async def test_an_index_shows_nothing_to_whoever_lacks_the_key(house):
 
 
 async def test_what_is_erased_is_not_in_the_next_index_and_not_in_memory(house):
-    await remember(house, "the canarytext is blue", "I drink coffee")
+    await house.put("the canarytext is blue", "I drink coffee")
     await write_index(house)
-    other = await replica(house)
+    other = await house.another()
     opened = await opened_of(other)
     assert opened.from_index > 0
     [erased] = [one.id for one in opened.memories() if one.record.text == "the canarytext is blue"]
     await opened.log.append([Erase(Origin(b"a", b"nonce"), (erased,))])
     assert opened.record(erased) is None
-    assert await _recalled(other, "canarytext") == ["I drink coffee"]
+    assert await other.found("canarytext") == ["I drink coffee"]
     for block in opened.view.records.encoded_blocks(len(opened.view.table)):
         assert b"canarytext" not in block
     assert await write_index(other)
-    third = await opened_of(await replica(house))
+    third = await opened_of(await house.another())
     assert third.from_index > 0
     assert third.record(erased) is None
 
@@ -213,7 +202,7 @@ async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(h
     keeper = IndexMaintenance(house.ctx, limits)
     written = []
     for number in range(1, 46):
-        await remember(house, f"note {number} about the harbour")
+        await house.put(f"note {number} about the harbour")
         if await keeper.keep(await opened_of(house)):
             written.append(number)
     assert written == [10, 20, 40]
@@ -221,16 +210,16 @@ async def test_an_index_is_written_when_a_namespace_has_doubled_and_not_before(h
 
 async def test_once_nobody_writes_a_quarter_more_is_enough(house):
     keeper = IndexMaintenance(house.ctx, IndexLimits(least=4))
-    await remember(house, *(f"note {number} about the harbour" for number in range(40)))
+    await house.put(*(f"note {number} about the harbour" for number in range(40)))
     opened = await opened_of(house)
     assert await keeper.keep(opened)
-    await remember(house, *(f"note {number} about tea" for number in range(9)))
+    await house.put(*(f"note {number} about tea" for number in range(9)))
     await house.clock.advance(60)
     # Nobody knows yet since when it has been quiet.
     assert not await keeper.keep(opened)
     await house.clock.advance(60)
     assert not await keeper.keep(opened)
-    await remember(house, "a tenth note")
+    await house.put("a tenth note")
     assert not await keeper.keep(opened)
     await house.clock.advance(9)
     assert not await keeper.keep(opened)
@@ -238,44 +227,44 @@ async def test_once_nobody_writes_a_quarter_more_is_enough(house):
     assert await keeper.keep(opened)
     await house.clock.advance(60)
     assert not await keeper.keep(opened)
-    assert (await opened_of(await replica(house))).records_ever == 50
+    assert (await opened_of(await house.another())).records_ever == 50
 
 
 async def test_a_small_namespace_gets_none(house):
-    await remember(house, "one", "two", "three")
+    await house.put("one", "two", "three")
     assert not await IndexMaintenance(house.ctx).keep(await opened_of(house))
     assert await _index_keys(house) == []
 
 
 async def test_another_relayer_knows_what_is_indexed_and_does_not_do_it_again(house):
     limits = IndexLimits(least=3, growth=2.0)
-    await remember(house, "one", "two", "three", "four")
+    await house.put("one", "two", "three", "four")
     assert await write_index(house, limits=limits)
-    other = await replica(house)
-    await remember(other, "five")
+    other = await house.another()
+    await other.put("five")
     assert not await write_index(other, limits=limits)
     assert len(await _index_keys(house)) == 1
 
 
 async def test_what_a_namespace_was_opened_from_is_not_asked_for_again(house):
     limits = IndexLimits(least=3, growth=2.0)
-    await remember(house, "one", "two", "three", "four")
+    await house.put("one", "two", "three", "four")
     assert await write_index(house, limits=limits)
-    other = await replica(house)
+    other = await house.another()
     opened = await opened_of(other)
     asked = RecordingStore(house.store)
     opened.log.replica.manifest._ports = replace(house.ctx.ports, store=asked)
     keeper = IndexMaintenance(other.ctx, limits)
-    await remember(other, "five")
+    await other.put("five")
     assert not await keeper.keep(opened)
     assert asked.calls == []
-    await remember(other, "six", "seven", "eight")
+    await other.put("six", "seven", "eight")
     assert await keeper.keep(opened)
 
 
 async def test_a_failed_writing_is_not_tried_again_at_once(house):
     keeper = IndexMaintenance(house.ctx, IndexLimits(least=2, growth=2.0))
-    await remember(house, "one", "two", "three")
+    await house.put("one", "two", "three")
     opened = await opened_of(house)
 
     class _Refusing(RecordingStore):
@@ -301,16 +290,16 @@ def small_turns(monkeypatch):
 
 @pytest.mark.usefixtures("small_turns")
 async def test_what_is_remembered_while_an_index_is_written_is_recalled_before_that_is_done(house):
-    await remember(house, *(f"note {number} about tea" for number in range(70)))
+    await house.put(*(f"note {number} about tea" for number in range(70)))
     opened = await opened_of(house)
     seq = opened.position.seq
     writing = asyncio.create_task(opened.write_index())
     await asyncio.sleep(0)
-    await remember(house, "the harbour froze")
-    assert (await _recalled(house, "harbour froze"))[0] == "the harbour froze"
+    await house.put("the harbour froze")
+    assert (await house.found("harbour froze"))[0] == "the harbour froze"
     assert not await _index_keys(house)
     assert (await writing).seq == seq
-    other = await opened_of(await replica(house))
+    other = await opened_of(await house.another())
     assert other.from_index == seq < other.position.seq
 
 
@@ -318,7 +307,7 @@ async def test_what_is_remembered_while_an_index_is_written_is_recalled_before_t
 @pytest.mark.parametrize("seed", range(16))
 async def test_an_index_is_of_the_moment_at_which_it_was_begun_whatever_happens_meanwhile(house, seed):
     rng = random.Random(seed)
-    writer = _over(house, MemoryStore(house.clock))
+    writer = await house.another(store=MemoryStore(house.clock))
     for again in (False, True):
         for _ in range(rng.randrange(4, 14)):
             await do_something(writer, rng)
@@ -329,7 +318,10 @@ async def test_an_index_is_of_the_moment_at_which_it_was_begun_whatever_happens_
             await do_something(writer, rng, erases=False)
         assert (await writing).named
         assert opened.position.seq > seq
-        by_index, by_log = _over(house, writer.store), _over(house, _WithoutIndexes(writer.store))
+        by_index, by_log = (
+            await house.another(store=writer.store),
+            await house.another(store=_WithoutIndexes(writer.store)),
+        )
         assert (await opened_of(by_index)).from_index == seq
         assert await answers(by_index, seed) == await answers(by_log, seed) == await answers(writer, seed)
         for one in (writer, by_log):
@@ -349,8 +341,8 @@ async def test_what_is_erased_while_an_index_is_written_is_in_none(house):
             return await super().create(key, data)
 
     began, erased = asyncio.Event(), asyncio.Event()
-    other = _over(house, _Waiting(house.store))
-    await remember(other, "the canarytext is blue", "I drink coffee")
+    other = await house.another(store=_Waiting(house.store))
+    await other.put("the canarytext is blue", "I drink coffee")
     opened = await opened_of(other)
     [record] = [one.id for one in opened.memories() if "canarytext" in one.record.text]
     writing = asyncio.create_task(opened.write_index())
@@ -359,13 +351,12 @@ async def test_what_is_erased_while_an_index_is_written_is_in_none(house):
     erased.set()
     assert not (await writing).named
     assert not await _index_keys(house)
-    await other.ctx.namespaces.close(1.0)
 
 
 @pytest.mark.usefixtures("small_turns")
 async def test_a_namespace_that_is_written_down_is_not_tended(house):
     house.embedder.down = True
-    await remember(house, "the harbour froze")
+    await house.put("the harbour froze")
     house.embedder.down = False
     opened = await opened_of(house)
     writing = asyncio.create_task(opened.write_index())
@@ -378,10 +369,10 @@ async def test_a_namespace_that_is_written_down_is_not_tended(house):
 
 
 async def test_tending_looks_again_only_after_the_log_has_moved(house):
-    await remember(house, "the harbour froze")
+    await house.put("the harbour froze")
     opened = await opened_of(house)
     assert opened.needs_maintenance
     await maintain(house.ctx)
     assert not opened.needs_maintenance
-    await remember(house, "the harbour thawed")
+    await house.put("the harbour thawed")
     assert opened.needs_maintenance

@@ -6,7 +6,7 @@ import base64
 
 import numpy as np
 import pytest
-from index_world import opened_of, replica
+from index_world import opened_of
 
 from relayer.errors import StoreUnavailable
 from relayer.use_cases.remember import remember
@@ -16,7 +16,7 @@ from relayer.wire.schemas import RememberRequest
 
 async def _remember(house, **item):
     request = RememberRequest(items=[{"text": "I moved to Oslo in May", **item}])
-    return await remember(house.ctx, house.access(), request, house.deadline())
+    return await house.call(remember, request)
 
 
 def _seen(opened) -> list:
@@ -29,9 +29,8 @@ async def test_the_writer_knows_what_a_reader_of_the_log_opens(house):
     first = await _remember(house, source={"speaker": "Ada", "message_ids": ["m1", "m2"]}, importance=1)
     await _remember(house, text="and I like it there", context_of=first.memories[0].id, lang="en")
     await _remember(house, text="my flat is small", vector=base64.b64encode(given).decode())
-    reader = await replica(house)
+    reader = await house.another()
     assert _seen(await opened_of(house)) == _seen(await opened_of(reader))
-    await reader.ctx.namespaces.close(1.0)
 
 
 async def test_nothing_stays_in_clear_after_the_answer(house):
@@ -45,7 +44,7 @@ async def test_a_large_request_is_not_opened_again_either_and_nothing_of_it_stay
     monkeypatch.setattr(type(opened.keys), "unseal_record", lambda _, record, __: unsealed.append(record))
     monkeypatch.setattr(type(opened.keys), "unseal_vector", lambda _, record, *__: unsealed.append(record))
     items = [{"text": f"I moved to house {number} in May"} for number in range(100)]
-    await remember(house.ctx, house.access(), RememberRequest(items=items), house.deadline())
+    await house.call(remember, RememberRequest(items=items))
     await opened.wait_indexed()
     assert (len(opened.view), unsealed, opened.view.plaintexts) == (100, [], {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -11,16 +12,19 @@ from operator_site import ROOT, Site
 from relayer.access.store_key import probe
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
+from relayer.domain.namespace import PointerState
+from relayer.domain.operations import Put, decode_operation
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
 from relayer.log.collector import Collector
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.namespaces import namespace_report
 from relayer.log.erasure.reports import ErasureReports, ErasureStage
-from relayer.log.objects import Layout, LogPorts
+from relayer.log.objects import Layout, LogPorts, ObjectSealer
 from relayer.operator.backup import back_up, prune
 from relayer.operator.backup_store import BackupStore
 from relayer.operator.restore import restore
 from relayer.operator.verify import verify_store
+from relayer.operator.walk import walk_log
 from relayer.testing.recording_store import RecordingStore
 from relayer.wire import codec as ulid
 
@@ -45,11 +49,21 @@ class Vault:
     async def back_up(self):
         return await back_up(self.site.ports, self.place())
 
+    async def damage(self, name: str, how: str = "damaged") -> None:
+        """Put something else in the place of a copy, or nothing."""
+        await self.store.delete(name)
+        if how == "damaged":
+            await self.store.create(name, b"something else")
+
     async def restored(self, **options) -> Site:
         other = self.site.over(MemoryStore(self.site.clock))
         await restore(self.place(), other.ports, **options)
         await probe(other.ports)
         return other
+
+    async def brings_back(self, **options) -> list[str]:
+        """Return what is heard of the kettles in a restored store."""
+        return await (await self.restored(**options)).hears(QUERY)
 
 
 @pytest.fixture
@@ -69,7 +83,6 @@ async def test_a_restored_store_serves_what_was_backed_up(site, vault):
     assert (await verify_store(other.ports, secrets=[SECRET])).sound
     await other.say("the kettle is on a new shelf")
     assert len(await other.hears(QUERY)) == 5
-    await other.close()
 
 
 async def test_a_restored_namespace_is_opened_from_its_stored_index(site, vault):
@@ -84,7 +97,6 @@ async def test_a_restored_namespace_is_opened_from_its_stored_index(site, vault)
     vault.store.clear()
     await vault.back_up()
     assert not [call for call in vault.store.calls if call.operation == "create" and "/index/" in call.key]
-    await other.close()
 
 
 @pytest.mark.parametrize("damage", ["absent", "damaged"])
@@ -93,13 +105,10 @@ async def test_a_backup_without_a_whole_index_restores_all_the_same(site, vault,
     key = await site.index()
     await vault.back_up()
     [name] = [info.key async for info in vault.store.list("data/") if key in info.key]
-    await vault.store.delete(name)
-    if damage == "damaged":
-        await vault.store.create(name, b"something else")
+    await vault.damage(name, damage)
     other = await vault.restored()
     assert await other.opened_from() == 0
     assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
 
 
 async def test_an_index_from_before_an_erasure_is_not_restored(site, vault):
@@ -111,7 +120,6 @@ async def test_an_index_from_before_an_erasure_is_not_restored(site, vault):
     other = await vault.restored(number=1)
     assert await other.hears(QUERY) == sorted(TEXTS[1:])
     assert not [key for key in await other.keys() if "/index/" in key]
-    await other.close()
 
 
 async def test_what_an_account_took_back_stays_taken_back_also_after_the_restore_of_an_older_run(site, vault):
@@ -125,7 +133,6 @@ async def test_what_an_account_took_back_stays_taken_back_also_after_the_restore
         assert not await other.admits("coder")
         assert await other.admits("researcher")
         assert (await verify_store(other.ports)).sound
-        await other.close()
 
 
 async def test_the_second_backup_copies_what_is_new_and_no_more(site, vault):
@@ -137,9 +144,7 @@ async def test_the_second_backup_copies_what_is_new_and_no_more(site, vault):
     written = [call.key for call in vault.store.calls if call.operation == "create" and "data/" in call.key]
     assert [key.partition("/wal/")[2][:20] for key in written] == [f"{4:020d}"]
     assert backup.copied_objects == 1
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS)
 
 
 async def test_an_unchanged_store_reads_two_slots_of_each_log(site, vault):
@@ -162,7 +167,6 @@ async def test_compaction_between_backups_loses_nothing(site, vault):
     for run, texts in ((1, TEXTS[:2]), (2, TEXTS)):
         other = await vault.restored(number=run)
         assert await other.hears(QUERY) == sorted(texts)
-        await other.close()
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -178,22 +182,15 @@ async def test_what_was_erased_does_not_come_back_from_an_older_backup(site, vau
     assert await other.hears(QUERY) == sorted(text for text in TEXTS if text != TEXTS[1])
     assert not [key for key, data in (await other.everything()).items() if erased in data]
     assert (await verify_store(other.ports, secrets=[SECRET])).sound
-    await other.close()
 
 
 async def sealed_text(site, index: int) -> bytes:
-    from relayer.operator.walk import walk_log
-
+    """Return a memory's sealed text, as the log has it."""
     listed, found = await site.listed(), []
 
     def visit(linked):
-        from relayer.domain.operations import Put, decode_operation
-
-        found.extend(
-            operation.stored.sealed
-            for operation in map(decode_operation, linked.entry.operations)
-            if isinstance(operation, Put)
-        )
+        operations = map(decode_operation, linked.entry.operations)
+        found.extend(one.stored.sealed for one in operations if isinstance(one, Put))
 
     await walk_log(site.ports, listed.account, listed.incarnation, lambda: visit)
     return found[index]
@@ -213,7 +210,6 @@ async def test_an_erasure_is_in_the_ledger_also_when_the_backup_that_saw_it_was_
     await vault.back_up()
     other = await vault.restored(number=1)
     assert TEXTS[0] not in await other.hears(QUERY)
-    await other.close()
 
 
 class Dying:
@@ -224,25 +220,14 @@ class Dying:
         self._left = after
 
     def __getattr__(self, name):
-        return getattr(self._inner, name)
+        request = getattr(self._inner, name)
+        return partial(self._write, request) if name in {"create", "swap", "purge"} else request
 
-    async def create(self, key, data):
+    async def _write(self, request, *given):
         if self._left == 0:
             raise Died
         self._left -= 1
-        return await self._inner.create(key, data)
-
-    async def swap(self, key, data, etag):
-        if self._left == 0:
-            raise Died
-        self._left -= 1
-        return await self._inner.swap(key, data, etag)
-
-    async def purge(self, key):
-        if self._left == 0:
-            raise Died
-        self._left -= 1
-        return await self._inner.purge(key)
+        return await request(*given)
 
 
 class Died(Exception):
@@ -270,7 +255,6 @@ async def test_a_backup_killed_before_any_write_goes_on_and_is_the_same(site, va
             await vault.back_up()
         other = await vault.restored()
         assert await other.hears(QUERY) == sorted(TEXTS)
-        await other.close()
         after += 1
     assert after > 8
 
@@ -301,7 +285,6 @@ async def test_a_restore_killed_before_any_write_is_not_served_and_goes_on(site,
         assert await again.hears(QUERY) == sorted(text for text in TEXTS if text != TEXTS[1])
         assert not [key for key, data in (await again.everything()).items() if erased in data]
         assert (await verify_store(again.ports, secrets=[SECRET])).sound
-        await again.close()
         after += 1
     assert after > 10
 
@@ -327,7 +310,6 @@ async def test_an_old_copy_of_a_backup_is_restored_with_the_ledger_of_a_newer_on
     other = site.over(MemoryStore(site.clock))
     await restore(vault.place(old), other.ports, ledgers=vault.place())
     assert TEXTS[3] not in await other.hears(QUERY)
-    await other.close()
 
 
 async def test_a_store_in_use_is_not_restored_into(site, vault):
@@ -356,9 +338,7 @@ async def test_a_damaged_copy_costs_its_own_entry_and_an_older_run_is_named(site
     await site.erase(ids[3])
     await vault.back_up()
     name = [key for key in await vault.place().names("data") if "/wal/" in key][1]
-    await vault.store.delete(name)
-    if how == "damaged":
-        await vault.store.create(name, b"something else")
+    await vault.damage(name, how)
     other = site.over(MemoryStore(site.clock))
     done = await restore(vault.place(), other.ports, number=1)
     await probe(other.ports)
@@ -369,7 +349,6 @@ async def test_a_damaged_copy_costs_its_own_entry_and_an_older_run_is_named(site
     assert not [key for key, data in (await other.everything()).items() if erased in data]
     assert (await verify_store(other.ports, secrets=[SECRET])).sound
     await other.say("the kettle is on a new shelf")
-    await other.close()
 
 
 @pytest.mark.parametrize("kind", ["/seg/", "/manifest", "/keyring"])
@@ -388,14 +367,12 @@ async def test_a_restore_without_a_larger_piece_leaves_a_sound_store(site, vault
     left = {"/seg/": TEXTS[2:], "/manifest": TEXTS, "/keyring": []}[kind]
     assert await other.hears(QUERY) == sorted(left)
     assert (await verify_store(other.ports, secrets=[SECRET])).sound
-    await other.close()
 
 
 async def test_a_backup_whose_ledger_does_not_open_says_what_to_do(site, vault):
     await site.say(*TEXTS)
     await vault.back_up()
-    await vault.store.delete(f"ledger/{1:020d}")
-    await vault.store.create(f"ledger/{1:020d}", b"something else")
+    await vault.damage(f"ledger/{1:020d}")
     with pytest.raises(CorruptNamespace, match="begin a new one in another place"):
         await vault.back_up()
 
@@ -407,17 +384,10 @@ async def test_a_damaged_log_keeps_what_the_run_before_had_of_it(site, vault):
     await site.flip((await site.wal())[4])
     backup = await vault.back_up()
     assert [item.flaw.value for item in backup.findings] == ["damaged"]
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS)
 
 
 async def test_no_keyring_is_kept_of_a_namespace_that_was_erased(site, vault):
-    import msgspec
-
-    from relayer.domain.namespace import PointerState
-    from relayer.log.objects import ObjectSealer
-
     await site.say(*TEXTS)
     await vault.back_up()
     assert len(await vault.place().names("keyrings")) == 1
@@ -428,7 +398,6 @@ async def test_no_keyring_is_kept_of_a_namespace_that_was_erased(site, vault):
     assert await vault.place().names("keyrings") == []
     other = await vault.restored(number=1)
     assert not [key for key in await other.keys() if key.startswith("ns/")]
-    await other.close()
 
 
 async def test_pruning_keeps_what_the_newest_runs_need_and_forgets_the_rest(site, vault):
@@ -443,9 +412,7 @@ async def test_pruning_keeps_what_the_newest_runs_need_and_forgets_the_rest(site
     assert await vault.place().names("runs") == [f"runs/{2:020d}"]
     kept = [(await vault.store.get(name)).data for name in await vault.place().names("data")]
     assert not [data for data in kept if erased in data]
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS[1:])
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS[1:])
 
 
 async def test_two_backups_at_once_do_not_make_one_run_of_two(site, vault):
@@ -453,9 +420,7 @@ async def test_two_backups_at_once_do_not_make_one_run_of_two(site, vault):
     ended = await asyncio.gather(vault.back_up(), vault.back_up(), return_exceptions=True)
     assert {type(item).__name__ for item in ended} <= {"Backup", "ConfigurationError"}
     assert len(await vault.place().names("runs")) == sum(type(item).__name__ == "Backup" for item in ended)
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS)
 
 
 async def test_a_store_is_not_its_own_backup(site):
@@ -501,7 +466,6 @@ async def test_an_erasure_that_was_under_way_is_carried_out_by_the_restore(site,
     manifest = await other.manifest()
     assert (found.report.epoch, manifest.gc_watermark) == (manifest.gc_epoch, found.report.seq)
     assert await other.hears(QUERY) == sorted(TEXTS[1:])
-    await other.close()
 
 
 async def confirmed(site, memory):
@@ -535,7 +499,6 @@ async def test_what_was_erased_stays_away_although_its_log_could_not_be_read_sin
     for options in ({}, {"number": 1}):
         other = await vault.restored(**options)
         assert await other.hears(QUERY) == sorted(TEXTS[1:])
-        await other.close()
 
 
 async def test_a_report_that_does_not_open_is_said_and_stops_neither_backup_nor_restore(site, vault):
@@ -546,9 +509,7 @@ async def test_a_report_that_does_not_open_is_said_and_stops_neither_backup_nor_
     await site.flip(key)
     backup = await vault.back_up()
     assert [(item.flaw.value, item.key) for item in backup.findings] == [("damaged", key)]
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS[1:])
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS[1:])
 
 
 @pytest.mark.parametrize("lost", ["account", "pointer", "damaged pointer", "manifest"])
@@ -571,7 +532,6 @@ async def test_what_makes_a_namespace_exist_is_kept_from_the_run_before_when_it_
     other = await vault.restored()
     assert await other.hears(QUERY) == sorted(TEXTS)
     assert await other.hears("another kettle", agent="coder") == ["the coder has another kettle"]
-    await other.close()
 
 
 async def test_a_namespace_whose_erasure_was_asked_for_comes_back_from_no_run_and_is_not_missed(site, vault):
@@ -584,7 +544,6 @@ async def test_a_namespace_whose_erasure_was_asked_for_comes_back_from_no_run_an
     assert listed.key not in await other.keys()
     backup = await back_up(other.ports, vault.place())
     assert backup.findings == []
-    await other.close()
 
 
 @pytest.mark.parametrize(("slot", "said"), [(1, []), (3, ["damaged"])])
@@ -595,9 +554,7 @@ async def test_a_log_that_lost_an_entry_does_not_lose_it_in_the_backup(site, vau
     backup = await vault.back_up()
     assert [item.flaw.value for item in backup.findings] == said
     await prune(vault.place(), 1)
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS)
 
 
 async def test_a_hole_in_a_log_is_said_by_its_first_backup(site, vault):
@@ -610,14 +567,11 @@ async def test_a_hole_in_a_log_is_said_by_its_first_backup(site, vault):
 async def test_a_run_that_does_not_open_stops_no_later_backup(site, vault):
     await site.say(*TEXTS)
     await vault.back_up()
-    await vault.store.delete(f"runs/{1:020d}")
-    await vault.store.create(f"runs/{1:020d}", b"something else")
+    await vault.damage(f"runs/{1:020d}")
     backup = await vault.back_up()
     assert [item.key for item in backup.findings] == [f"runs/{1:020d}"]
     assert (await vault.back_up()).findings == []
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS)
 
 
 async def stopped_restores(site, vault, **options):
@@ -649,7 +603,6 @@ async def test_a_restore_goes_on_with_its_run_although_there_is_a_newer_one(site
         assert (await restore(vault.place(), other.ports)).run.number == 1
         assert await other.hears(QUERY) == sorted(TEXTS[:2])
         assert await other.hears("another kettle", agent="coder") == ["the coder has another kettle"]
-        await other.close()
 
 
 async def test_what_is_erased_while_a_restore_is_stopped_does_not_come_back(site, vault):
@@ -670,7 +623,6 @@ async def test_what_is_erased_while_a_restore_is_stopped_does_not_come_back(site
         assert not [key for key, data in left.items() if coder.incarnation.hex() in key or texts[0] in data]
         assert coder.key not in left
         assert (await verify_store(other.ports, secrets=[SECRET])).sound
-        await other.close()
 
 
 async def test_a_restore_of_a_run_that_is_gone_meanwhile_asks_for_an_empty_place(site, vault):
@@ -696,9 +648,7 @@ async def test_pruning_spares_what_the_next_backup_has_copied_already(site, vaul
             return await super().create(key, data)
 
     await back_up(site.ports, vault.place(Overlapping(vault.store)))
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS)
 
 
 async def test_a_namespace_that_nobody_could_open_again_is_said_by_its_first_backup(site, vault):
@@ -713,6 +663,4 @@ async def test_what_is_no_copy_of_an_object_is_in_no_backup_s_way(site, vault):
     await vault.store.create("data/notes-of-somebody", b"hands off")
     assert (await vault.back_up()).findings == []
     assert (await vault.back_up()).copied_objects == 0
-    other = await vault.restored()
-    assert await other.hears(QUERY) == sorted(TEXTS)
-    await other.close()
+    assert await vault.brings_back() == sorted(TEXTS)

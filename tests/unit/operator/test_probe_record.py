@@ -25,16 +25,6 @@ def _ports(store, clock: FakeClock, key: bytes = b"k" * 32) -> LogPorts:
     return LogPorts(store, clock, SeededRandomness(1), RelayerKeys.derive(key), Layout("deep/er"))
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def store(clock: FakeClock) -> RecordingStore:
-    return RecordingStore(MemoryStore(clock))
-
-
 async def test_a_second_start_within_a_week_asks_once(store: RecordingStore, clock: FakeClock) -> None:
     ports = _ports(store, clock)
     assert await probe_unless_known(ports, "1.0") is not None

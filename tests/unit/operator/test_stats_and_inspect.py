@@ -10,6 +10,9 @@ from relayer.operator.catalogue import ObjectKind, read_catalogue
 from relayer.operator.inspect import describe_key, describe_namespace, lines_of
 from relayer.operator.stats import Traffic, measure, parse_traffic
 from relayer.testing.recording_store import RecordingStore
+from relayer.use_cases.recall import recall
+from relayer.use_cases.remember import remember
+from relayer.wire.schemas import RecallRequest, RememberRequest
 
 TEXTS = [f"the {word} kettle is on shelf {number}" for number, word in enumerate(("red", "blue", "green"))]
 
@@ -48,9 +51,6 @@ async def test_a_segment_that_nobody_names_is_garbage(site):
 async def test_a_warm_relayer_makes_one_store_request_for_a_write_or_a_recall(site, what):
     counted = site.over(RecordingStore(site.store))
     context, access = counted.relayer(), counted.access("researcher")
-    from relayer.use_cases.recall import recall
-    from relayer.use_cases.remember import remember
-    from relayer.wire.schemas import RecallRequest, RememberRequest
 
     async def ask():
         if what == "write":
@@ -65,7 +65,6 @@ async def test_a_warm_relayer_makes_one_store_request_for_a_write_or_a_recall(si
     expected = Traffic(writes=1, reads=0) if what == "write" else Traffic(writes=0, reads=1)
     asked = Traffic(counted.store.count("create") + counted.store.count("swap"), counted.store.count("get"))
     assert asked == expected
-    await counted.close()
 
 
 def test_traffic_is_read_from_a_relayers_metrics():

@@ -7,7 +7,12 @@ from operator_site import ROOT
 
 from relayer.access.accounts import Accounts
 from relayer.access.fleet import FleetKeys
+from relayer.domain.operations import Origin, Put, Stored
 from relayer.errors import WrongRelayerKey
+from relayer.log.erasure.memories import report_of
+from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
+from relayer.log.erasure.reports import ErasureReports, ErasureStage
+from relayer.log.namespace_log import NamespaceLog
 from relayer.log.objects import Layout
 from relayer.operator.catalogue import Flaw, read_catalogue
 from relayer.operator.verify import verify_store
@@ -144,9 +149,6 @@ async def test_a_body_under_another_key_is_found_only_with_the_secret(site):
     keyring = Layout.keyring(listed.incarnation)
     swapped = await site.bytes_of(keyring)
     # A second namespace's words under the first one's log: every outer seal is right.
-    from relayer.domain.operations import Origin, Put, Stored
-    from relayer.log.namespace_log import NamespaceLog
-
     log = NamespaceLog(site.ports, listed.account, listed.pointer)
     await log.start()
     await log.append([Put(Origin(b"a" * 32, b"n" * 16), Stored(b"r" * 16, b"c" * 32, swapped))])
@@ -174,9 +176,6 @@ async def test_verifying_writes_nothing(site):
 
 
 async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(site):
-    from relayer.log.erasure.namespaces import NamespaceEraser, namespace_report
-    from relayer.log.erasure.reports import ErasureReports, ErasureStage
-
     await site.say(*TEXTS)
     listed = await site.listed()
     report = namespace_report(listed.account, listed.pointer, site.clock.now_ms())
@@ -200,9 +199,6 @@ async def test_what_is_left_of_a_namespace_that_is_being_erased_is_no_damage(sit
 
 
 async def test_a_report_that_does_not_open_is_damage_and_the_rest_is_looked_at(site):
-    from relayer.log.erasure.namespaces import namespace_report
-    from relayer.log.erasure.reports import ErasureReports
-
     await site.say(*TEXTS)
     listed = await site.listed()
     await ErasureReports(site.ports).begin(namespace_report(listed.account, listed.pointer, 1))
@@ -224,9 +220,6 @@ async def test_a_log_of_segments_alone_that_lost_its_manifest_is_damaged_not_unf
 
 
 async def test_an_erased_memory_does_not_excuse_that_the_name_of_its_namespace_is_lost(site):
-    from relayer.log.erasure.memories import report_of
-    from relayer.log.erasure.reports import ErasureReports
-
     ids = await site.say(*TEXTS)
     await site.erase(ids[0])
     listed, replica = await site.listed(), await site.replica()
@@ -238,9 +231,6 @@ async def test_an_erased_memory_does_not_excuse_that_the_name_of_its_namespace_i
 
 
 async def test_a_confirmed_report_that_does_not_open_is_damage(site):
-    from relayer.log.erasure.namespaces import namespace_report
-    from relayer.log.erasure.reports import ErasureReports
-
     await site.say(*TEXTS)
     listed = await site.listed()
     await ErasureReports(site.ports).conclude(namespace_report(listed.account, listed.pointer, 1))

@@ -88,7 +88,6 @@ async def test_a_log_that_is_compacted_while_it_is_backed_up_is_backed_up_whole(
     await probe(other.ports)
     assert await other.hears("kettle shelf") == sorted(TEXTS)
     assert (await verify_store(other.ports)).sound
-    await other.close()
 
 
 async def test_a_backup_while_somebody_writes_is_a_state_that_the_log_was_in(site):
@@ -105,4 +104,3 @@ async def test_a_backup_while_somebody_writes_is_a_state_that_the_log_was_in(sit
     await probe(other.ports)
     heard = await other.hears("kettle shelf")
     assert heard in [sorted(TEXTS[:count]) for count in range(1, 5)]
-    await other.close()

@@ -1,7 +1,6 @@
 import asyncio
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -22,6 +21,13 @@ def filled(rows, *, crossover: int = 10**9) -> DenseIndex:
     index = DenseIndex(DIMENSION, crossover=crossover)
     for key, row in enumerate(rows):
         index.add(key, row)
+    return index
+
+
+async def graphed(rows, *, crossover: int = 1000) -> DenseIndex:
+    """Return an index with a graph over these rows."""
+    index = filled(rows, crossover=crossover)
+    await index.maintain()
     return index
 
 
@@ -107,15 +113,13 @@ def test_negative_keys_and_no_results_are_refused():
 
 
 async def test_below_the_crossover_no_graph_is_built():
-    index = filled(vectors(100), crossover=100)
-    await index.maintain()
+    index = await graphed(vectors(100), crossover=100)
     assert index._block.graph is None
 
 
 async def test_the_graph_finds_what_the_exact_search_finds():
     rows, queries = vectors(1500), vectors(40, seed=2)
-    index = filled(rows, crossover=1000)
-    await index.maintain()
+    index = await graphed(rows)
     assert index._block.covered == 1500
     shared = sum(len(set(keys(index, query, 10)) & set(exact(rows, query, 10))) for query in queries)
     assert shared >= 0.97 * 400
@@ -138,8 +142,7 @@ async def test_a_graph_in_shards_finds_what_the_exact_search_finds():
 
 async def test_a_memory_is_found_at_once_beside_the_graph():
     rows = vectors(1200)
-    index = filled(rows[:1100], crossover=1000)
-    await index.maintain()
+    index = await graphed(rows[:1100])
     for key in range(1100, 1200):
         index.add(key, rows[key])
         assert keys(index, rows[key], 1) == [key]
@@ -148,8 +151,7 @@ async def test_a_memory_is_found_at_once_beside_the_graph():
 
 async def test_what_the_graph_still_holds_of_a_removed_or_replaced_memory_is_not_found():
     rows = vectors(1100)
-    index = filled(rows, crossover=1000)
-    await index.maintain()
+    index = await graphed(rows)
     replacement = vectors(1, seed=8)[0]
     index.add(5, replacement)
     for key in range(10, 60):
@@ -164,8 +166,7 @@ async def test_what_the_graph_still_holds_of_a_removed_or_replaced_memory_is_not
 
 async def test_a_filter_on_a_graph_returns_exactly_the_best_allowed():
     rows, query = vectors(1200), vectors(1, seed=4)[0]
-    index = filled(rows, crossover=1000)
-    await index.maintain()
+    index = await graphed(rows)
     few = set(range(0, 1200, 10))
     assert keys(index, query, 10, few) == [key for key in exact(rows, query, 1200) if key in few][:10]
     most = set(range(1200)) - set(exact(rows, query, 50))
@@ -175,8 +176,7 @@ async def test_a_filter_on_a_graph_returns_exactly_the_best_allowed():
 
 async def test_too_many_dead_rows_lead_to_a_new_graph_with_the_same_answers():
     rows = vectors(2000)
-    index = filled(rows, crossover=1000)
-    await index.maintain()
+    index = await graphed(rows)
     old = index._block.graph
     for key in range(int(2000 * DEAD_SHARE) + 2):
         index.remove(key)
@@ -190,8 +190,7 @@ async def test_too_many_dead_rows_lead_to_a_new_graph_with_the_same_answers():
 
 async def test_purging_leaves_no_removed_vector_in_the_graph():
     rows = vectors(1101)
-    index = filled(rows, crossover=1000)
-    await index.maintain()
+    index = await graphed(rows)
     index.remove(0)
     await index.maintain()
     assert index._block.dead == 1
@@ -202,8 +201,7 @@ async def test_purging_leaves_no_removed_vector_in_the_graph():
 
 
 async def test_a_namespace_that_shrank_gives_its_graph_back():
-    index = filled(vectors(1200), crossover=1000)
-    await index.maintain()
+    index = await graphed(vectors(1200))
     for key in range(600):
         index.remove(key)
     await index.maintain()
@@ -213,8 +211,7 @@ async def test_a_namespace_that_shrank_gives_its_graph_back():
 
 async def test_changes_during_a_rebuild_are_kept():
     rows = vectors(1600)
-    index = filled(rows, crossover=500)
-    await index.maintain()
+    index = await graphed(rows, crossover=500)
     for key in range(600):
         index.remove(key)
     rebuild = asyncio.create_task(index.maintain())
@@ -287,17 +284,9 @@ def test_the_graph_and_the_model_runtime_live_in_one_process_in_either_order(fir
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
 
 
-def test_rows_are_found_from_another_thread():
-    rows = vectors(100)
-    index = filled(rows)
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(keys, index, rows[5], 1).result() == [5]
-
-
 async def test_rows_on_their_way_into_the_graph_are_found_once():
     rows = vectors(1150)
-    index = filled(rows[:1100], crossover=1000)
-    await index.maintain()
+    index = await graphed(rows[:1100])
     for key in range(1100, 1150):
         index.add(key, rows[key])
     start, entering = index._block.freeze(16)
@@ -320,16 +309,14 @@ async def test_rows_that_die_on_their_way_into_the_graph_take_no_place_in_the_re
 
 async def test_a_removed_row_is_blanked_at_once():
     rows = vectors(1001)
-    index = filled(rows, crossover=1000)
-    await index.maintain()
+    index = await graphed(rows)
     index.remove(3)
     assert not index._block.rows.view(3, 4).any()
 
 
 async def test_a_memory_replaced_during_a_rebuild_is_there_once():
     rows = vectors(1600)
-    index = filled(rows, crossover=500)
-    await index.maintain()
+    index = await graphed(rows, crossover=500)
     for key in range(600):
         index.remove(key)
     rebuild = asyncio.create_task(index.maintain())

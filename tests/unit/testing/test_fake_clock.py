@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from doubles.seeded_randomness import SeededRandomness
 
 from relayer.testing.fake_clock import FakeClock
 
@@ -84,10 +83,3 @@ async def test_a_cancelled_sleeper_is_forgotten() -> None:
     assert clock.sleeping == 0
     await clock.advance(20)
     assert clock.monotonic() == 20
-
-
-def test_a_seed_repeats_its_bytes_and_another_does_not() -> None:
-    first, again, other = SeededRandomness(1), SeededRandomness(1), SeededRandomness(2)
-    assert first.bytes(32) == again.bytes(32)
-    assert first.bytes(32) != other.bytes(32)
-    assert len(first.bytes(7)) == 7

@@ -62,10 +62,7 @@ class _Down(MemoryStore):
 
 
 def test_one_that_cannot_start_on_its_thread_says_why_to_its_caller():
-    with (
-        pytest.raises(StoreUnavailable),
-        threaded_relayer(lambda: local_relayer(_Down(FakeClock()))),
-    ):
+    with pytest.raises(StoreUnavailable), threaded_relayer(lambda: local_relayer(_Down(FakeClock()))):
         pytest.fail("it started")
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 
 import pytest
-from test_changes import put
 
 from relayer.errors import QueueFull, Refused
 from relayer.use_cases.changes import ChangeStreams, StreamLimits
@@ -34,32 +33,32 @@ async def heard(stream) -> list[dict[str, str]]:
 
 
 async def test_what_is_there_comes_first_and_what_is_new_when_it_happens(house):
-    (first,) = await put(house, "I drink tea")
+    (first,) = await house.put("I drink tea")
     stream = await begin(house)
     (told,) = await heard(stream)
     assert told["event"] == "remembered"
     assert json.loads(told["data"])["memory"]["text"] == "I drink tea"
     waiting = asyncio.ensure_future(heard(stream))
     await asyncio.sleep(0)
-    await forget_memory(house.ctx, house.access(), first, house.deadline())
+    await house.call(forget_memory, first)
     (told,) = await waiting
     assert (told["event"], json.loads(told["data"])["id"]) == ("forgotten", first)
     await stream.aclose()
 
 
 async def test_what_another_relayer_writes_is_told_too(house):
-    await put(house, "I drink tea")
+    await house.put("I drink tea")
     stream = await begin(house)
     await heard(stream)
     other = await house.another()
-    await put(other, "I drink coffee")
+    await other.put("I drink coffee")
     (told,) = await heard(stream)
     assert json.loads(told["data"])["memory"]["text"] == "I drink coffee"
     await stream.aclose()
 
 
 async def test_after_the_id_of_an_event_come_those_behind_it(house):
-    await put(house, *(f"the {number}th cup" for number in range(70)))
+    await house.put(*(f"the {number}th cup" for number in range(70)))
     stream = await begin(house)
     page = [*await heard(stream), *await heard(stream)]
     assert len({one["id"] for one in page}) == len(page) == 70
@@ -70,7 +69,7 @@ async def test_after_the_id_of_an_event_come_those_behind_it(house):
 
 
 async def test_while_nothing_happens_a_comment_says_that_the_stream_lives(house):
-    await put(house, "I drink tea")
+    await house.put("I drink tea")
     stream = await begin(house)
     await heard(stream)
     waiting = asyncio.ensure_future(anext(stream))
@@ -86,7 +85,7 @@ async def _ends(stream) -> bool:
 
 
 async def test_a_stream_ends_with_the_key_that_opened_it(house):
-    await put(house, "I drink tea")
+    await house.put("I drink tea")
     stream = await begin(house)
     await heard(stream)
     await house.clock.advance(10 * 60 + 1)
@@ -94,16 +93,16 @@ async def test_a_stream_ends_with_the_key_that_opened_it(house):
 
 
 async def test_a_stream_ends_after_its_longest_time_although_much_happens(house):
-    await put(house, "I drink tea")
+    await house.put("I drink tea")
     stream = await begin(house)
     await heard(stream)
     await house.clock.advance(301)
-    await put(house, "I drink coffee")
+    await house.put("I drink coffee")
     assert await _ends(stream)
 
 
 async def test_a_revocation_ends_the_streams_of_its_account(house):
-    await put(house, "I drink tea")
+    await house.put("I drink tea")
     stream = await begin(house)
     await heard(stream)
     access = house.access()
@@ -116,7 +115,7 @@ async def test_a_revocation_ends_the_streams_of_its_account(house):
 
 async def test_a_cursor_from_beyond_the_log_is_refused_before_anything_is_sent(house):
     streams = ChangeStreams(house.ctx, QUICK)
-    await put(house, "I drink tea")
+    await house.put("I drink tea")
     with pytest.raises(Refused, match="shorter"):
         await streams.open(house.access(), "99", house.deadline())
     with pytest.raises(Refused, match="no longer exists"):
@@ -131,7 +130,7 @@ async def test_a_namespace_that_does_not_exist_ends_the_stream_and_is_not_made(h
 
 
 async def test_streams_are_bounded_and_count_no_longer_when_they_end_read_or_not(house):
-    await put(house, "I drink tea")
+    await house.put("I drink tea")
     streams = ChangeStreams(house.ctx, QUICK)
     read, unread = (
         await begin(house, streams=streams),

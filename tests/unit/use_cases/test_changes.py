@@ -10,20 +10,11 @@ from relayer.errors import Refused
 from relayer.use_cases.changes import changes
 from relayer.use_cases.lifecycle import restore, supersede
 from relayer.use_cases.memories import forget_memory
-from relayer.use_cases.remember import remember
 from relayer.wire.memories import SupersedeRequest
-from relayer.wire.schemas import RememberRequest
-
-
-async def put(house, *texts):
-    request = RememberRequest(items=[{"text": text} for text in texts])
-    return [one.id for one in (await remember(house.ctx, house.access(), request, house.deadline())).memories]
 
 
 async def feed(house, after="0", *, limit=100, wait_ms=0):
-    return await changes(
-        house.ctx, house.access(), after=after, limit=limit, wait_ms=wait_ms, deadline=house.deadline()
-    )
+    return await house.call(changes, after=after, limit=limit, wait_ms=wait_ms)
 
 
 def told(answer):
@@ -31,7 +22,7 @@ def told(answer):
 
 
 async def test_every_memory_is_told_once_and_then_nothing_more(house):
-    ids = await put(house, "one", "two")
+    ids = await house.put("one", "two")
     answer = await feed(house)
     assert told(answer) == [("remembered", one) for one in ids]
     assert [item.memory.text for item in answer.changes] == ["one", "two"]
@@ -40,14 +31,12 @@ async def test_every_memory_is_told_once_and_then_nothing_more(house):
 
 
 async def test_what_becomes_of_a_memory_is_told_as_what_became_of_it_last(house):
-    first, second, third = await put(house, "one", "two", "three")
+    first, second, third = await house.put("one", "two", "three")
     begun = (await feed(house)).next
-    new = (
-        await supersede(house.ctx, house.access(), first, SupersedeRequest(text="uno"), house.deadline())
-    ).id
-    await forget_memory(house.ctx, house.access(), second, house.deadline())
-    await forget_memory(house.ctx, house.access(), third, house.deadline())
-    await restore(house.ctx, house.access(), third, house.deadline())
+    new = (await house.call(supersede, first, SupersedeRequest(text="uno"))).id
+    await house.call(forget_memory, second)
+    await house.call(forget_memory, third)
+    await house.call(restore, third)
     assert told(await feed(house, begun)) == [
         ("superseded", first), ("remembered", new), ("forgotten", second), ("restored", third)
     ]  # fmt: skip
@@ -55,15 +44,15 @@ async def test_what_becomes_of_a_memory_is_told_as_what_became_of_it_last(house)
 
 
 async def test_an_old_version_that_comes_back_tells_what_it_replaced(house):
-    (old,) = await put(house, "one")
-    new = (await supersede(house.ctx, house.access(), old, SupersedeRequest(text="uno"), house.deadline())).id
+    (old,) = await house.put("one")
+    new = (await house.call(supersede, old, SupersedeRequest(text="uno"))).id
     begun = (await feed(house)).next
-    await restore(house.ctx, house.access(), old, house.deadline())
+    await house.call(restore, old)
     assert told(await feed(house, begun)) == [("superseded", new), ("restored", old)]
 
 
 async def test_pages_tell_everything_once_also_within_one_entry(house):
-    ids = await put(house, *(f"note {number}" for number in range(7)))
+    ids = await house.put(*(f"note {number}" for number in range(7)))
     seen, after, more = [], "0", True
     while more:
         answer = await feed(house, after, limit=3)
@@ -73,26 +62,25 @@ async def test_pages_tell_everything_once_also_within_one_entry(house):
 
 
 async def test_a_duplicate_is_no_change(house):
-    await put(house, "one")
+    await house.put("one")
     begun = (await feed(house)).next
-    await put(house, "one")
+    await house.put("one")
     assert told(await feed(house, begun)) == []
 
 
 async def test_another_relayer_tells_the_same_with_the_same_cursors(house):
-    first, _ = await put(house, "one", "two")
-    await forget_memory(house.ctx, house.access(), first, house.deadline())
+    first, _ = await house.put("one", "two")
+    await house.call(forget_memory, first)
     other = await house.another()
     assert await feed(other) == await feed(house)
-    await other.ctx.namespaces.close(1.0)
 
 
 async def test_who_waits_is_told_when_it_happens(house):
-    await put(house, "one")
+    await house.put("one")
     begun = (await feed(house)).next
     waiting = asyncio.create_task(feed(house, begun, wait_ms=20_000))
     await asyncio.sleep(0)
-    (new,) = await put(house, "two")
+    (new,) = await house.put("two")
     assert told(await waiting) == [("remembered", new)]
 
 
@@ -100,7 +88,7 @@ async def test_a_cursor_above_the_head_is_a_rollback(house):
     with pytest.raises(Refused) as caught:
         await feed(house, "5.1")
     assert caught.value.code == "rollback_detected"
-    await put(house, "one")
+    await house.put("one")
     with pytest.raises(Refused) as caught:
         await feed(house, "999")
     assert caught.value.code == "rollback_detected"

@@ -10,7 +10,7 @@ import pytest
 from relayer.namespaces.records import RecordTable
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.lifecycle import restore, supersede
-from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.memories import forget_memory, get_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
@@ -23,6 +23,7 @@ JENKINS, BUILDKITE = (
     "We use Jenkins for our builds.",
     "We use Buildkite for our builds now instead of Jenkins.",
 )
+BEES = "I keep bees on the roof of the office."
 PETRA, RAVI = "My manager at work is Petra.", "My manager at work is Ravi."
 
 
@@ -44,30 +45,27 @@ async def said(house, *texts, role="user", **changes):
         await house.clock.advance(1.0)
         turn = {"role": role, "text": text, "occurred_at": house.clock.now_ms()} | changes.pop("turn", {})
         request = AnalyzeRequest(turns=[turn], **changes)
-        answers.append(await analyze(house.ctx, house.access(), request, house.deadline()))
+        answers.append(await house.call(analyze, request))
     return answers[-1].memories[0]
 
 
 async def wrote(house, text):
     """Store a text by hand, which is not split into statements; returns its answer."""
     request = RememberRequest(items=[{"text": text}])
-    return (await remember(house.ctx, house.access(), request, house.deadline())).memories[0]
+    return (await house.call(remember, request)).memories[0]
 
 
 async def live(house):
-    found = await list_memories(
-        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
-    )
-    return [memory.text for memory in found.memories]
+    return [memory.text for memory in await house.listed()]
 
 
 async def got(house, memory_id):
-    return await get_memory(house.ctx, house.access(), memory_id, house.deadline())
+    return await house.call(get_memory, memory_id)
 
 
 async def recalled(house, query, **changes):
     request = RecallRequest(query=query, floor=0.05, **changes)
-    found = await recall(house.ctx, house.access(), request, house.deadline())
+    found = await house.call(recall, request)
     return [memory.text for memory in found.memories]
 
 
@@ -92,6 +90,7 @@ async def test_the_same_in_other_words_is_kept_beside_it(house):
         ("The standup of my team is at 9:30.", "The retro of my team is at 9:30."),
         ("I prefer tabs over spaces.", "I prefer spaces over tabs."),
         ("We can deploy on Fridays.", "We can not deploy on Fridays."),
+        ("Locker 2 of row 5 is rented.", "Locker 5 of row 2 is rented."),
     ],
 )
 async def test_another_object_order_or_polarity_is_another_memory(house, first, second):
@@ -100,23 +99,23 @@ async def test_another_object_order_or_polarity_is_another_memory(house, first, 
 
 
 async def test_what_a_person_forgot_is_not_captured_again_in_other_words(house):
-    first = await said(house, "The staging database is called heron.")
-    await forget_memory(house.ctx, house.access(), first.id, house.deadline())
+    first = await said(house, HERON)
+    await house.call(forget_memory, first.id)
     again = await said(house, "Our staging database is called heron.")
     assert (again.status, again.code) == ("refused", "forgotten_before")
     assert await live(house) == []
 
 
 async def test_other_words_in_another_voice_are_kept(house):
-    await said(house, "The staging database is called heron.", audience="direct")
+    await said(house, HERON, audience="direct")
     second = await said(house, "Our staging database is called heron.", audience="group")
     assert second.status == "stored"
 
 
 async def test_an_explicit_change_takes_the_place_of_what_it_changes(house):
-    old = await said(house, "We use Jenkins for our builds.")
-    new = await said(house, "We use Buildkite for our builds now instead of Jenkins.")
-    assert await live(house) == ["We use Buildkite for our builds now instead of Jenkins."]
+    old = await said(house, JENKINS)
+    new = await said(house, BUILDKITE)
+    assert await live(house) == [BUILDKITE]
     found = await got(house, new.id)
     assert [memory.id for memory in found.history] == [old.id, new.id]
     assert found.history[0].state == "superseded"
@@ -124,10 +123,9 @@ async def test_an_explicit_change_takes_the_place_of_what_it_changes(house):
 
 
 async def test_what_was_stored_by_hand_is_replaced_by_an_explicit_change_that_is_said(house):
-    request = RememberRequest(items=[{"text": "We use Jenkins for our builds."}])
-    await remember(house.ctx, house.access(), request, house.deadline())
-    await said(house, "We use Buildkite for our builds now instead of Jenkins.")
-    assert await live(house) == ["We use Buildkite for our builds now instead of Jenkins."]
+    await house.put(JENKINS)
+    await said(house, BUILDKITE)
+    assert await live(house) == [BUILDKITE]
 
 
 async def test_a_likely_change_keeps_both_and_calls_neither_a_contradiction(house):
@@ -160,53 +158,50 @@ async def test_without_a_reader_both_statements_stay(house):
 
 
 WORKSHOP, APRON = "The pottery workshop is in room 214.", "Bring your own apron to it."
+BOTH = f"{WORKSHOP} {APRON}"
 MOVED = "The pottery workshop was moved to room 118."
 
 
+def replaced_by_moved(house, *texts):
+    for text in texts:
+        house.relations.state(text, MOVED, "replaces", 0.999)
+
+
 async def test_of_a_memory_with_two_statements_one_is_replaced_and_the_other_stays(house):
-    both = f"{WORKSHOP} {APRON}"
-    for old in (both, WORKSHOP):
-        house.relations.state(old, MOVED, "replaces", 0.999)
-    old = await wrote(house, both)
+    replaced_by_moved(house, BOTH, WORKSHOP)
+    old = await wrote(house, BOTH)
     new = await said(house, MOVED)
     assert await live(house) == [MOVED, APRON]
     shown = (await got(house, old.id)).memory
     assert (shown.state, [(gone.text, gone.by) for gone in shown.replaced]) == ("live", [(WORKSHOP, new.id)])
     assert await recalled(house, "apron") == [APRON]
     async with house.ctx.namespaces.use(house.access(), house.deadline(), create=False) as opened:
-        assert opened.record(ulid.parse(old.id)).text == both
+        assert opened.record(ulid.parse(old.id)).text == BOTH
         table, _ = RecordTable.of_parts(opened.view.table.parts(()))
         assert table.replaced(ulid.parse(old.id)) == [(ulid.parse(new.id), 0, len(WORKSHOP))]
 
 
 async def test_a_replaced_statement_comes_back_beside_what_replaced_it(house):
-    both = f"{WORKSHOP} {APRON}"
-    for text in (both, WORKSHOP):
-        house.relations.state(text, MOVED, "replaces", 0.999)
-    old = await wrote(house, both)
+    replaced_by_moved(house, BOTH, WORKSHOP)
+    old = await wrote(house, BOTH)
     await said(house, MOVED)
-    pinned = await supersede(
-        house.ctx, house.access(), old.id, SupersedeRequest(pinned=True), house.deadline()
-    )
+    pinned = await house.call(supersede, old.id, SupersedeRequest(pinned=True))
     assert sorted(await live(house)) == sorted([APRON, MOVED])
-    await restore(house.ctx, house.access(), pinned.id, house.deadline())
-    assert sorted(await live(house)) == sorted([both, MOVED])
+    await house.call(restore, pinned.id)
+    assert sorted(await live(house)) == sorted([BOTH, MOVED])
 
 
 async def test_what_replaced_a_statement_and_is_forgotten_gives_it_back(house):
-    both = f"{WORKSHOP} {APRON}"
-    for text in (both, WORKSHOP):
-        house.relations.state(text, MOVED, "replaces", 0.999)
-    await wrote(house, both)
+    replaced_by_moved(house, BOTH, WORKSHOP)
+    await wrote(house, BOTH)
     new = await said(house, MOVED)
-    await forget_memory(house.ctx, house.access(), new.id, house.deadline())
-    assert await live(house) == [both]
+    await house.call(forget_memory, new.id)
+    assert await live(house) == [BOTH]
 
 
 async def test_of_a_sentence_the_clause_that_is_over_is_replaced_if_the_other_stays_true(house):
     text = "The workshop is in room 214, bring your own laptop"
-    for old in (text, "The workshop is in room 214, "):
-        house.relations.state(old, MOVED, "replaces", 0.999)
+    replaced_by_moved(house, text, "The workshop is in room 214, ")
     await wrote(house, text)
     await said(house, MOVED)
     assert await live(house) == [MOVED, "bring your own laptop"]
@@ -216,7 +211,7 @@ async def test_what_was_replaced_as_a_whole_comes_back_beside_it(house):
     old = await said(house, JENKINS)
     await said(house, BUILDKITE)
     assert await live(house) == [BUILDKITE]
-    await restore(house.ctx, house.access(), old.id, house.deadline())
+    await house.call(restore, old.id)
     assert sorted(await live(house)) == sorted([JENKINS, BUILDKITE])
 
 
@@ -227,27 +222,24 @@ async def test_the_mark_of_a_contradiction_is_taken_away(house):
     turns = [f"We use {tool} for our builds now instead of Jenkins." for tool in ("Buildkite", "Woodpecker")]
     await asyncio.gather(said(house, turns[0]), said(other, turns[1]))
     await other.ctx.namespaces.close(1.0)
-    found = await list_memories(
-        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
-    )
-    (marked,) = [memory for memory in found.memories if memory.contradicts]
+    (marked,) = [memory for memory in await house.listed() if memory.contradicts]
     assert marked.contradicts == (old.id,)
     request = SupersedeRequest(contradicts=())
-    new = await supersede(house.ctx, house.access(), marked.id, request, house.deadline())
+    new = await house.call(supersede, marked.id, request)
     assert (await got(house, new.id)).memory.contradicts == ()
 
 
 async def test_nobody_else_s_word_and_no_assistant_changes_what_the_user_said(house):
-    await said(house, "We use Jenkins for our builds.")
-    await said(house, "We use Buildkite for our builds now instead of Jenkins.", turn={"speaker": "Ben"})
+    await said(house, JENKINS)
+    await said(house, BUILDKITE, turn={"speaker": "Ben"})
     await said(house, "I set our builds to use Buildkite now instead of Jenkins.", role="assistant")
-    assert "We use Jenkins for our builds." in await live(house)
+    assert JENKINS in await live(house)
 
 
 async def test_an_old_conversation_captured_late_replaces_nothing(house):
-    await said(house, "We use Jenkins for our builds.")
+    await said(house, JENKINS)
     earlier = {"occurred_at": house.clock.now_ms() - HOUR_MS}
-    await said(house, "We use Buildkite for our builds now instead of Jenkins.", turn=earlier)
+    await said(house, BUILDKITE, turn=earlier)
     assert len(await live(house)) == 2
 
 
@@ -255,7 +247,7 @@ async def test_an_old_conversation_captured_late_replaces_nothing(house):
 async def test_overlapping_captures_through_two_replicas_at_once_leave_no_duplicates(house):
     texts = [
         "My sister Ana moved to Lisbon in May.",
-        "I keep bees on the roof of the office.",
+        BEES,
         "Our budget for the pilot is 40,000 euros.",
         "Please always answer me in French.",
     ]
@@ -264,7 +256,7 @@ async def test_overlapping_captures_through_two_replicas_at_once_leave_no_duplic
 
     async def capture(replica, start, end):
         request = AnalyzeRequest(turns=turns[start:end], session="s")
-        await analyze(replica.ctx, replica.access(), request, replica.deadline())
+        await replica.call(analyze, request)
 
     windows = [(0, 2), (0, 3), (1, 4), (0, 4), (2, 4)]
     async with asyncio.TaskGroup() as group:
@@ -273,11 +265,10 @@ async def test_overlapping_captures_through_two_replicas_at_once_leave_no_duplic
                 group.create_task(capture(replica, start, end))
     assert sorted(await live(house)) == sorted(texts)
     assert sorted(await live(other)) == sorted(texts)
-    await other.ctx.namespaces.close(1.0)
 
 
 async def test_of_two_changes_at_once_one_replaces_and_the_other_is_kept_and_flagged(house):
-    old = await said(house, "We use Jenkins for our builds.")
+    old = await said(house, JENKINS)
     other = await house.another()
     await live(other)
 
@@ -288,7 +279,7 @@ async def test_of_two_changes_at_once_one_replaces_and_the_other_is_kept_and_fla
             "occurred_at": 1 + replica.clock.now_ms(),
         }
         request = AnalyzeRequest(turns=[turn])
-        answer = await analyze(replica.ctx, replica.access(), request, replica.deadline())
+        answer = await replica.call(analyze, request)
         return answer.memories[0]
 
     answers = await asyncio.gather(change(house, "Buildkite"), change(other, "Woodpecker"))
@@ -297,56 +288,47 @@ async def test_of_two_changes_at_once_one_replaces_and_the_other_is_kept_and_fla
     assert sorted(memory.state for memory in shown) == ["live", "live"]
     assert sorted(memory.supersedes for memory in shown) == [(), (old.id,)]
     assert sorted(memory.contradicts for memory in shown) == [(), (old.id,)]
-    await other.ctx.namespaces.close(1.0)
 
 
 async def test_recall_answers_from_what_held_at_a_time(house):
-    await said(house, "We use Jenkins for our builds.")
+    await said(house, JENKINS)
     then = house.clock.now_ms()
-    await said(house, "We use Buildkite for our builds now instead of Jenkins.")
-    assert await recalled(house, "Jenkins builds", as_of=then) == ["We use Jenkins for our builds."]
+    await said(house, BUILDKITE)
+    assert await recalled(house, "Jenkins builds", as_of=then) == [JENKINS]
     assert await recalled(house, "Jenkins builds", as_of=then - HOUR_MS) == []
-    assert await recalled(house, "Jenkins builds", as_of=house.clock.now_ms()) == [
-        "We use Buildkite for our builds now instead of Jenkins."
-    ]
+    assert await recalled(house, "Jenkins builds", as_of=house.clock.now_ms()) == [BUILDKITE]
 
 
 async def test_recall_returns_what_is_superseded_or_forgotten_only_when_asked_to(house):
-    await said(
-        house, "We use Jenkins for our builds.", "We use Buildkite for our builds now instead of Jenkins."
-    )
-    bees = await said(house, "I keep bees on the roof of the office.")
-    await forget_memory(house.ctx, house.access(), bees.id, house.deadline())
-    assert "We use Jenkins for our builds." not in await recalled(house, "Jenkins builds")
-    assert "We use Jenkins for our builds." in await recalled(house, "Jenkins builds", include=["superseded"])
-    assert "I keep bees on the roof of the office." not in await recalled(
-        house, "bees on the roof", include=["superseded"]
-    )
-    assert (await recalled(house, "bees on the roof", include=["forgotten"]))[0] == (
-        "I keep bees on the roof of the office."
-    )
+    await said(house, JENKINS, BUILDKITE)
+    bees = await said(house, BEES)
+    await house.call(forget_memory, bees.id)
+    assert JENKINS not in await recalled(house, "Jenkins builds")
+    assert JENKINS in await recalled(house, "Jenkins builds", include=["superseded"])
+    assert BEES not in await recalled(house, "bees on the roof", include=["superseded"])
+    assert (await recalled(house, "bees on the roof", include=["forgotten"]))[0] == (BEES)
 
 
 async def test_what_was_restored_is_found_again_at_once(house):
-    bees = await said(house, "I keep bees on the roof of the office.")
-    await forget_memory(house.ctx, house.access(), bees.id, house.deadline())
-    await restore(house.ctx, house.access(), bees.id, house.deadline())
-    assert await recalled(house, "bees on the roof") == ["I keep bees on the roof of the office."]
+    bees = await said(house, BEES)
+    await house.call(forget_memory, bees.id)
+    await house.call(restore, bees.id)
+    assert await recalled(house, "bees on the roof") == [BEES]
     assert (await got(house, bees.id)).memory.searchable
 
 
 async def test_what_contradicts_a_memory_is_told_before_it_even_if_it_was_not_found(house):
-    await said(house, "My manager at work is Petra.")
-    await said(house, "My manager at work is Ravi.")
+    await said(house, PETRA)
+    await said(house, RAVI)
     found = await recalled(house, "Is Petra the manager at work?", limit=1)
-    assert found == ["My manager at work is Ravi."]
+    assert found == [RAVI]
     found = await recalled(house, "Is Petra the manager at work?")
-    assert found == ["My manager at work is Ravi.", "My manager at work is Petra."]
+    assert found == [RAVI, PETRA]
 
 
 async def test_what_may_be_over_is_not_told_where_a_wish_keeps_out_the_newer_memory(house):
-    await said(house, "My manager at work is Petra.")
-    await said(house, "My manager at work is Ravi.")
+    await said(house, PETRA)
+    await said(house, RAVI)
     question = "Is Petra the manager at work?"
     assert len(await recalled(house, question, prompt=True)) == 2
     await said(house, "please never mention Ravi")
@@ -354,24 +336,17 @@ async def test_what_may_be_over_is_not_told_where_a_wish_keeps_out_the_newer_mem
     assert len(await recalled(house, question)) == 2
 
 
-async def test_like_sentences_with_the_same_numbers_in_another_order_are_both_kept(house):
-    texts = ["Locker 2 of row 5 is rented.", "Locker 5 of row 2 is rented."]
-    for text in texts:
-        await said(house, text)
-    assert sorted(await live(house)) == texts
-
-
 async def test_what_was_said_earlier_and_captured_late_is_told_after(house):
-    await said(house, "My manager at work is Petra.")
+    await said(house, PETRA)
     earlier = {"occurred_at": house.clock.now_ms() - HOUR_MS}
-    await said(house, "My manager at work is Ravi.", turn=earlier)
+    await said(house, RAVI, turn=earlier)
     found = await recalled(house, "Is Petra the manager at work?")
-    assert found == ["My manager at work is Petra.", "My manager at work is Ravi."]
+    assert found == [PETRA, RAVI]
 
 
 async def test_the_newer_one_is_told_first_after_the_index_was_read_back(house):
-    await said(house, "My manager at work is Petra.")
-    await said(house, "My manager at work is Ravi.")
+    await said(house, PETRA)
+    await said(house, RAVI)
     async with house.ctx.namespaces.use(house.access(), house.deadline(), create=False) as opened:
         table, _ = RecordTable.of_parts(opened.view.table.parts(()))
         assert [table.newer(number) for number in (0, 1)] == [{1}, set()]

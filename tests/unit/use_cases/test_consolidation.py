@@ -12,7 +12,7 @@ from relayer.errors import Refused
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.consolidate import propose, take
 from relayer.use_cases.lifecycle import restore, supersede
-from relayer.use_cases.memories import forget_memory, get_memory, list_memories
+from relayer.use_cases.memories import forget_memory, get_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire.memories import SupersedeRequest
@@ -20,6 +20,7 @@ from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest
 from relayer.wire.service import ConsolidationRequest, TakeRequest
 
 FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron, by the way."
+PETRA, RAVI = "My manager at work is Petra.", "My manager at work is Ravi."
 JENKINS, SWITCHED = (
     "We use Jenkins for our builds.",
     "We use Buildkite for our builds now instead of Jenkins.",
@@ -32,7 +33,7 @@ def _stated(house):
         house.relations.state(FIRST, text, "same")
         house.relations.state(text, FIRST, "same")
     house.relations.state(JENKINS, SWITCHED, "replaces")
-    house.relations.state("My manager at work is Petra.", "My manager at work is Ravi.", "replaces", 0.85)
+    house.relations.state(PETRA, RAVI, "replaces", 0.85)
 
 
 async def said(house, text, *, agent="researcher", role="user", **changes):
@@ -41,18 +42,18 @@ async def said(house, text, *, agent="researcher", role="user", **changes):
     request = AnalyzeRequest(
         turns=[{"role": role, "text": text, "occurred_at": house.clock.now_ms()}], **changes
     )
-    return (await analyze(house.ctx, house.access(agent), request, house.deadline())).memories[0].id
+    return (await house.call(analyze, request, agent=agent)).memories[0].id
 
 
 async def wrote(house, text, *, agent="researcher", **fields):
     """Store a text by hand, which no rule keeps from repeating what is known; returns its id."""
     await house.clock.advance(1.0)
     request = RememberRequest(items=[{"text": text, **fields}])
-    return (await remember(house.ctx, house.access(agent), request, house.deadline())).memories[0].id
+    return (await house.call(remember, request, agent=agent)).memories[0].id
 
 
 async def proposed(house, *, agent="researcher", **fields):
-    return await propose(house.ctx, house.access(agent), ConsolidationRequest(**fields), house.deadline())
+    return await house.call(propose, ConsolidationRequest(**fields), agent=agent)
 
 
 async def told(house):
@@ -61,23 +62,20 @@ async def told(house):
 
 async def taken(house, *ids, agent="researcher", access=None):
     request = TakeRequest(proposals=ids)
-    return (await take(house.ctx, access or house.access(agent), request, house.deadline())).proposals
+    return (await house.call(take, request, agent=agent, access=access)).proposals
 
 
 async def live(house):
-    found = await list_memories(
-        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
-    )
-    return sorted(memory.text for memory in found.memories)
+    return sorted(memory.text for memory in await house.listed())
 
 
 async def found(house, query, **changes):
     request = RecallRequest(query=query, floor=0, **changes)
-    return {hit.text for hit in (await recall(house.ctx, house.access(), request, house.deadline())).memories}
+    return {hit.text for hit in (await house.call(recall, request)).memories}
 
 
 async def back(house, memory):
-    return await restore(house.ctx, house.access(), memory, house.deadline())
+    return await house.call(restore, memory)
 
 
 async def repeated(house):
@@ -104,7 +102,7 @@ async def test_what_is_taken_is_neither_listed_nor_recalled_and_restore_brings_i
     assert done.status == "taken"
     assert await live(house) == [AGAIN]
     assert await found(house, "what is the staging database called") == {AGAIN}
-    shown = await get_memory(house.ctx, house.access(), goes, house.deadline())
+    shown = await house.call(get_memory, goes)
     assert (shown.memory.state, shown.memory.superseded_by) == ("superseded", done.version)
     assert shown.history[-1].extractor == "consolidation/1"
     assert (await proposed(house)).proposals == ()
@@ -116,7 +114,7 @@ async def test_taking_a_proposal_twice_is_taking_it_once(house):
     proposal, goes = await repeated(house)
     first, second = [await taken(house, proposal) for _ in "12"]
     assert first == second
-    history = (await get_memory(house.ctx, house.access(), goes, house.deadline())).history
+    history = (await house.call(get_memory, goes)).history
     assert len(history) == 2
 
 
@@ -125,7 +123,6 @@ async def test_two_that_take_it_at_once_both_learn_that_it_is_done(house):
     other = await house.another()
     answers = await asyncio.gather(taken(house, proposal), taken(other, proposal))
     assert [answer[0].status for answer in answers] == ["taken", "taken"]
-    await other.ctx.namespaces.close(1.0)
 
 
 async def test_what_was_replaced_goes_and_is_still_known_to_have_held_before(house):
@@ -155,8 +152,8 @@ async def test_what_was_taken_and_is_said_again_is_stored_again(house):
 
 
 async def test_a_doubtful_conflict_is_shown_and_cannot_be_taken(house):
-    old = await said(house, "My manager at work is Petra.")
-    new = await wrote(house, "My manager at work is Ravi.")
+    old = await said(house, PETRA)
+    new = await wrote(house, RAVI)
     assert [reason for reason, *_ in await told(house)] == ["conflict"]
     assert (await taken(house, f"{old}-{new}"))[0].status == "refused"
     assert len(await live(house)) == 2
@@ -164,12 +161,7 @@ async def test_a_doubtful_conflict_is_shown_and_cannot_be_taken(house):
 
 @pytest.mark.parametrize(
     "apart",
-    [
-        {"audience": "group"},
-        {"trust": "assistant"},
-        {"suspect": True},
-        {"source": {"speaker": "Ben"}},
-    ],
+    [{"audience": "group"}, {"trust": "assistant"}, {"suspect": True}, {"source": {"speaker": "Ben"}}],
 )
 @pytest.mark.parametrize(("one", "two"), [(FIRST, AGAIN), (JENKINS, SWITCHED)])
 async def test_other_voices_audiences_and_trust_are_never_compared(house, apart, one, two):
@@ -181,7 +173,7 @@ async def test_other_voices_audiences_and_trust_are_never_compared(house, apart,
 
 async def test_what_is_pinned_never_goes(house):
     pinned = await said(house, JENKINS)
-    await supersede(house.ctx, house.access(), pinned, SupersedeRequest(pinned=True), house.deadline())
+    await house.call(supersede, pinned, SupersedeRequest(pinned=True))
     await wrote(house, SWITCHED)
     assert await told(house) == [("conflict", JENKINS, SWITCHED)]
 
@@ -207,7 +199,6 @@ async def test_what_two_relayers_captured_at_once_is_one_repetition_and_the_firs
     assert proposal.goes.created_at >= proposal.stays.created_at
     assert (await taken(other, proposal.id))[0].status == "taken"
     assert len(await live(house)) == 2
-    await other.ctx.namespaces.close(1.0)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -216,10 +207,10 @@ async def test_a_proposal_whose_memory_changed_meanwhile_changes_nothing(house, 
     proposal, _ = await repeated(house)
     changed = proposal.split("-")[which]
     if by == "forget":
-        await forget_memory(house.ctx, house.access(), changed, house.deadline())
+        await house.call(forget_memory, changed)
     else:
         request = SupersedeRequest(text="The staging database is called egret.")
-        await supersede(house.ctx, house.access(), changed, request, house.deadline())
+        await house.call(supersede, changed, request)
     before = await live(house)
     assert (await taken(house, proposal))[0].status == "stale"
     assert await live(house) == before
@@ -247,16 +238,15 @@ async def test_a_change_of_what_stays_after_the_look_and_before_the_entry_brings
 
     async def meanwhile():
         stays = proposal.split("-")[1]
-        await forget_memory(other.ctx, other.access(), stays, other.deadline())
+        await other.call(forget_memory, stays)
 
     slow = replace(house, ctx=replace(house.ctx, embedder=_Interrupting(house.embedder, meanwhile)))
     for opened in house.ctx.namespaces.all():
         # Its vector is known from when it was written; it is to be asked for here.
         opened._forget_vectors()
     assert (await taken(slow, proposal))[0].status == "stale"
-    shown = await get_memory(house.ctx, house.access(), goes, house.deadline())
+    shown = await house.call(get_memory, goes)
     assert (shown.memory.state, await live(house)) == ("live", [FIRST])
-    await other.ctx.namespaces.close(1.0)
 
 
 async def test_nobody_sees_or_takes_proposals_of_another_agent(house):

@@ -24,7 +24,7 @@ async def test_a_large_write_leaves_turns_to_others_while_it_is_indexed(house):
             await asyncio.sleep(0)
 
     request = RememberRequest(items=[{"text": text} for text in LONG])
-    await remember(house.ctx, house.access(), request, house.deadline())
+    await house.call(remember, request)
     (opened,) = house.ctx.namespaces.all()
     everybody = asyncio.create_task(others())
     while_indexing = turns
@@ -36,23 +36,15 @@ async def test_a_large_write_leaves_turns_to_others_while_it_is_indexed(house):
 
 async def test_a_read_waits_until_what_was_acknowledged_is_indexed(house):
     request = RememberRequest(items=[{"text": text} for text in LONG])
-    answer = await remember(house.ctx, house.access(), request, house.deadline())
-    found = await recall(
-        house.ctx,
-        house.access(),
-        RecallRequest(query="harbour boats volume", floor=0, limit=20),
-        house.deadline(),
-    )
+    answer = await house.call(remember, request)
+    found = await house.call(recall, RecallRequest(query="harbour boats volume", floor=0, limit=20))
     assert {hit.id for hit in found.memories} == {memory.id for memory in answer.memories}
 
 
 async def test_what_comes_after_a_large_write_is_indexed_after_it(house):
     large = RememberRequest(items=[{"text": text} for text in LONG])
     small = RememberRequest(items=[{"text": "the last word on boats"}])
-    await asyncio.gather(
-        remember(house.ctx, house.access(), large, house.deadline()),
-        remember(house.ctx, house.access(), small, house.deadline()),
-    )
+    await asyncio.gather(house.call(remember, large), house.call(remember, small))
     (opened,) = house.ctx.namespaces.all()
     await opened.wait_indexed()
     assert list(opened.view.table.numbers) == opened.ids()
@@ -60,29 +52,24 @@ async def test_what_comes_after_a_large_write_is_indexed_after_it(house):
 
 async def test_a_namespace_whose_view_failed_while_indexing_is_opened_anew(house, monkeypatch):
     request = RememberRequest(items=[{"text": text} for text in LONG])
-    await remember(house.ctx, house.access(), RememberRequest(items=[{"text": "a note"}]), house.deadline())
+    await house.call(remember, RememberRequest(items=[{"text": "a note"}]))
     (opened,) = house.ctx.namespaces.all()
 
     def fail(*_):
         raise RuntimeError("a defect in the view")
 
     monkeypatch.setattr(opened.view, "apply", fail)
-    await remember(house.ctx, house.access(), request, house.deadline())
+    await house.call(remember, request)
     with pytest.raises(CorruptNamespace):
         await opened.wait_indexed()
-    found = await recall(
-        house.ctx,
-        house.access(),
-        RecallRequest(query="harbour boats volume", floor=0, limit=20),
-        house.deadline(),
-    )
+    found = await house.call(recall, RecallRequest(query="harbour boats volume", floor=0, limit=20))
     assert len(found.memories) == len(LONG) + 1
     assert house.ctx.namespaces.all() != [opened]
 
 
 async def test_who_waits_for_the_index_of_a_namespace_that_is_let_go_of_is_told_and_not_cancelled(house):
     request = RememberRequest(items=[{"text": text} for text in LONG])
-    await remember(house.ctx, house.access(), request, house.deadline())
+    await house.call(remember, request)
     (opened,) = house.ctx.namespaces.all()
     waiting = asyncio.create_task(opened.wait_indexed())
     await asyncio.sleep(0)

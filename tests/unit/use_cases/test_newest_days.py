@@ -12,19 +12,12 @@ from relayer.wire.schemas import RememberRequest
 
 async def put(house, text, at, **fields):
     request = RememberRequest(items=[{"text": text, "occurred_at": at, **fields}])
-    return (await remember(house.ctx, house.access(), request, house.deadline())).memories[0].id
+    return (await house.call(remember, request)).memories[0].id
 
 
 async def shown(house, *, days=2, items=15, offset=0, audiences=(), trusts=()):
-    answer = await newest_days(
-        house.ctx,
-        house.access(),
-        days=days,
-        items=items,
-        offset_minutes=offset,
-        audiences=audiences,
-        trusts=trusts,
-        deadline=house.deadline(),
+    answer = await house.call(
+        newest_days, days=days, items=items, offset_minutes=offset, audiences=audiences, trusts=trusts
     )
     return {day.date: [one.text for one in day.memories] for day in answer.days}, answer
 
@@ -80,7 +73,7 @@ async def test_what_could_not_be_recalled_begins_no_session(house):
     await put(house, "planned", "2199-05-08T10:00:00Z")
     await put(house, "short-lived", "2023-05-08T10:00:00Z", ttl_seconds=60)
     gone = await put(house, "forgotten", "2023-05-08T10:00:00Z")
-    await forget_memory(house.ctx, house.access(), gone, house.deadline())
+    await house.call(forget_memory, gone)
     await house.clock.advance(61)
     days, answer = await shown(house)
     assert (days, answer.total) == ({}, 0)
@@ -97,7 +90,7 @@ async def test_only_the_audiences_and_voices_that_were_asked_for(house):
 
 async def test_what_has_no_time_of_its_own_belongs_to_the_day_it_was_stored_on(house):
     request = RememberRequest(items=[{"text": "a note"}])
-    await remember(house.ctx, house.access(), request, house.deadline())
+    await house.call(remember, request)
     assert list((await shown(house))[0]) == ["2023-11-14"]
 
 

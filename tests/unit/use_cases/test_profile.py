@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import replace
 
 import pytest
-from doubles.scripted_chat import ScriptedChat
+from model_jobs import says, with_model, working
 
-from relayer.extraction.llm.extractor import LlmExtractor
-from relayer.jobs.worker import working
-from relayer.lib.job_queue import DailyLimits, JobLimits, JobQueue, ModelBudget
-from relayer.lib.scheduler import Scheduler
-from relayer.namespaces.context import FactWork
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.lifecycle import supersede
 from relayer.use_cases.memories import forget_memory
@@ -26,18 +19,11 @@ from relayer.wire.service import INTRODUCTION
 
 async def put(house, text, kind="fact", **fields):
     request = RememberRequest(items=[{"text": text, "kind": kind, **fields}])
-    return (await remember(house.ctx, house.access(), request, house.deadline())).memories[0].id
+    return (await house.call(remember, request)).memories[0].id
 
 
 async def told(house, *, max_tokens=1000, audiences=(), trusts=(), agent="researcher"):
-    return await profile(
-        house.ctx,
-        house.access(agent),
-        max_tokens=max_tokens,
-        audiences=audiences,
-        trusts=trusts,
-        deadline=house.deadline(),
-    )
+    return await house.call(profile, max_tokens=max_tokens, audiences=audiences, trusts=trusts, agent=agent)
 
 
 async def texts(house, **asked):
@@ -47,7 +33,7 @@ async def texts(house, **asked):
 async def said(house, text, role="user"):
     await house.clock.advance(1.0)
     request = AnalyzeRequest(turns=[{"role": role, "text": text}])
-    return (await analyze(house.ctx, house.access(), request, house.deadline())).memories[0].id
+    return (await house.call(analyze, request)).memories[0].id
 
 
 async def test_memories_stand_in_the_section_of_their_kind_in_the_order_in_which_they_were_stored(house):
@@ -71,8 +57,8 @@ async def test_what_no_longer_holds_or_does_not_hold_yet_is_left_out(house):
     await put(house, "holds later", valid_from="2199-01-01T00:00:00Z")
     gone = await put(house, "forgotten")
     old = await put(house, "lives in Lisbon")
-    await supersede(house.ctx, house.access(), old, SupersedeRequest(text="lives in Porto"), house.deadline())
-    await forget_memory(house.ctx, house.access(), gone, house.deadline())
+    await house.call(supersede, old, SupersedeRequest(text="lives in Porto"))
+    await house.call(forget_memory, gone)
     assert await texts(house) == ["short-lived", "held until now", "lives in Porto"]
     await house.clock.advance(61)
     answer = await told(house)
@@ -167,11 +153,11 @@ async def test_a_guess_that_one_may_replace_the_other_keeps_neither_out(house):
 
 async def test_what_was_said_in_private_takes_nothing_out_of_the_groups_profile(house):
     request = {"turns": [{"role": "user", "text": "My manager at work is Petra."}], "audience": "group"}
-    await analyze(house.ctx, house.access(), AnalyzeRequest(**request), house.deadline())
+    await house.call(analyze, AnalyzeRequest(**request))
     asked = {"audiences": ("agent", "group")}
     before = await told(house, **asked)
     request = {"turns": [{"role": "user", "text": "My manager at work is Ravi."}], "audience": "direct"}
-    await analyze(house.ctx, house.access(), AnalyzeRequest(**request), house.deadline())
+    await house.call(analyze, AnalyzeRequest(**request))
     assert (await told(house, **asked)).document == before.document
     assert await texts(house, **asked) == ["My manager at work is Petra."]
 
@@ -189,25 +175,18 @@ SPOKEN = "My sister Ana moved to Lisbon on 3 May 2026."
 async def with_facts(house):
     """A relayer whose model takes one fact out of whatever is said."""
     fact = {"text": "The user's sister Ana moved to Lisbon.", "message": 1, "evidence": "Ana moved to Lisbon"}
-    chat = ScriptedChat(json.dumps({"facts": [fact], "summary": ""}))
-    work = FactWork(LlmExtractor(chat), JobQueue(house.clock, JobLimits()), ModelBudget(DailyLimits()))
-    house = replace(house, ctx=replace(house.ctx, facts=work))
-    errors: list[BaseException] = []
-    async with Scheduler(
-        house.clock, house.ctx.randomness, lambda _, error: errors.append(error)
-    ) as scheduler:
-        scheduler.start(working(house.ctx, work, scheduler))
+    house, _ = with_model(house, says(fact))
+    async with working(house):
         yield house
-    assert not errors
 
 
 @pytest.mark.parametrize("forgets_fact", [False, True])
 async def test_a_fact_stands_for_the_words_it_was_taken_from_while_it_lives(with_facts, forgets_fact):
     request = AnalyzeRequest(turns=[{"role": "user", "text": SPOKEN}], wait_ms=5000)
-    answer = await analyze(with_facts.ctx, with_facts.access(), request, with_facts.deadline())
+    answer = await with_facts.call(analyze, request)
     assert answer.facts
     if forgets_fact:
         for one in answer.facts:
-            await forget_memory(with_facts.ctx, with_facts.access(), one, with_facts.deadline())
+            await with_facts.call(forget_memory, one)
     said = SPOKEN if forgets_fact else "The user's sister Ana moved to Lisbon."
     assert await texts(with_facts) == [said]

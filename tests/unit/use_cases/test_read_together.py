@@ -72,7 +72,7 @@ async def read(house) -> AsyncIterator[tuple]:
     namespaces = OpenNamespaces(house.ctx.ports, model.model, await first_calibration(model))
     house = replace(house, ctx=replace(house.ctx, embedder=model, namespaces=namespaces, cross=encoder))
     request = RememberRequest(items=[{"text": text} for text in SAID])
-    await remember(house.ctx, house.access(), request, house.deadline())
+    await house.call(remember, request)
     yield house, encoder
     await namespaces.close(1.0)
     await model.close()
@@ -80,7 +80,7 @@ async def read(house) -> AsyncIterator[tuple]:
 
 async def found(house, query, *, prompt=True):
     request = RecallRequest(query=query, limit=10, prompt=prompt)
-    return await recall(house.ctx, house.access(), request, house.deadline())
+    return await house.call(recall, request)
 
 
 async def told(house, query, *, prompt=True):
@@ -146,7 +146,7 @@ async def test_a_memory_that_is_forgotten_meanwhile_is_not_told(read):
 
     async def forget() -> None:
         (memory,) = (hit for hit in (await found(house, ASKED, prompt=False)).memories if hit.text == SAID[2])
-        await forget_memory(house.ctx, house.access(), memory.id, house.deadline())
+        await house.call(forget_memory, memory.id)
 
     encoder.meanwhile = forget
     assert SAID[2] not in await told(house, ASKED)

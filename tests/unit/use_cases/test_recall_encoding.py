@@ -7,7 +7,6 @@ import json
 import pytest
 
 from relayer.use_cases.lifecycle import supersede
-from relayer.use_cases.memories import list_memories
 from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import remember
 from relayer.wire.memories import SupersedeRequest
@@ -31,11 +30,11 @@ FULL = {
 
 async def asked(house, **fields) -> bytes:
     request = RecallRequest(**{"query": "oat milk coffee before noon", "floor": 0, **fields})
-    return await recall_encoded(house.ctx, house.access(), request, house.deadline())
+    return await house.call(recall_encoded, request)
 
 
 async def put(house, *items) -> None:
-    await remember(house.ctx, house.access(), RememberRequest(items=list(items)), house.deadline())
+    await house.call(remember, RememberRequest(items=list(items)))
 
 
 @pytest.mark.parametrize("explain", [False, True])
@@ -47,10 +46,7 @@ async def test_the_bytes_are_those_of_the_api_s_own_model(house, item, explain):
     assert said == json.loads(model.model_dump_json())
     assert list(said) == list(RecallResponse.model_fields)
     assert all(set(hit) == set(RecallHit.model_fields) for hit in said["memories"])
-    listed = await list_memories(
-        house.ctx, house.access(), limit=10, cursor=None, kinds=(), states=(), deadline=house.deadline()
-    )
-    shown = {one.id: one.model_dump(mode="json") for one in listed.memories}
+    shown = {one.id: one.model_dump(mode="json") for one in await house.listed()}
     assert len(said["memories"]) == 2
     assert all(hit.items() >= shown[hit["id"]].items() for hit in said["memories"])
     assert await asked(house, explain=explain) == answer  # the second one is of what was kept
@@ -63,7 +59,7 @@ async def test_what_was_kept_of_a_memory_is_not_shown_once_the_memory_changed(ho
     again = json.loads(await asked(house))["memories"][0]
     assert (first["reinforced"], again["reinforced"]) == (0, 1)
     change = SupersedeRequest(text="I drink oat milk tea")
-    await supersede(house.ctx, house.access(), first["id"], change, house.deadline())
+    await house.call(supersede, first["id"], change)
     answer = json.loads(await asked(house, include=["superseded"]))["memories"]
     states = {hit["id"]: (hit["state"], hit["supersedes"]) for hit in answer}
     assert states.pop(first["id"]) == ("superseded", [])

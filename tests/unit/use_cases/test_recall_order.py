@@ -20,12 +20,12 @@ DRAFT = "I only drink oat milk coffee before noon"
 
 async def ask(house, **fields):
     request = RecallRequest(**{"query": QUERY, **fields})
-    return await recall(house.ctx, house.access(), request, house.deadline())
+    return await house.call(recall, request)
 
 
 async def tell(house, *items: dict[str, object]) -> None:
     request = RememberRequest.model_validate({"items": list(items)})
-    await remember(house.ctx, house.access(), request, house.deadline())
+    await house.call(remember, request)
 
 
 async def texts(house, **fields) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from index_world import opened_of, remember, replica
+from index_world import opened_of
 
 from relayer.domain.operations import Erase, Forget, Origin
 from relayer.use_cases.recall import recall
@@ -24,28 +24,28 @@ def slow_openings(monkeypatch):
 
 @pytest.mark.usefixtures("slow_openings")
 async def test_a_part_is_recalled_marked_degraded_without_what_is_forgotten_or_erased_at_the_end(house):
-    await remember(house, "the harbour froze", "the harbour thawed", "the harbour is deep")
+    await house.put("the harbour froze", "the harbour thawed", "the harbour is deep")
     opened = await opened_of(house)
     forgotten, erased, _ = opened.ids()
     for start in range(0, COUNT, 100):
-        await remember(house, *(f"note {start + at} about tea" for at in range(100)))
+        await house.put(*(f"note {start + at} about tea" for at in range(100)))
     await opened.log.append([Forget(Origin(b"a", b"1"), forgotten), Erase(Origin(b"a", b"2"), (erased,))])
-    other = await replica(house)
+    other = await house.another()
     request = RecallRequest(query="harbour", floor=0.2)
-    part = await recall(other.ctx, other.access(), request, other.deadline())
+    part = await other.call(recall, request)
     assert part.degraded
     assert 0 < part.considered < COUNT
     assert [hit.text for hit in part.memories] == ["the harbour is deep"]
     opened_now = await opened_of(other)
-    whole = await recall(other.ctx, other.access(), request, other.deadline())
+    whole = await other.call(recall, request)
     assert not whole.degraded
     assert whole.considered == COUNT + 1
     assert [hit.text for hit in whole.memories][:1] == ["the harbour is deep"]
     # An open namespace that is written to is waited for.
-    writing = asyncio.create_task(remember(other, *(f"the harbour of day {at}" for at in range(60))))
+    writing = asyncio.create_task(other.put(*(f"the harbour of day {at}" for at in range(60))))
     await opened_now.changed(5)
     assert len(opened_now.view) < COUNT + 61
-    whole = await recall(other.ctx, other.access(), request, other.deadline())
+    whole = await other.call(recall, request)
     assert not whole.degraded
     assert whole.considered == COUNT + 61
     await writing

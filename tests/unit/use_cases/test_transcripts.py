@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from index_world import opened_of, replica, write_index
+from index_world import opened_of, write_index
 
-from relayer.domain.operations import (
-    Erase,
-    Kind,
-    Origin,
-    Record,
-)
+from relayer.domain.operations import Erase, Kind, Origin, Record
 from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.changes import changes
 from relayer.use_cases.erase import erase_memory, erase_namespace
 from relayer.use_cases.lifecycle import delete, restore
-from relayer.use_cases.memories import export, forget_memory, list_memories
+from relayer.use_cases.memories import export, forget_memory
 from relayer.use_cases.overview import list_namespaces
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
@@ -41,9 +36,7 @@ SESSION = "agent:main:one"
 
 async def capture(house, turns=TURN, *, store=True, session=SESSION, access=None, **more):
     more = {"session": session, **({"store_transcript": True} if store else {}), **more}
-    return await analyze(
-        house.ctx, access or house.access(), AnalyzeRequest(turns=turns, **more), house.deadline()
-    )
+    return await house.call(analyze, AnalyzeRequest(turns=turns, **more), access=access)
 
 
 async def say(house, text, **more):
@@ -52,7 +45,7 @@ async def say(house, text, **more):
 
 async def read(house, session=SESSION, *, agent="researcher", **more):
     request = TranscriptRequest(session=session, **{"limit": 200, **more})
-    return await transcript(house.ctx, house.access(agent), request, house.deadline())
+    return await house.call(transcript, request, agent=agent)
 
 
 async def lines(house, *args, **more):
@@ -60,13 +53,7 @@ async def lines(house, *args, **more):
 
 
 async def erase(house, memory):
-    return await erase_memory(house.ctx, house.access(), memory, house.deadline())
-
-
-async def listed(house, states=()):
-    return await list_memories(
-        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=states, deadline=house.deadline()
-    )
+    return await house.call(erase_memory, memory)
 
 
 def ids_of(house):
@@ -155,26 +142,20 @@ async def test_it_is_no_memory_to_anybody(house):
     everything = RecallRequest(
         query=ANSWERED, floor=0, include_suspect=True, limit=50, include=("superseded", "forgotten")
     )
-    found = await recall(house.ctx, house.access(), everything, house.deadline())
+    found = await house.call(recall, everything)
     assert [hit.text for hit in found.memories] == [SAID]
-    assert [one.text for one in (await listed(house)).memories] == [SAID]
-    exported = b"".join(
-        [part async for part in await export(house.ctx, house.access(), ExportRequest(), house.deadline())]
-    )
+    assert [one.text for one in await house.listed()] == [SAID]
+    exported = b"".join([part async for part in await house.call(export, ExportRequest())])
     assert b"how is she" not in exported
-    told = await changes(
-        house.ctx, house.access(), after="0", limit=100, wait_ms=0, deadline=house.deadline()
-    )
+    told = await house.call(changes, after="0", limit=100, wait_ms=0)
     assert shown not in {change.id for change in told.changes}
-    names = await list_namespaces(
-        house.ctx, house.principal("researcher"), limit=10, cursor=None, deadline=house.deadline()
-    )
+    names = await house.call(list_namespaces, limit=10, cursor=None, access=house.principal("researcher"))
     assert names.namespaces[0].memories == 1
 
 
 async def exported(house, **fields):
     request = ExportRequest(**fields)
-    parts = await export(house.ctx, house.access(), request, house.deadline())
+    parts = await house.call(export, request)
     return [json.loads(line) for line in b"".join([part async for part in parts]).splitlines()]
 
 
@@ -182,7 +163,7 @@ async def test_an_export_has_the_turns_that_may_be_read_when_they_are_asked_for(
     answer = await capture(house, host="a-host", audience="direct")
     await say(house, NEXT, session="agent:main:two")
     hidden = await say(house, "I prefer tea to coffee.")
-    await forget_memory(house.ctx, house.access(), hidden.memories[0].id, house.deadline())
+    await house.call(forget_memory, hidden.memories[0].id)
     *_, first, second, end = await exported(house, transcripts=True)
     turn = first["turn"]
     assert [turn[name] for name in ("session", "host", "audience")] == [SESSION, "a-host", "direct"]
@@ -243,7 +224,7 @@ async def test_erasing_what_was_made_of_a_memory_takes_the_turn_and_leaves_the_m
     )
     await erase(house, ulid.render(written.records[0]))
     assert await lines(house) == []
-    assert [one.text for one in (await listed(house)).memories] == [SAID]
+    assert [one.text for one in await house.listed()] == [SAID]
 
 
 @pytest.mark.row("MS-11")
@@ -261,7 +242,7 @@ async def test_erasing_one_of_two_memories_of_a_turn_takes_the_turn_and_leaves_t
     answer = await capture(house, [TURN[0], {"role": "user", "text": NEXT}])
     await erase(house, answer.memories[0].id)
     assert await lines(house) == []
-    assert [one.text for one in (await listed(house)).memories] == [NEXT]
+    assert [one.text for one in await house.listed()] == [NEXT]
 
 
 async def test_erasing_a_memory_takes_other_turns_that_tell_it(house):
@@ -287,7 +268,7 @@ async def test_erasing_a_memory_takes_other_turns_that_tell_it(house):
 )
 async def test_a_text_is_found_in_other_turns_as_its_words_stand(house, text, told, other):
     request = RememberRequest(items=(MemoryItem(text=text),))
-    stored = await remember(house.ctx, house.access(), request, house.deadline())
+    stored = await house.call(remember, request)
     for line in (told, other):
         await say(house, f"{line} to use PostgreSQL for the billing service.")
     assert (await read(house)).total == 2
@@ -298,7 +279,7 @@ async def test_a_text_is_found_in_other_turns_as_its_words_stand(house, text, to
 async def test_what_was_erased_or_forgotten_and_is_said_again_is_not_kept(house):
     erased, forgotten = await say(house, SAID), await say(house, NEXT)
     await erase(house, erased.memories[0].id)
-    await forget_memory(house.ctx, house.access(), forgotten.memories[0].id, house.deadline())
+    await house.call(forget_memory, forgotten.memories[0].id)
     for text in (SAID, NEXT):
         await capture(
             house, [{"role": "user", "text": text}, {"role": "user", "text": "I prefer tea to coffee."}]
@@ -307,12 +288,10 @@ async def test_what_was_erased_or_forgotten_and_is_said_again_is_not_kept(house)
     assert await lines(house) == []
 
 
-@pytest.mark.parametrize(
-    "take_back", [erase, lambda house, one: forget_memory(house.ctx, house.access(), one, house.deadline())]
-)
+@pytest.mark.parametrize("take_back", [erase, lambda house, one: house.call(forget_memory, one)])
 async def test_nor_is_it_beside_what_leaves_a_memory(house, take_back):
     request = RememberRequest(items=(MemoryItem(text="well, blue it is"),))
-    stored = await remember(house.ctx, house.access(), request, house.deadline())
+    stored = await house.call(remember, request)
     await take_back(house, stored.memories[0].id)
     turn = [{"role": "user", "text": NEXT}, {"role": "assistant", "text": "Well, blue it is!"}]
     assert (await capture(house, turn)).kept == 1
@@ -321,9 +300,9 @@ async def test_nor_is_it_beside_what_leaves_a_memory(house, take_back):
 
 async def test_it_is_not_read_while_a_memory_of_it_is_forgotten(house):
     answer = await capture(house)
-    await forget_memory(house.ctx, house.access(), answer.memories[0].id, house.deadline())
+    await house.call(forget_memory, answer.memories[0].id)
     assert (await read(house)).total == 0
-    await restore(house.ctx, house.access(), answer.memories[0].id, house.deadline())
+    await house.call(restore, answer.memories[0].id)
     assert (await read(house)).total == 3
 
 
@@ -332,7 +311,7 @@ async def test_erasing_by_session_leaves_nothing_of_it(house):
     await say(house, NEXT)
     await say(house, "I prefer tea to coffee.", session="agent:main:two")
     request = DeleteRequest(sessions=(SESSION,), mode="erase", dry_run=False)
-    await delete(house.ctx, house.access(), request, house.deadline())
+    await house.call(delete, request)
     assert await lines(house) == []
     assert len(ids_of(house)) == 1
 
@@ -346,22 +325,20 @@ async def test_erasing_by_session_takes_a_turn_that_only_repeats_another_session
     await say(house, NEXT)
     await say(house, NEXT, session="agent:main:two")
     request = DeleteRequest(sessions=("agent:main:two",), mode="erase", **filters)
-    counted = await delete(
-        house.ctx, house.access(), request.model_copy(update={"dry_run": True}), house.deadline()
-    )
+    counted = await house.call(delete, request.model_copy(update={"dry_run": True}))
     assert counted.matched == (not left)
-    await delete(house.ctx, house.access(), request, house.deadline())
+    await house.call(delete, request)
     assert await lines(house, "agent:main:two") == left
     assert await lines(house) == [NEXT]
-    assert [one.text for one in (await listed(house)).memories] == [NEXT]
+    assert [one.text for one in await house.listed()] == [NEXT]
 
 
 async def test_erasing_a_namespace_counts_memories_and_takes_all(house):
     await capture(house)
-    counted = await erase_namespace(house.ctx, house.access(), EraseNamespaceRequest(), house.deadline())
+    counted = await house.call(erase_namespace, EraseNamespaceRequest())
     assert counted.memories == 1
     request = EraseNamespaceRequest(dry_run=False, confirm=counted.confirm)
-    await erase_namespace(house.ctx, house.access(), request, house.deadline())
+    await house.call(erase_namespace, request)
     assert await lines(house) == []
 
 
@@ -370,11 +347,10 @@ async def test_a_stored_index_has_it(house):
     await say(house, NEXT, session="agent:main:two")
     before = await lines(house)
     assert await write_index(house)
-    again = await replica(house)
+    again = await house.another()
     assert (await opened_of(again)).from_index > 0
     assert await lines(again) == before
     (first, _) = ids_of(again)
-    answer = await listed(again)
-    await erase(again, answer.memories[-1].id)
+    await erase(again, (await again.listed())[-1].id)
     assert first not in ids_of(again)
     assert await lines(again) == []

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from relayer.errors import Refused
-from relayer.use_cases.memories import export, forget_memory, list_memories
+from relayer.use_cases.memories import export, forget_memory
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import import_memories, remember
 from relayer.wire.schemas import RecallRequest, RememberRequest
@@ -19,13 +19,11 @@ OWN = ("text", "kind", "audience", "trust", "suspect", "pinned", "importance", "
 
 async def put(house, *items, agent="researcher"):
     request = RememberRequest(items=items)
-    return [
-        one.id for one in (await remember(house.ctx, house.access(agent), request, house.deadline())).memories
-    ]
+    return [one.id for one in (await house.call(remember, request, agent=agent)).memories]
 
 
 async def lines(house, agent="researcher", **fields):
-    chunks = await export(house.ctx, house.access(agent), ExportRequest(**fields), house.deadline())
+    chunks = await house.call(export, ExportRequest(**fields), agent=agent)
     return [json.loads(line) for line in b"".join([chunk async for chunk in chunks]).splitlines()]
 
 
@@ -35,7 +33,7 @@ async def texts(house, **fields):
 
 async def bring(house, memories, *, agent="researcher", key=None, body=b"", as_backup=False):
     request = ImportRequest(memories=memories, idempotency_key=key, as_backup=as_backup)
-    return await import_memories(house.ctx, house.access(agent, body=body), request, house.deadline())
+    return await house.call(import_memories, request, access=house.access(agent, body=body))
 
 
 async def test_an_export_begins_with_a_head_and_ends_with_an_end(house):
@@ -54,7 +52,7 @@ async def test_an_export_of_nothing_is_whole(house):
 async def test_only_live_memories_are_exported_unless_more_is_asked_for(house):
     gone, _ = await put(house, {"text": "forgotten"}, {"text": "kept"})
     await put(house, {"text": "short-lived", "ttl_seconds": 60})
-    await forget_memory(house.ctx, house.access(), gone, house.deadline())
+    await house.call(forget_memory, gone)
     await house.clock.advance(61)
     assert await texts(house) == ["kept"]
     assert await texts(house, states=["forgotten"]) == ["forgotten"]
@@ -94,7 +92,7 @@ async def test_what_is_no_backup_claims_nothing_of_itself(house):
 
 async def test_what_the_user_is_known_to_have_said_is_a_repetition_however_it_comes_again(house):
     said, gone = await put(house, {"text": "Ana likes tea."}, {"text": "Ana likes rye."})
-    await forget_memory(house.ctx, house.access(), gone, house.deadline())
+    await house.call(forget_memory, gone)
     claims = [{"text": text, "trust": "user"} for text in ("Ana likes tea.", "Ana likes rye.")]
     first, second = (await bring(house, claims)).memories
     assert ((first.status, first.id), second.status) == (("duplicate", said), "stored")
@@ -141,22 +139,20 @@ async def test_an_import_is_recallable_when_it_answers_and_holds_no_secrets(hous
     token = "gh" + "p_" + "Z9" * 18
     await bring(house, [{"text": f"the harbour mirror takes {token}"}])
     query = RecallRequest(query="what does the harbour mirror take", floor=0)
-    (hit,) = (await recall(house.ctx, house.access(), query, house.deadline())).memories
+    (hit,) = (await house.call(recall, query)).memories
     assert token not in hit.text
     assert (hit.kind, hit.trust) == ("imported", "imported")
 
 
 async def test_nothing_is_older_than_it_can_be(house):
     await bring(house, [{"text": "from the future", "created_at": "2199-01-01T00:00:00Z"}])
-    answer = await list_memories(
-        house.ctx, house.access(), limit=5, cursor=None, kinds=(), states=(), deadline=house.deadline()
-    )
-    assert answer.memories[0].created_at == house.clock.now_ms()
+    (memory,) = await house.listed()
+    assert memory.created_at == house.clock.now_ms()
 
 
 async def test_a_long_export_comes_in_pieces(house):
     await put(house, *({"text": f"note {number} " + "word " * 800} for number in range(50)))
-    chunks = await export(house.ctx, house.access(), ExportRequest(), house.deadline())
+    chunks = await house.call(export, ExportRequest())
     sizes = [len(chunk) async for chunk in chunks]
     assert len(sizes) > 2
     assert max(sizes) < 80_000
@@ -168,16 +164,8 @@ async def test_an_imported_wish_not_to_be_reminded_is_about_the_same_as_before(h
     # What "her" is about is in the field alone.
     exported = [line | {"text": line["text"].replace("mention Leyla", "mention her")} for line in exported]
     await bring(house, exported, agent="writer")
-    listed = await list_memories(
-        house.ctx,
-        house.access("writer"),
-        limit=5,
-        cursor=None,
-        kinds=(),
-        states=(),
-        deadline=house.deadline(),
-    )
-    assert {one.text: one.unmentioned for one in listed.memories} == {
+    listed = await house.listed(agent="writer")
+    assert {one.text: one.unmentioned for one in listed} == {
         "please never mention her": ("leyla",),
         "Leyla's birthday is on May 4.": (),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from relayer.errors import Refused
-from relayer.use_cases.memories import list_memories
 from relayer.use_cases.remember import remember
 from relayer.wire.schemas import RememberRequest
 
@@ -13,16 +12,13 @@ DOOR = "the code of the door changes on friday"
 
 
 async def _texts(house) -> list[str]:
-    listed = await list_memories(
-        house.ctx, house.access(), limit=100, cursor=None, kinds=(), states=(), deadline=house.deadline()
-    )
-    return [memory.text for memory in listed.memories]
+    return [memory.text for memory in await house.listed()]
 
 
 async def _remember(house, *items: dict[str, object], key: str | None = None):
     request = RememberRequest(items=items, idempotency_key=key)
     access = house.access(body=request.model_dump_json().encode())
-    return await remember(house.ctx, access, request, house.deadline())
+    return await house.call(remember, request, access=access)
 
 
 async def test_a_conflict_refuses_every_item_also_those_beyond_the_first_request_s(house):
@@ -39,7 +35,6 @@ async def test_a_conflict_is_the_same_through_a_replica_that_read_the_log(house)
     with pytest.raises(Refused):
         await _remember(fresh, {"text": "two pear trees"}, {"text": "three plum trees"}, key="k")
     assert await _texts(fresh) == ["one apple tree"]
-    await fresh.ctx.namespaces.close(1.0)
 
 
 async def test_each_item_of_a_repeated_request_gets_its_own_first_outcome(house):

@@ -12,7 +12,14 @@ from pydantic import ValidationError
 from relayer.wire import codec as ulid
 from relayer.wire.errors import Malformed
 from relayer.wire.fields import MAX_TEXT_BYTES, one_line, parse_time, render_time
-from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RecallResponse, RememberRequest
+from relayer.wire.schemas import (
+    AnalyzeRequest,
+    MemoryItem,
+    RecallRequest,
+    RecallResponse,
+    RememberRequest,
+    TurnItem,
+)
 
 FIRST, LAST = -2_208_988_800_000, 7_258_118_399_999
 
@@ -40,6 +47,20 @@ def test_a_time_survives_to_the_millisecond(ms):
 def test_what_is_no_time_with_an_offset_in_range_is_refused(text):
     with pytest.raises(ValueError):
         parse_time(text)
+
+
+@pytest.mark.parametrize("value", [FIRST - 1, LAST + 1, 10**17, -(10**15), 2**63, -(2**70)])
+@pytest.mark.parametrize(
+    ("schema", "document", "field"),
+    [
+        (MemoryItem, {"text": "a memory"}, "occurred_at"),
+        (TurnItem, {"role": "user", "text": "a turn"}, "occurred_at"),
+        (RecallRequest, {"query": "a query"}, "occurred_after"),
+    ],
+)
+def test_a_number_outside_the_years_that_can_be_shown_is_refused(schema, document, field, value):
+    with pytest.raises(ValidationError, match="1900 and 2199"):
+        schema.model_validate({**document, field: value})
 
 
 @given(st.text(max_size=40))
