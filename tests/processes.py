@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,16 +62,37 @@ def wait_for(ready_file: Path, process: subprocess.Popen[str], log: Path) -> dic
     return json.loads(ready_file.read_text())
 
 
+def alive(pid: int) -> bool:
+    """Return whether a process runs: one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def ran(
+    command: Sequence[object],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    given: str | None = None,
+    timeout: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that ends by itself; without ``env``, in this process's own environment."""
+    return subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        input=given,
+        env=env,
+        cwd=cwd,
+        timeout=timeout,
+        check=False,
+    )
+
+
 def run_memrelay(
     arguments: Sequence[str], environment: dict[str, str] | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run a command that ends by itself."""
-    return subprocess.run(
-        [sys.executable, "-m", "relayer", *arguments],
-        capture_output=True,
-        text=True,
-        input=given,
-        env=CLEAN | (environment or {}),
-        timeout=60,
-        check=False,
-    )
+    return ran([sys.executable, "-m", "relayer", *arguments], env=CLEAN | (environment or {}), given=given)

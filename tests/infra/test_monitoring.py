@@ -152,19 +152,3 @@ def test_every_alert_leads_to_a_runbook() -> None:
 def test_every_alert_that_a_runbook_names_exists_and_every_one_is_named() -> None:
     pages = "".join(file.read_text() for file in (ROOT / "docs/runbooks").glob("*.md"))
     assert set(re.findall(r"`(Memrelay[A-Za-z]+)`", pages)) == {rule["alert"] for rule in ALERTS}
-
-
-def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken, panel["title"]
-        assert place["x"] + place["w"] <= 24
-        taken |= cells
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
-    assert len(set(ids)) == len(ids)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from border import Border, border
+from plugin_site import PluginSite
 from processes import CLEAN, Served, wait_for
+from typed_commands import Done, machine, run_gateway
 
 
 @pytest.fixture
@@ -45,6 +47,43 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 def secret() -> str:
     """A gateway's secret that no other test has, and so an account of its own at a relayer that tests share."""
     return secrets.token_hex(32)
+
+
+@pytest.fixture
+def environment(shared_relayer: str, secret: str, tmp_path: Path) -> dict[str, str]:
+    """A machine with a gateway of an account of its own, at the relayer that tests share."""
+    return machine(tmp_path, shared_relayer, secret)
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Callable[..., str]:
+    """Types a command that ends with ``code`` on a wide terminal; returns what it printed."""
+
+    def invoke(*arguments: object, code: int = 0) -> str:
+        done = run_gateway(environment | {"COLUMNS": "250"}, *arguments)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    return invoke
+
+
+@pytest.fixture
+def command(environment: dict[str, str]) -> Callable[..., Done]:
+    """Types a command of one agent, which must not fail unless the test looks at that itself."""
+
+    def invoke(*arguments: object, agent: str = "ops", check: bool = True) -> Done:
+        done = run_gateway(environment, *arguments, "--agent", agent)
+        assert done.returncode == 0 or not check, done.stderr
+        return done
+
+    return invoke
+
+
+@pytest.fixture
+def site(shared_relayer: str, secret: str, tmp_path: Path) -> Iterator[PluginSite]:
+    """One gateway of an account of its own, at the relayer that tests share."""
+    with PluginSite(tmp_path, shared_relayer, secret) as made:
+        yield made
 
 
 @pytest.fixture

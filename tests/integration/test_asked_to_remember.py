@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from plugin_site import PluginSite, say
-
-
-@pytest.fixture
-def site(shared_relayer: str, secret: str, tmp_path: Path):
-    with PluginSite(tmp_path, shared_relayer, secret) as made:
-        yield made
-
+from plugin_site import say
 
 ASKED = [
     "please remember that my bank pin is four",

@@ -34,6 +34,11 @@ MEMORY = {"items": [{"text": "the canary sings at dawn"}]}
 QUERY = {"query": "canary"}
 
 
+def _signed(at: Border, raw: bytes, **more: Any) -> dict[str, str]:
+    """Return the headers of a recall with this body."""
+    return at.gateway.headers("POST", at.authority, "/v1/recall", raw, memory_key=at.memory_key(), **more)
+
+
 @pytest.fixture
 async def warm(at_border: Border) -> Border:
     """A border whose account is known and whose namespace is open, with its store calls counted from here on."""
@@ -135,9 +140,7 @@ class TestWhatDependsOnKeysOrStateIsOneAnswer:
             )
             answer = await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=headers)
             await _uniform(warm, answer)
-        headers = warm.gateway.headers(
-            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
-        )
+        headers = _signed(warm, raw)
         headers[signing.KEY_HEADER] = warm.memory_key(namespace="researcher/x")
         await _uniform(warm, await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=headers))
 
@@ -171,9 +174,7 @@ class TestWhatFollowsFromTheRequestIsTold:
     )
     async def test_a_missing_header_by_its_name(self, warm: Border, name: str) -> None:
         raw = json.dumps(QUERY).encode()
-        headers = warm.gateway.headers(
-            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
-        )
+        headers = _signed(warm, raw)
         del headers[name]
         answer = await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=headers)
         assert name in _problem(answer, 400, "missing_header")["detail"]
@@ -183,8 +184,7 @@ class TestWhatFollowsFromTheRequestIsTold:
         _problem(await warm.call("GET", "/v1/memories", key=False), 400, "missing_header")
 
     @pytest.mark.parametrize(
-        "name",
-        [signing.CERTIFICATE_HEADER, signing.SIGNATURE_HEADER, signing.DIGEST_HEADER],
+        "name", [signing.CERTIFICATE_HEADER, signing.SIGNATURE_HEADER, signing.DIGEST_HEADER]
     )
     @pytest.mark.parametrize("value", ["!!!", "AA==", "AAA", "AAAA,AAAA", "\u00e9"])
     async def test_a_header_that_is_not_in_form(self, warm: Border, name: str, value: str) -> None:
@@ -225,7 +225,7 @@ class TestReplays:
         assert first.json()["memories"] == again.json()["memories"]
 
         raw = json.dumps(QUERY).encode()
-        read = warm.gateway.headers("POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key())
+        read = _signed(warm, raw)
         assert (await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=read)).status_code == 200
         _problem(await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=read), 401, "replayed")
 
@@ -255,8 +255,7 @@ class TestBodies:
 
         small, large = json.dumps(QUERY).encode(), b" " * (2 * 1024 * 1024 + 1)
         for raw, status in ((small, 200), (large, 413)):
-            key = warm.memory_key()
-            headers = warm.gateway.headers("POST", warm.authority, "/v1/recall", raw, memory_key=key)
+            headers = _signed(warm, raw)
             answer = await warm.http.post(f"{warm.url}/v1/recall", content=chunks(raw), headers=headers)
             assert answer.status_code == status, answer.text
 
@@ -264,9 +263,7 @@ class TestBodies:
         self, warm: Border
     ) -> None:
         raw = json.dumps(QUERY).encode()
-        headers = warm.gateway.headers(
-            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
-        )
+        headers = _signed(warm, raw)
         lines = [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"host: {warm.authority}", f"content-length: {len(raw)}", "x-deadline-ms: 200"]
         request = "POST /v1/recall HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n"
@@ -280,9 +277,7 @@ class TestBodies:
         raw = json.dumps(QUERY).encode()
         for accepted in (True, False):
             identity = None if accepted else Gateway().identity
-            headers = warm.gateway.headers(
-                "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key(), identity=identity
-            )
+            headers = _signed(warm, raw, identity=identity)
             lines = [f"{name}: {value}" for name, value in headers.items()]
             lines += [f"host: {warm.authority}", f"content-length: {len(raw)}", "expect: 100-continue"]
             request = "POST /v1/recall HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n"
@@ -392,9 +387,7 @@ class TestTheHead:
     )
     async def test_a_second_header_of_one_kind_is_refused(self, warm: Border, name: str) -> None:
         raw = json.dumps(QUERY).encode()
-        headers = warm.gateway.headers(
-            "POST", warm.authority, "/v1/recall", raw, memory_key=warm.memory_key()
-        )
+        headers = _signed(warm, raw)
         pairs = [*headers.items(), (name, headers[name])]
         answer = await warm.http.post(f"{warm.url}/v1/recall", content=raw, headers=pairs)
         assert "twice" in _problem(answer, 400, "malformed")["detail"]

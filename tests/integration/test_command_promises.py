@@ -8,7 +8,6 @@ import pty
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,6 @@ from relayer.errors import StoreUnavailable
 from relayer.ports import CreateOutcome
 
 PARAGRAPH = "The ferry to the island leaves at nine. " * 12
-
-
-@pytest.fixture
-def site(tmp_path: Path, shared_relayer: str) -> Iterator[PluginSite]:
-    with PluginSite(tmp_path, shared_relayer, os.urandom(32).hex()) as made:
-        yield made
 
 
 class _DownStore(MemoryStore):

@@ -12,26 +12,16 @@ import pytest
 from doubles.stated_relations import StatedRelations
 from plugin_site import PATIENCE, PluginSite, own_relayer, recall, say
 from processes import wait_until
+from test_promotions import LOCK, QUESTIONS, RARE
+from test_skills_command import RELEASES
 from typed_commands import run_gateway
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.files.indexed import IndexRoot, RootKind
 
-LOCK = "The lower lock of the canal is opened with a brass key."
 JENKINS, SWITCHED = (
     "We use Jenkins for our builds.",
     "We use Buildkite for our builds now instead of Jenkins.",
-)
-RARE = "The keeper of the lighthouse plays the bassoon on Fridays."
-QUESTIONS = (
-    "What is the lower lock of the canal opened with?",
-    "Which key opens the lower lock of the canal?",
-    "How is the lower lock of the canal opened?",
-)
-WAYS = (
-    "Before every release, run the smoke tests, then tag the version.",
-    "When we release, first run the smoke tests and then tag it.",
-    "Never release without running the smoke tests.",
 )
 # Due once, further away than a test takes, and nearer than a relayer lets a gateway's clock be wrong.
 LATER = 200.0
@@ -187,7 +177,7 @@ def test_a_run_writes_skills_into_the_workspace_and_what_is_forgotten_leaves_the
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     with nightly(site, clock) as plugin:
-        for number, text in enumerate(WAYS):
+        for number, text in enumerate(RELEASES):
             say(plugin, text, key=f"agent:main:openai-user:{number}")
         recall(plugin, QUESTIONS[0])
         clock.seconds = LATER
@@ -204,13 +194,13 @@ def test_a_run_writes_skills_into_the_workspace_and_what_is_forgotten_leaves_the
 
     assert asyncio.run(look(0)) == []
     (text,) = asyncio.run(look(3))
-    assert [one in text for one in WAYS] == [True, True, True]
+    assert [one in text for one in RELEASES] == [True, True, True]
     assert asyncio.run(look(3)) == [text]
     assert sorted(site.texts()) == before
-    (gone,) = (memory["id"] for memory in site.memories() if memory["text"] == WAYS[0])
+    (gone,) = (memory["id"] for memory in site.memories() if memory["text"] == RELEASES[0])
     site.command("forget", gone)
     (text,) = asyncio.run(look(0))
-    assert [one in text for one in WAYS] == [False, True, True]
+    assert [one in text for one in RELEASES] == [False, True, True]
 
 
 def test_at_default_settings_nothing_is_counted_and_nothing_runs(site: PluginSite) -> None:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from signed_calls import Gateway
-from typed_commands import machine, run_gateway
+from typed_commands import run_gateway
 
 from gateway_plugin.commands.run import used
 from gateway_plugin.keys.identity import identify, parse_session_key
@@ -18,11 +18,6 @@ from relayer.wire.signing import Right
 FIRST, AGAIN = "The staging database is called heron.", "Our staging database is called heron."
 JENKINS, SWITCHED = "We use Jenkins for our builds.", "We switched from Jenkins to Buildkite."
 PROPOSAL = "0" * 26 + "-" + "0" * 26
-
-
-@pytest.fixture
-def environment(shared_relayer, tmp_path, secret):
-    return machine(tmp_path, shared_relayer, secret)
 
 
 @pytest.fixture

@@ -5,17 +5,9 @@ All of it is said to a plugin at default settings, and looked for in prompts, in
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from bridge_process import BridgeProcess
 from plugin_site import PluginSite, recall, say
-
-
-@pytest.fixture
-def site(shared_relayer: str, secret: str, tmp_path: Path):
-    with PluginSite(tmp_path, shared_relayer, secret) as made:
-        yield made
 
 
 def told(site: PluginSite, *texts: str):

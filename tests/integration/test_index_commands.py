@@ -7,35 +7,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typed_commands import machine, run_gateway
+from typed_commands import run_gateway
 
+
+def message(name: str, role: str, content: object, **more: object) -> dict[str, object]:
+    return {"type": "message", "id": name, "message": {"role": role, "content": content}, **more}
+
+
+FERRY = "Remember that the ferry to Hiddensee leaves from berth nine."
+KEPT = "I will keep in mind that the Hiddensee ferry leaves from berth nine."
 OPENCLAW = [
     {"type": "session", "version": 3, "id": "s1", "cwd": "/home/ana"},
-    {
-        "type": "message",
-        "id": "m1",
-        "timestamp": "2026-04-02T08:00:00Z",
-        "message": {
-            "role": "user",
-            "content": "Remember that the ferry to Hiddensee leaves from berth nine.",
-        },
-    },
-    {
-        "type": "message",
-        "id": "m2",
-        "timestamp": "2026-04-02T08:00:05Z",
-        "message": {
-            "role": "assistant",
-            "content": [
-                {
-                    "type": "text",
-                    "text": "I will keep in mind that the Hiddensee ferry leaves from berth nine.",
-                },
-                {"type": "toolCall", "name": "lookup", "arguments": {}},
-            ],
-        },
-    },
-    {"type": "message", "id": "m3", "message": {"role": "user", "content": "ok thanks"}},
+    message("m1", "user", FERRY, timestamp="2026-04-02T08:00:00Z"),
+    message(
+        "m2",
+        "assistant",
+        [{"type": "text", "text": KEPT}, {"type": "toolCall", "name": "lookup", "arguments": {}}],
+        timestamp="2026-04-02T08:00:05Z",
+    ),
+    message("m3", "user", "ok thanks"),
 ]
 CLAUDE_CODE = [
     {"type": "summary", "summary": "about parsers"},
@@ -91,18 +81,6 @@ def sessions(tmp_path: Path) -> Path:
     log(place / "claude" / "code.jsonl", CLAUDE_CODE)
     log(place / "codex.jsonl", CODEX)
     return place
-
-
-@pytest.fixture
-def run(shared_relayer: str, tmp_path: Path, secret: str) -> Callable[..., str]:
-    environment = machine(tmp_path, shared_relayer, secret) | {"COLUMNS": "250"}
-
-    def invoke(*arguments: object, code: int = 0) -> str:
-        done = run_gateway(environment, *arguments)
-        assert done.returncode == code, done.stderr
-        return done.stdout + done.stderr
-
-    return invoke
 
 
 @pytest.mark.row("CP-45", level="e2e")

@@ -17,17 +17,8 @@ AT_ONCE = 100
 # From so many memories on an index takes longer to write than some calls. A call that waits for it takes nearly as long as it.
 LEAST = 4_000
 _WORDS = (
-    "harbour",
-    "kettle",
-    "piano",
-    "winter",
-    "bicycle",
-    "garden",
-    "lisbon",
-    "coffee",
-    "compass",
-    "letter",
-)
+    "harbour", "kettle", "piano", "winter", "bicycle", "garden", "lisbon", "coffee", "compass", "letter",
+)  # fmt: skip
 
 
 class Caller:

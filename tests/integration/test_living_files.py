@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typed_commands import machine, run_gateway
 
 LINES = """\
 # Notes
@@ -25,18 +24,6 @@ def workspace(tmp_path: Path) -> Path:
     (place / "memory").mkdir(parents=True)
     (place / "MEMORY.md").write_text(LINES)
     return place
-
-
-@pytest.fixture
-def run(shared_relayer: str, tmp_path: Path, secret: str) -> Callable[..., str]:
-    environment = machine(tmp_path, shared_relayer, secret) | {"COLUMNS": "250"}
-
-    def invoke(*arguments: object, code: int = 0) -> str:
-        done = run_gateway(environment, *arguments)
-        assert done.returncode == code, done.stderr
-        return done.stdout + done.stderr
-
-    return invoke
 
 
 def found(run: Callable[..., str], question: str) -> list[dict[str, Any]]:
@@ -140,11 +127,7 @@ def test_an_edit_of_a_memory_that_was_corrected_meanwhile_replaces_the_correctio
     run: Callable[..., str], workspace: Path
 ) -> None:
     run("index", "--workspace", workspace)
-    run(
-        "update",
-        live(run)["The staging database is called heron."],
-        "The staging database is called egret.",
-    )
+    run("update", live(run)["The staging database is called heron."], "The staging database is called egret.")
     (workspace / "MEMORY.md").write_text(LINES.replace("heron", "cormorant"))
     run("index")
     assert [text for text in live(run) if "staging" in text] == ["The staging database is called cormorant."]

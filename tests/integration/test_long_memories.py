@@ -30,17 +30,9 @@ WHEN = (
     "One quiet evening",
 )
 WHAT = (
-    "kitchen",
-    "garden shed",
-    "library shelf",
-    "boat",
-    "bicycle",
-    "choir hall",
-    "orchard",
-    "staircase",
-    "workshop",
+    "kitchen", "garden shed", "library shelf", "boat", "bicycle", "choir hall", "orchard", "staircase", "workshop",
     "cellar",
-)
+)  # fmt: skip
 DONE = ("was painted by two neighbours", "needed new hinges", "was swept on Monday", "got a second coat of varnish",
         "was measured for the insurance", "was lent to the scouts", "stayed closed for a week", "was photographed")  # fmt: skip
 GERMAN = (("Im Frühling", "Anfang Juni", "An einem Regentag", "Spät im Herbst", "Vor der Kirmes"),

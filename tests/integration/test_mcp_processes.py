@@ -169,13 +169,6 @@ async def test_debug_lines_tell_of_calls_and_of_no_text(site, tmp_path):
     assert "oat milk" not in said
 
 
-async def test_a_relayer_that_is_gone_is_told_of_and_initialize_is_answered(site):
-    async with started(site | {"MEMRELAY_URL": "http://127.0.0.1:9"}) as client:
-        result = await client.call_tool("memory_search", {"query": "coffee"})
-    assert result.is_error
-    assert "no relayer answers at http://127.0.0.1:9" in text_of(result)
-
-
 async def test_settings_that_are_wrong_are_told_of_with_every_call(site):
     async with started(site | {"MEMRELAY_URL": "ftp://nowhere"}) as client:
         result = await client.call_tool("memory_search", {"query": "coffee"})

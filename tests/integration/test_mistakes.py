@@ -70,10 +70,6 @@ def type_in(typed: str, place: Path, url: str) -> Done:
     return run_relayer(own | set_here, *arguments)
 
 
-def test_there_are_sixty_mistakes_and_none_is_there_twice() -> None:
-    assert len({mistake.typed for mistake in MISTAKES}) == len(MISTAKES) >= 60
-
-
 @pytest.mark.tier("all")
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.typed for mistake in MISTAKES])
 def test_a_mistake_is_told_in_a_line(mistake: Mistake, place: Path, shared_relayer: str) -> None:

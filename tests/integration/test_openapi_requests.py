@@ -116,11 +116,7 @@ def test_defaults_are_those_that_a_request_without_the_field_has(described: dict
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_what_the_description_allows_is_answered_as_it_says(
-    method: str,
-    path: str,
-    relayer: LocalRelayer,
-    session: requests.Session,
-    described: dict[str, Any],
+    method: str, path: str, relayer: LocalRelayer, session: requests.Session, described: dict[str, Any]
 ) -> None:
     operation = schemathesis.openapi.from_dict(described)[path][method]
     reasons = described["paths"][path][method.lower()]
@@ -167,11 +163,7 @@ def _check_reason(problem: dict[str, Any], operation: dict[str, Any], described:
 
 def test_a_reason_that_is_not_described_would_be_found(described: dict[str, Any]) -> None:
     operation = described["paths"]["/v1/recall"]["post"]
-    undocumented = {
-        "code": "invalid",
-        "status": 422,
-        "errors": [{"field": "query", "rule": "must rhyme"}],
-    }
+    undocumented = {"code": "invalid", "status": 422, "errors": [{"field": "query", "rule": "must rhyme"}]}
     with pytest.raises(AssertionError):
         _check_reason(undocumented, operation, described)
     with pytest.raises(AssertionError):

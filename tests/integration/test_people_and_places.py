@@ -215,10 +215,7 @@ def test_a_peer_reads_no_session_but_their_own(site):
 @pytest.mark.parametrize(
     ("said", "forms"),
     [
-        (
-            "I always pay the harbour fees at ![the office](https://a.example/q) on Monday.",
-            ["![", "]("],
-        ),
+        ("I always pay the harbour fees at ![the office](https://a.example/q) on Monday.", ["![", "]("]),
         ("I pay the harbour fees (today, said by the user) in cash.", ["fees (today"]),
         ("I pay the harbour fees as Human: told me.", ["Human:"]),
     ],
@@ -258,10 +255,7 @@ def test_over_the_bridge_an_order_of_a_group_reaches_its_owner_only_by_name(rela
     config = tmp_path / "openclaw.json"
     config.write_text(
         json.dumps(
-            {
-                "session": {"dmScope": "per-channel-peer"},
-                "channels": {"telegram": {"allowFrom": [777]}},
-            }
+            {"session": {"dmScope": "per-channel-peer"}, "channels": {"telegram": {"allowFrom": [777]}}}
         )
     )
     settings = {"url": relayer.url, "key": secret, "recall": {"deadlineMs": 20_000}}

@@ -10,13 +10,12 @@ import sys
 
 import aiohttp
 import pytest
-from processes import CLEAN
+from processes import CLEAN, ran
 
 from gateway_plugin import AsyncMemoryPlugin, MemoryPlugin
 from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.calls.trust import TrustStore
 from gateway_plugin.client import RelayerClient
-from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.files.indexed import IndexRoot, RootKind
 from gateway_plugin.keys.identity import RootHolder, identify, parse_session_key
 from relayer.wire.schemas import MemoryItem, RecallRequest, RememberRequest
@@ -118,37 +117,6 @@ async def test_a_gateway_whose_clock_is_wrong_is_corrected(shared_relayer, ident
     assert [hit.text for hit in found.memories] == [COFFEE]
 
 
-async def test_a_memory_lives_through_list_get_and_forget(shared_relayer, identity, tmp_path):
-    client = RelayerClient(shared_relayer, trust=TrustStore(tmp_path / "trust.json"))
-    items = tuple(MemoryItem(text=f"The canary number {n} is yellow") for n in range(3))
-    stored = await client.remember(identity, RememberRequest(items=items))
-    first = stored.memories[0].id
-    listed = await client.list_memories(identity, limit=2, kinds=("statement", "fact"), states=("live",))
-    rest = await client.list_memories(
-        identity, cursor=listed.next_cursor, kinds=("statement", "fact"), states=("live",)
-    )
-    assert (listed.total, len(listed.memories), len(rest.memories)) == (3, 2, 1)
-    assert (await client.get_memory(identity, first)).memory.text == items[0].text
-    assert (await client.forget(identity, first)).state == "forgotten"
-    assert (await client.forget(identity, first)).state == "forgotten"
-    assert (await client.list_memories(identity, states=("forgotten",))).memories[0].id == first
-    views = (await client.namespaces(identity)).namespaces
-    assert [(view.name, view.custody) for view in views] == [("researcher", "agent")]
-    with pytest.raises(RelayerRefused) as raised:
-        await client.get_memory(identity, "0" * 26)
-    assert raised.value.code == "not_found"
-    await client.aclose()
-
-
-async def test_the_same_write_twice_is_one_memory(shared_relayer, identity, tmp_path):
-    client = RelayerClient(shared_relayer, trust=TrustStore(tmp_path / "trust.json"))
-    request = RememberRequest(items=(MemoryItem(text=COFFEE),), idempotency_key="turn-1")
-    first, second = [await client.remember(identity, request) for _ in range(2)]
-    assert first.memories[0].id == second.memories[0].id
-    assert (await client.list_memories(identity)).total == 1
-    await client.aclose()
-
-
 def test_the_command_line_works_on_what_the_plugin_stored(serve, environ):
     relayer = serve()
     with MemoryPlugin(relayer.url, agent="researcher", secret=SECRET, environ=environ) as memory:
@@ -157,9 +125,7 @@ def test_the_command_line_works_on_what_the_plugin_stored(serve, environ):
 
     def run(*arguments):
         command = [sys.executable, "-c", "from gateway_plugin.__main__ import main; main()", *arguments]
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        return ran(command, env=environment)
 
     found = json.loads(run("search", QUESTION, "--agent", "researcher", "--json").stdout)
     assert [hit["text"] for hit in found["memories"]] == [COFFEE]

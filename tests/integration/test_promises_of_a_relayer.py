@@ -142,14 +142,6 @@ async def test_the_cache_of_questions_is_bounded_and_emptied_by_an_erasure():
         assert (await ask(at, floor=0))["memories"] == []
 
 
-@pytest.mark.row("MW-42", level="e2e")
-async def test_a_body_above_two_mebibytes_is_refused():
-    async with local_relayer() as at:
-        refused = await at.call("POST", "/v1/memories", b"x" * (2 * 1024 * 1024 + 1))
-        assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
-        await tell(at, COFFEE)
-
-
 @pytest.mark.row("MS-20", level="e2e")
 @pytest.mark.parametrize("answer", ["no json", says({"points": [{"text": "A dragon was sold to Bob."}]})])
 def test_a_session_without_a_usable_summary_is_kept_as_it_was_said(tmp_path, secret, answer):

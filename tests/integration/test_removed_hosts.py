@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTS = sorted(path.parent.name for path in (ROOT / "gateway_plugin" / "hosts").glob("*/__init__.py"))
@@ -24,14 +24,10 @@ def test_without_a_host_its_commands_are_gone_and_everything_else_works(host: st
     shutil.rmtree(tmp_path / "gateway_plugin" / "hosts" / host)
 
     def run(*arguments: str) -> str:
-        done = subprocess.run(
+        done = ran(
             [sys.executable, *arguments],
-            cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
+            cwd=tmp_path,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "not available" not in done.stderr

@@ -195,10 +195,6 @@ class TestRefusals:
         )
         assert "--tls-cert" in said
 
-    def test_an_open_door_to_the_network(self, tmp_path: Path) -> None:
-        said = self._refused("--data", str(tmp_path), "--host", "0.0.0.0")
-        assert "--accounts" in said
-
 
 def test_a_sheet_of_the_relayer_key_can_be_compared_and_shows_a_slip(serve: Callable[..., Served]) -> None:
     served = serve()

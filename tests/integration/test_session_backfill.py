@@ -117,11 +117,7 @@ def archive(folder: Path, name: str = "old.jsonl", said: str = ARCHIVED, at: int
     """Write a session log as older versions of OpenClaw did, by default of two days before the stored chats."""
     rows = [
         {"type": "session", "id": "s1"},
-        {
-            "type": "message",
-            "id": "a1",
-            "message": {"role": "user", "content": said, "timestamp": at},
-        },
+        {"type": "message", "id": "a1", "message": {"role": "user", "content": said, "timestamp": at}},
         {"type": "message", "id": "a2", "message": {"role": "assistant", "content": "A fair price, I hope."}},
     ]
     file = folder / name

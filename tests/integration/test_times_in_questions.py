@@ -15,22 +15,12 @@ EVENTS = {
     month: f"We had dinner with the {name} family and talked about the garden."
     for month, name in enumerate(
         [
-            "Alder",
-            "Birch",
-            "Cedar",
-            "Dogwood",
-            "Elm",
-            "Fir",
-            "Gorse",
-            "Hazel",
-            "Ivy",
-            "Juniper",
-            "Kapok",
+            "Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Gorse", "Hazel", "Ivy", "Juniper", "Kapok",
             "Larch",
         ],
         1,
     )
-}
+}  # fmt: skip
 
 
 @pytest.fixture

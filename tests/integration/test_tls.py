@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from certificates import self_signed
-from processes import CLEAN, Served
+from processes import CLEAN, Served, ran
 
 NOTE = "The spare key of the boathouse hangs behind the third oar."
 
@@ -17,13 +17,9 @@ NOTE = "The spare key of the boathouse hangs behind the third oar."
 def _gateway(
     served: Served, home: Path, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return ran(
         [sys.executable, "-m", "gateway_plugin", *arguments, "--url", served.url, "--json"],
-        capture_output=True,
-        text=True,
         env=CLEAN | {"HOME": str(home), "XDG_CONFIG_HOME": str(home)} | environment,
-        timeout=60,
-        check=False,
     )
 
 

@@ -11,26 +11,10 @@ import time
 
 import pytest
 from processes import CLEAN
-from typed_commands import machine, run_gateway
 
 from gateway_plugin import MemoryPlugin
 
 NOTES = "# Me\n\n- I take oat milk coffee.\n- The deploy window is Tuesday.\n"
-
-
-@pytest.fixture
-def environment(shared_relayer, tmp_path, secret):
-    return machine(tmp_path, shared_relayer, secret)
-
-
-@pytest.fixture
-def command(environment):
-    def run(*arguments, agent="ops", check=True):
-        done = run_gateway(environment, *arguments, "--agent", agent)
-        assert done.returncode == 0 or not check, done.stderr
-        return done
-
-    return run
 
 
 @pytest.fixture
@@ -142,22 +126,6 @@ def test_a_watched_folder_is_imported_and_again_when_it_changes(command, process
         watching.stdout.close()
         watching.stderr.close()
     assert listed(command) == ["Ana likes tea.", "I take oat milk coffee.", "The deploy window is Tuesday."]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("export", "--format", "daily-md"), 2, "directory"),
-        (("export", "--kind", "nonsense"), 2, "kinds"),
-        (("import", "/nowhere.md"), 1, "No such file"),
-        (("watch", "/nowhere"), 2, "no such directory"),
-    ],
-)
-def test_a_wrong_use_is_a_sentence_with_the_fix(command, arguments, code, said):
-    done = command(*arguments, check=False)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_dry_run_counts_and_sends_nothing(command, tmp_path):

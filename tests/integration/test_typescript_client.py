@@ -38,14 +38,7 @@ console.log(JSON.stringify([added.status, hit.id === added.id, hit.text, hit.tag
 # The arguments with which each runtime runs a program, with no more rights than it needs.
 _RUNTIMES = {
     "node": [],
-    "deno": [
-        "run",
-        "--no-prompt",
-        "--allow-net=127.0.0.1",
-        "--allow-env",
-        "--allow-read",
-        "--allow-write",
-    ],
+    "deno": ["run", "--no-prompt", "--allow-net=127.0.0.1", "--allow-env", "--allow-read", "--allow-write"],
     "bun": ["run"],
 }
 

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from plugin_site import PluginSite, own_relayer, recall, say
@@ -17,12 +16,6 @@ from relayer.ports import Found
 
 FACT = "Our dinghy lies at berth seven of the old harbour."
 QUESTION = "At which berth does our dinghy lie?"
-
-
-@pytest.fixture
-def site(shared_relayer: str, secret: str, tmp_path: Path):
-    with PluginSite(tmp_path, shared_relayer, secret) as made:
-        yield made
 
 
 LEFT_OUT_BY_ITS_RULES = {

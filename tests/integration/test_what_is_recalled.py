@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 
@@ -18,12 +17,6 @@ from gateway_plugin.turn.gates import HostTurn
 
 FACT = "Our dinghy lies at berth seven of the old harbour."
 QUESTION = "At which berth does our dinghy lie?"
-
-
-@pytest.fixture
-def site(shared_relayer: str, secret: str, tmp_path: Path):
-    with PluginSite(tmp_path, shared_relayer, secret) as made:
-        yield made
 
 
 @pytest.mark.row("MW-04", level="e2e")
@@ -269,19 +262,10 @@ def test_a_session_begins_with_memsearchs_heading_or_with_its_hint_of_how_much_t
 
 
 _OPENINGS = (
-    "Wow, that is so great!",
-    "Thanks a lot!",
-    "Yeah, I know what you mean!",
-    "Oh no, sorry to hear that!",
-    "Haha, love it!",
-    "Awesome, congrats!",
-    "Good for you!",
-    "Amazing, well done!",
-    "Yep, totally!",
-    "Ha, no way!",
-    "Cheers for that!",
-    "Aww, how sweet!",
-)
+    "Wow, that is so great!", "Thanks a lot!", "Yeah, I know what you mean!", "Oh no, sorry to hear that!",
+    "Haha, love it!", "Awesome, congrats!", "Good for you!", "Amazing, well done!", "Yep, totally!", "Ha, no way!",
+    "Cheers for that!", "Aww, how sweet!",
+)  # fmt: skip
 _REPLIES = (
     "I take my hat off to you!",
     "Take care of your heart, you deserve it!",

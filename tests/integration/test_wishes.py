@@ -5,8 +5,6 @@ All of it is said to a plugin at default settings over the real model, and looke
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from plugin_site import PluginSite, own_relayer, recall, say
 
@@ -15,12 +13,6 @@ from relayer.adapters.memory_store import MemoryStore
 from relayer.adapters.system import SystemClock
 
 LATER = "agent:main:later"
-
-
-@pytest.fixture
-def site(shared_relayer: str, secret: str, tmp_path: Path):
-    with PluginSite(tmp_path, shared_relayer, secret) as made:
-        yield made
 
 
 WISHES = [

@@ -1,35 +1,26 @@
 """The demonstration's conversation: the sample keeps its promises, and a malformed file is named by field."""
 
 import copy
-import html
 import json
 from datetime import UTC, datetime
 
 import pytest
 
 from demo.conversation import ConversationFileError, ProbeKind, load_conversation
-from relayer.domain.operations import Role
-from relayer.extraction.statements import ConversationTurn, StatementExtractor
 
+SAID = {
+    "id": "t-1",
+    "role": "user",
+    "speaker": "owner",
+    "occurred_at": "2026-01-02T03:04:05Z",
+    "text": "The cat is called Biscuit.",
+}
 SMALL = {
     "format": "memrelay-conversation/1",
     "agents": [
         {
             "name": "solo",
-            "sessions": [
-                {
-                    "id": "s-1",
-                    "turns": [
-                        {
-                            "id": "t-1",
-                            "role": "user",
-                            "speaker": "owner",
-                            "occurred_at": "2026-01-02T03:04:05Z",
-                            "text": "The cat is called Biscuit.",
-                        }
-                    ],
-                }
-            ],
+            "sessions": [{"id": "s-1", "turns": [SAID]}],
             "probes": [
                 {"kind": "related", "prompt": "What is the cat called?", "expect": "Biscuit"},
                 {"kind": "unrelated", "prompt": "What is ethanol?"},
@@ -39,6 +30,18 @@ SMALL = {
     ],
 }
 
+
+def dialogue_turn(name, session, day, speaker, text, **more):
+    return {
+        "id": name,
+        "session": session,
+        "date": f"2023-05-{day}T13:56",
+        "speaker": speaker,
+        "text": text,
+        **more,
+    }
+
+
 DIALOGUES = {
     "meta": {"any": "thing"},
     "conversations": [
@@ -46,28 +49,9 @@ DIALOGUES = {
             "id": f"pair-{number}",
             "speakers": ["Ann", "Ben"],
             "turns": [
-                {
-                    "id": "D1:1",
-                    "session": 1,
-                    "date": "2023-05-08T13:56",
-                    "speaker": "Ann",
-                    "text": f"I have {number} cats.",
-                },
-                {
-                    "id": "D1:2",
-                    "session": 1,
-                    "date": "2023-05-08T13:56",
-                    "speaker": "Ben",
-                    "text": " ",
-                    "caption": "a cat",
-                },
-                {
-                    "id": "D2:1",
-                    "session": 2,
-                    "date": "2023-05-09T13:56",
-                    "speaker": "Ben",
-                    "text": "I moved.",
-                },
+                dialogue_turn("D1:1", 1, "08", "Ann", f"I have {number} cats."),
+                dialogue_turn("D1:2", 1, "08", "Ben", " ", caption="a cat"),
+                dialogue_turn("D2:1", 2, "09", "Ben", "I moved."),
             ],
             "observations": [],
             "questions": [
@@ -93,39 +77,6 @@ def sample():
     return load_conversation()
 
 
-def test_the_sample_has_two_agents_and_at_least_sixty_turns(sample):
-    assert list(sample.agents) == ["researcher", "coder"]
-    assert 60 <= sum(len(agent.turns) for agent in sample.agents.values()) <= 90
-
-
-@pytest.mark.parametrize("name", ["researcher", "coder"])
-def test_the_sample_spans_several_weeks_in_order(sample, name):
-    moments = [turn.occurred_at for turn in sample.agents[name].turns]
-    assert moments == sorted(moments)
-    assert (moments[-1] - moments[0]).days > 28
-    assert len(sample.agents[name].sessions) >= 4
-
-
-@pytest.mark.parametrize("name", ["researcher", "coder"])
-def test_the_sample_has_enough_probes_of_each_kind(sample, name):
-    agent = sample.agents[name]
-    counts = [
-        len(agent.probes_of(kind)) for kind in (ProbeKind.RELATED, ProbeKind.UNRELATED, ProbeKind.CROSS)
-    ]
-    assert all(count >= least for count, least in zip(counts, (5, 4, 4), strict=True))
-
-
-@pytest.mark.parametrize("name", ["researcher", "coder"])
-def test_what_the_sample_expects_is_in_a_turn_that_extraction_keeps(sample, name):
-    agent = sample.agents[name]
-    turns = [ConversationTurn(Role(turn.role), turn.text, speaker=turn.speaker) for turn in agent.turns]
-    kept = [candidate.text for candidate in StatementExtractor().extract(turns)]
-    missing = [
-        p.expected for p in agent.probes_of(ProbeKind.RELATED) if not any(p.expected in text for text in kept)
-    ]
-    assert missing == []
-
-
 @pytest.mark.parametrize(("asked", "knows"), [("researcher", "coder"), ("coder", "researcher")])
 def test_what_the_sample_forbids_only_the_other_agent_was_told(sample, asked, knows):
     own = "\n".join(turn.text for turn in sample.agents[asked].turns)
@@ -135,20 +86,11 @@ def test_what_the_sample_forbids_only_the_other_agent_was_told(sample, asked, kn
         assert probe.forbidden not in own
 
 
-def test_expectations_of_the_sample_read_the_same_when_escaped(sample):
-    probes = [probe for agent in sample.agents.values() for probe in agent.probes]
-    texts = [text for probe in probes for text in (probe.expected, probe.forbidden) if text]
-    assert texts == [html.escape(text) for text in texts]
-
-
 def test_an_own_file_is_read_into_values(tmp_path):
     agent = load(tmp_path, SMALL).agents["solo"]
     [turn] = agent.turns
-    assert (turn.id, turn.role, turn.speaker, turn.text) == (
-        "t-1",
-        "user",
-        "owner",
-        "The cat is called Biscuit.",
+    assert (turn.id, turn.role, turn.speaker, turn.text) == tuple(
+        SAID[field] for field in ("id", "role", "speaker", "text")
     )
     assert turn.occurred_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert turn.occurred_at_ms == 1_767_323_045_000

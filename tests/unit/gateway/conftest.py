@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from doubles.manual_clock import ManualClock
+from typer.testing import CliRunner, Result
 from wire_relayer import WireRelayer
 
 from gateway_plugin.calls.trust import TrustStore
+from gateway_plugin.cli import app
+from gateway_plugin.keys import gateway_secret
 from gateway_plugin.keys.identity import Identity, RootHolder, identify, parse_session_key
 from relayer.wire.sealing import RootKeys
 
@@ -24,8 +29,43 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
+def at_a_terminal(
+    wire: WireRelayer, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, nothing_taken: None
+) -> None:
+    """The environment of a shell in which the commands of one gateway are typed."""
+    for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    set_there = {"MEMRELAY_URL": wire.url, "MEMRELAY_SECRET": "11" * 32, "COLUMNS": "200"}
+    for name, value in (environ | set_there).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def typed(at_a_terminal: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Types a command of the gateway beside a plugin of it: each begins with the secret, which both take out."""
+
+    def invoke(*arguments: str) -> Result:
+        monkeypatch.setattr(gateway_secret, "_taken", {})
+        monkeypatch.setenv("MEMRELAY_SECRET", "11" * 32)
+        return CliRunner().invoke(app, arguments)
+
+    return invoke
+
+
+@pytest.fixture
 def trust_store(tmp_path: Path) -> TrustStore:
     return TrustStore(tmp_path / "config" / "memrelay" / "trust.json")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No secret that this process took out of its environment for another test."""
+    monkeypatch.setattr(gateway_secret, "_taken", {})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 import pytest
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
-from wire_relayer import WireRelayer, answer, hang, strangers
+from wire_relayer import answer, hang, strangers
 
 from gateway_plugin.calls.calling import MAX_ANSWER_BYTES
 from gateway_plugin.calls.clock import SystemClock
@@ -400,27 +400,6 @@ async def test_two_agents_of_one_account_cannot_read_each_other(client, holder, 
     other = identify(holder, parse_session_key("agent:coder:uuid-789"), default_agent=None)
     await client.remember(identity, COFFEE)
     assert (await client.recall(other, QUERY)).memories == ()
-
-
-def test_the_wire_relayer_refuses_a_signature_for_another_authority(wire: WireRelayer, identity):
-    import httpx
-
-    from gateway_plugin.calls.calling import signed_headers
-    from gateway_plugin.calls.trust import RelayerAddress
-
-    headers = signed_headers(
-        identity,
-        RelayerAddress.parse("http://127.0.0.1:1"),
-        method="GET",
-        target="/v1/namespaces",
-        body=b"",
-        memory_key="",
-        now=int(time.time()),
-    )
-    refused = httpx.get(
-        f"{wire.url}/v1/namespaces", headers={**headers, "x-deadline-ms": "1"}, trust_env=False
-    )
-    assert refused.status_code == 401
 
 
 def test_the_sync_form_makes_the_same_calls(wire, trust_store, identity):

@@ -116,13 +116,6 @@ def test_where_the_host_has_a_log_nobody_else_is_asked(call, wire, tmp_path):
     assert "/v1/transcript" not in wire.paths()
 
 
-def test_where_nobody_has_it_the_answer_is_the_hosts(call, wire):
-    wire.script = [kept()]
-    refused = call()
-    assert refused.failed
-    assert refused.text.startswith("Memory error: path: in the host's directory of sessions: no such log")
-
-
 def test_an_anchor_that_no_kept_message_has_is_named(call, wire):
     wire.script = [kept(total=5)]
     refused = call(anchor="m9")

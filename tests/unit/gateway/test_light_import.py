@@ -4,19 +4,12 @@ import subprocess
 import sys
 
 import pytest
+from processes import ran
 
 SERVER_LIBRARIES = (
-    "numpy",
-    "msgspec",
-    "usearch",
-    "boto3",
-    "structlog",
-    "onnxruntime",
-    "prometheus_client",
-    "mcp",
-    "starlette",
+    "numpy", "msgspec", "usearch", "boto3", "structlog", "onnxruntime", "prometheus_client", "mcp", "starlette",
     "uvicorn",
-)
+)  # fmt: skip
 HEAVY = (
     "aiohttp", "httpx", "nacl", "cryptography", "sqlite3", "rich.console", "mcp", "relayer.wire.sealing", "gateway_plugin.cli",
     "gateway_plugin.client", "gateway_plugin.plugin", "gateway_plugin.settings.model", "gateway_plugin.commands.run",
@@ -32,9 +25,7 @@ sys.meta_path.insert(0, Blocked())
 
 
 def run(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -93,30 +84,19 @@ sys.argv[1:] = ["mcp", *{option!r}]
 from gateway_plugin.__main__ import main
 main()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
-    )
+    done = ran([sys.executable, "-c", code], env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
     assert done.returncode == 2, done.stderr
     assert "pip install '.[mcp]'" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["relayer", "gateway_plugin"])
 def test_a_command_runs_as_a_module_beside_the_package_of_its_name(module):
-    done = subprocess.run(
+    done = ran(
         [
             sys.executable,
             "-c",
             f"import memrelay, runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module({module!r}, run_name='__main__')",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        ]
     )
     assert (done.returncode, "Usage:" in done.stdout) == (0, True), done.stderr
 

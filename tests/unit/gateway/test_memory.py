@@ -203,18 +203,8 @@ def test_an_export_is_imported_with_everything(make: Make) -> None:
 
 
 USERS = [
-    "ana",
-    "Ana",
-    "ANA",
-    " ana",
-    "ana ",
-    "ana@example.com",
-    "Ana Müller",
-    "sender-ana",
-    "用户",
-    "a/b",
-    "user-85n62",
-]
+    "ana", "Ana", "ANA", " ana", "ana ", "ana@example.com", "Ana Müller", "sender-ana", "用户", "a/b", "user-85n62",
+]  # fmt: skip
 
 
 def test_each_user_has_memories_of_their_own_and_is_listed_exported_and_erased_by_name(make: Make) -> None:
@@ -306,15 +296,8 @@ BAD: list[tuple[str, Callable[[Memory], object]]] = [
     ("content", lambda memory: memory.capture([])),
     ("texts", lambda memory: memory.add_many("text")),
     ("texts[2]", lambda memory: memory.add_many(["one", "two", ""])),
-    ("tags", lambda memory: memory.add("x", tags="health")),
-    ("tags.0", lambda memory: memory.add("x", tags=[1])),  # type: ignore[list-item]
-    ("metadata", lambda memory: memory.add("x", metadata={"a": "x" * 5000})),
-    ("metadata.a.b[0]", lambda memory: memory.add("x", metadata={"a": {"b": [float("nan")]}})),
-    ("metadata.tags", lambda memory: memory.add("x", metadata={"tags": 1})),
-    ("metadata", lambda memory: memory.add("x", metadata=[1])),  # type: ignore[arg-type]
     ("metadata", lambda memory: memory.add([{"role": "user", "content": "x"}], metadata=[1])),  # type: ignore[arg-type]
     ("occurred_at", lambda memory: memory.add("x", occurred_at=datetime(2026, 1, 1))),  # noqa: DTZ001 - the mistake
-    ("query", lambda memory: memory.search("")),
     ("limit", lambda memory: memory.search("x", limit=0)),
     ("min_score", lambda memory: memory.search("x", min_score=2)),
     ("where", lambda memory: memory.search("x", where={})),
@@ -322,11 +305,8 @@ BAD: list[tuple[str, Callable[[Memory], object]]] = [
     ("where.ticket", lambda memory: list(memory.list(where={"ticket": {"near": 1}}))),
     ("where.ticket", lambda memory: memory.delete_all(where={"ticket": {"near": 1}})),
     ("text", lambda memory: memory.update("0" * 26)),
-    ("question", lambda memory: memory.ask("")),
-    ("user", lambda memory: memory.search("x", user="")),
     ("user", lambda memory: memory.search("x", user="x" * 117)),
     ("user", lambda memory: memory.search("x", user="\ud800")),
-    ("user", lambda memory: memory.erase_all(user="unknown")),
     ("user", lambda memory: list(memory.export(user="unknown"))),
     ("exported[1].text", lambda memory: memory.import_([{"text": "fine"}, {"text": ""}])),
     ("exported[0].metadata", lambda memory: memory.import_([{"text": "fine", "metadata": 1}])),

@@ -48,14 +48,3 @@ def test_the_status_in_a_chat_has_a_note_of_each(wire, environ):
         shown = run_command(plugin, "status", {"sessionKey": "agent:main:main"}).splitlines()
     notes = [line.split()[1] for line in shown if line.startswith("note: ")]
     assert notes == ["active.fastMode", "accountId"]
-
-
-@pytest.mark.row("MS-15", "MW-28")
-def test_the_log_says_each_once_in_the_life_of_a_gateway(wire, environ, capsys):
-    settings = {"url": wire.url, **SET["provider"], **SET["accountId"]}
-    for _ in range(2):
-        with MemoryPlugin(settings=settings, secret="11" * 32, environ=environ) as plugin:
-            plugin.before_turn("What do you know of the harbour?", session_key="agent:main:main")
-            plugin.before_turn("What do you know of the harbour?", session_key="agent:main:main")
-    said = [line for line in capsys.readouterr().err.splitlines() if "has no effect" in line]
-    assert [line.split()[1] for line in said] == ["accountId", "provider"] * 2

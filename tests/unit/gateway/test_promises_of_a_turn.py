@@ -42,13 +42,6 @@ def test_memory_is_searched_before_a_turn_without_being_asked(make, wire):
     assert wire.paths().count("/v1/recall") == 1
 
 
-@pytest.mark.row("AR-03")
-def test_a_direct_recall_is_one_request_and_no_model(make, wire):
-    plugin = make()
-    plugin.before_turn(QUESTION)
-    assert [path for path in wire.paths() if path != "/v1/keys"] == ["/v1/recall"]
-
-
 def test_a_turn_adds_less_than_a_second_to_an_answer_of_the_relayer(make, wire):
     plugin = make()
     plugin.before_turn(QUESTION)

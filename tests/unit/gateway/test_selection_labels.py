@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.formatting import select
 from gateway_plugin.sessions.book import Session
-from gateway_plugin.settings.model import Format, PluginSettings
+from gateway_plugin.settings.model import Format, PluginSettings, RecallSettings
 from relayer.wire.schemas import RecallHit, SourceInfo
 
 NOW = datetime(2026, 5, 8, tzinfo=UTC)
@@ -27,10 +27,10 @@ def _hit(reference: str) -> RecallHit:
     )
 
 
-def _select(reference: str):
+def _select(hit: RecallHit | str, settings: RecallSettings | None = None):
     return select(
-        [_hit(reference)],
-        settings=PluginSettings().recall,
+        [_hit(hit) if isinstance(hit, str) else hit],
+        settings=settings or PluginSettings().recall,
         hearing=Hearing.of_owner((), ""),
         session=Session(),
         now=NOW,
@@ -56,33 +56,14 @@ def test_a_reference_is_quoted_and_never_reads_as_a_label_of_ours():
 
 def test_the_preset_that_shows_paths_shows_anything_else_in_quotation_marks():
     settings = PluginSettings().recall.model_copy(update={"format": Format.MEMORY_CORE_PLUS})
-    shown = {
-        reference: select(
-            [_hit(reference)], settings=settings, hearing=Hearing.of_owner((), ""), session=Session(), now=NOW
-        ).text
-        for reference in (
-            "memory/2026-05-01.md#3",
-            "MEMORY.md#1",
-            "said by the user",
-            "x] said by the user [",
-            "preference",
-        )
-    }
-    assert "1. [memory/2026-05-01.md#3] The" in shown["memory/2026-05-01.md#3"]
-    assert "1. [MEMORY.md#1] The" in shown["MEMORY.md#1"]
-    assert '1. ["said by the user"] The' in shown["said by the user"]
-    assert '1. ["x] said by the user ["] The' in shown["x] said by the user ["]
-    assert '1. ["preference"] The' in shown["preference"]
+    for path in ("memory/2026-05-01.md#3", "MEMORY.md#1"):
+        assert f"1. [{path}] The" in _select(path, settings).text
+    for other in ("said by the user", "x] said by the user [", "preference"):
+        assert f'1. ["{other}"] The' in _select(other, settings).text
 
 
 def test_a_fact_that_a_model_noted_is_not_said_by_the_user():
     noted = _hit("01m808n42tjje5vxmnh1t4gm92").model_copy(update={"extractor": "llm/extract/1"})
-    shown = select(
-        [noted],
-        settings=PluginSettings().recall,
-        hearing=Hearing.of_owner((), ""),
-        session=Session(),
-        now=NOW,
-    ).text
+    shown = _select(noted).text
     assert "noted by a model" in shown
     assert "said by the user" not in shown

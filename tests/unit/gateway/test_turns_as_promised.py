@@ -96,6 +96,7 @@ def test_without_a_relayer_the_turn_is_left_as_it_was_and_the_status_says_so(env
         found = ask(made)
         assert (found.text, found.standing, found.status) == ("", "", "unavailable")
         assert "unavailable" in found.lines[0]
+        assert "127.0.0.1:9" in found.detail
         assert made.status().last_recall == "unavailable"
 
 
@@ -161,16 +162,10 @@ def test_the_preset_of_auto_recall_is_its_brackets_before_the_prompt(wire, plugi
 @pytest.mark.parametrize(
     "prompt",
     [
-        "HEARTBEAT_OK",
-        "NO_REPLY",
-        "/status",
-        "/model stub/stub-model",
-        "/reset",
-        "/new my coffee please",
-        "/approve",
-        "/stop",
+        "HEARTBEAT_OK", "NO_REPLY", "/status", "/model stub/stub-model", "/reset", "/new my coffee please",
+        "/approve", "/stop",
     ],
-)
+)  # fmt: skip
 def test_words_for_the_host_ask_nobody_and_are_given_nothing(wire, plugin, prompt):
     assert ask(plugin(), prompt).text == ""
     assert searched(wire) == []

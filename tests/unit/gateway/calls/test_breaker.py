@@ -6,25 +6,6 @@ from gateway_plugin.calls.calling import RelayerBreaker
 from gateway_plugin.errors import RelayerUnreachable, RelayerUntrusted
 
 
-class Manual:
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-    async def sleep(self, seconds: float) -> None:
-        self.at += seconds
-
-
-@pytest.fixture
-def clock():
-    return Manual()
-
-
 @pytest.fixture
 def opened(clock):
     breaker = RelayerBreaker(clock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 
 import pytest
@@ -22,62 +21,47 @@ SECRET = "11" * 32
 
 
 @pytest.fixture
-def run(wire, environ, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {**environ, "MEMRELAY_URL": wire.url, "MEMRELAY_SECRET": SECRET}.items():
-        monkeypatch.setenv(name, value)
-
-    def invoke(*arguments):
-        # The plugin takes the secret out of the environment; a shell starts each command with it.
-        monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
-        return CliRunner().invoke(app, list(arguments))
-
-    return invoke
-
-
-@pytest.fixture
 def plugin(wire, environ):
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
         yield made
         wire.script = []
 
 
-def test_a_refused_turn_is_listed_and_can_be_tried_again(run, plugin, wire):
+def test_a_refused_turn_is_listed_and_can_be_tried_again(typed, plugin, wire):
     wire.script = [answer(422, "invalid")]
     plugin.after_turn(TURN, session_key="agent:coder:s")
     plugin.flush(10)
-    (row,) = json.loads(run("outbox", "list", "--json").stdout)
+    (row,) = json.loads(typed("outbox", "list", "--json").stdout)
     assert (row["agent"], row["state"]) == ("coder", "refused: 422 invalid")
-    assert "oat milk" not in run("outbox", "list").stdout
-    assert run("outbox", "retry", row["id"]).exit_code == 0
+    assert "oat milk" not in typed("outbox", "list").stdout
+    assert typed("outbox", "retry", row["id"]).exit_code == 0
     assert plugin.flush(10)
     assert wire.texts("coder") == [COFFEE]
 
 
-def test_a_refused_turn_can_be_destroyed(run, plugin, wire):
+def test_a_refused_turn_can_be_destroyed(typed, plugin, wire):
     wire.script = [answer(422, "invalid")]
     plugin.after_turn(TURN, session_key="agent:coder:s")
     plugin.flush(10)
-    assert json.loads(run("outbox", "status", "--json").stdout)["dead_letters"] == 1
-    assert "1 destroyed" in run("outbox", "drop", "--all").stdout
-    assert run("outbox", "drop", "--all").exit_code == 1
+    assert json.loads(typed("outbox", "status", "--json").stdout)["dead_letters"] == 1
+    assert "1 destroyed" in typed("outbox", "drop", "--all").stdout
+    assert typed("outbox", "drop", "--all").exit_code == 1
 
 
 @pytest.mark.parametrize("command", ["retry", "drop"])
-def test_one_turn_or_all_must_be_said(run, command):
-    refused = run("outbox", command)
+def test_one_turn_or_all_must_be_said(typed, command):
+    refused = typed("outbox", command)
     assert refused.exit_code == 2
     assert "--all" in refused.output
 
 
 @pytest.mark.row("AM-27")
-def test_why_shows_each_gate_and_each_memory_of_the_last_turn(run, wire, environ):
-    assert run("why").exit_code == 1
+def test_why_shows_each_gate_and_each_memory_of_the_last_turn(typed, wire, environ):
+    assert typed("why").exit_code == 1
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         plugin.after_turn(TURN)
         plugin.before_turn("How do I take my coffee?")
-    shown = run("why")
+    shown = typed("why")
     assert shown.exit_code == 0, shown.output
     assert "gate min_length: passed" in shown.stdout
     assert "injected, relevance 0.90" in shown.stdout
@@ -85,11 +69,11 @@ def test_why_shows_each_gate_and_each_memory_of_the_last_turn(run, wire, environ
 
 
 @pytest.mark.row("AM-27")
-def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_asked(run, wire, environ):
+def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_asked(typed, wire, environ):
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         plugin.after_turn(TURN)
         plugin.before_turn("coffee?")
-    first, *gates = run("why").stdout.splitlines()
+    first, *gates = typed("why").stdout.splitlines()
     assert first == "skipped:min_length: prompt too short: 7 < 10"
     assert "  gate min_length: prompt too short: 7 < 10" in gates
     assert "  gate agents: passed" in gates
@@ -113,12 +97,12 @@ def test_why_names_the_gate_that_kept_memory_out_of_a_turn_in_which_a_person_ask
         (QUESTION, {}, "ok"),
     ],
 )
-def test_a_doctor_names_the_gate_that_stopped_the_last_turn(run, wire, environ, prompt, config, told):
+def test_a_doctor_names_the_gate_that_stopped_the_last_turn(typed, wire, environ, prompt, config, told):
     settings = {"url": wire.url, **config}
     with MemoryPlugin(settings=settings, secret=SECRET, environ=environ) as plugin:
         plugin.after_turn(TURN)
         plugin.before_turn(prompt)
-    found = run("doctor")
+    found = typed("doctor")
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
     number = next(number for number, line in enumerate(lines) if " last turn: " in line)
@@ -129,24 +113,24 @@ def test_a_doctor_names_the_gate_that_stopped_the_last_turn(run, wire, environ, 
 
 
 @pytest.mark.parametrize("more", [{"prompt": "/status"}, {"trigger": "heartbeat"}])
-def test_what_a_person_did_not_ask_memory_takes_the_place_of_no_trace(run, wire, environ, more):
+def test_what_a_person_did_not_ask_memory_takes_the_place_of_no_trace(typed, wire, environ, more):
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         plugin.after_turn(TURN)
         plugin.before_turn("How do I take my coffee?")
         plugin.before_turn(
             more.get("prompt", "How do I take my coffee?"), host=HostTurn(trigger=more.get("trigger", "user"))
         )
-    assert run("why").stdout.startswith("ok, ")
+    assert typed("why").stdout.startswith("ok, ")
 
 
-def test_without_a_noted_turn_it_says_whose_was_looked_for_and_when_there_will_be_one(run):
-    said = run("why", "--agent", "coder").output
+def test_without_a_noted_turn_it_says_whose_was_looked_for_and_when_there_will_be_one(typed):
+    said = typed("why", "--agent", "coder").output
     assert "no recall is recorded for coder yet" in said
     assert "--agent NAME" in said
 
 
-def test_a_doctor_without_complaint_ends_with_zero(run, wire):
-    found = run("doctor")
+def test_a_doctor_without_complaint_ends_with_zero(typed, wire):
+    found = typed("doctor")
     assert found.exit_code == 0, found.output
     assert [line.split()[1] for line in found.stdout.splitlines()] == [
         "switches:", "keys:", "outbox:", "last", "relayer:", "identity:", "accepted:", "clock:", "canary:", "default",
@@ -156,8 +140,8 @@ def test_a_doctor_without_complaint_ends_with_zero(run, wire):
     assert wire.texts("default/memrelay-canary") == []
 
 
-def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(run, monkeypatch, tmp_path):
-    assert run("doctor").stdout.splitlines()[1].endswith("; from MEMRELAY_SECRET")
+def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(typed, monkeypatch, tmp_path):
+    assert typed("doctor").stdout.splitlines()[1].endswith("; from MEMRELAY_SECRET")
     monkeypatch.setattr(gateway_secret, "_taken", {})
     file = tmp_path / "of-its-own"
     file.write_text(SECRET)
@@ -180,9 +164,9 @@ def test_a_doctor_names_the_variable_or_the_file_that_the_keys_are_from(run, mon
         (lambda wire, env: setattr(wire, "clock_ahead", 600), "clock", "clock"),
     ],
 )
-def test_a_doctor_names_what_fails_and_the_fix(run, wire, monkeypatch, breakage, check, fix):
+def test_a_doctor_names_what_fails_and_the_fix(typed, wire, monkeypatch, breakage, check, fix):
     breakage(wire, monkeypatch)
-    found = run("doctor")
+    found = typed("doctor")
     assert found.exit_code == 1, found.output
     lines = found.stdout.splitlines()
     failing = next(number for number, line in enumerate(lines) if line.startswith("FAIL"))
@@ -190,15 +174,15 @@ def test_a_doctor_names_what_fails_and_the_fix(run, wire, monkeypatch, breakage,
     assert fix in lines[failing + 1]
 
 
-def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(run, wire):
+def test_a_relayer_that_needs_a_newer_gateway_names_both_versions(typed, wire):
     wire.min_client = "9.1.0"
-    found = run("doctor").stdout
+    found = typed("doctor").stdout
     assert "it needs 9.1.0" in found
     assert "this gateway 0.1.0" in found
     assert "in a clone of memrelay 9.1.0 or newer" in found
 
 
-def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ):
+def test_a_rollback_is_accepted_by_the_command_that_is_named(typed, wire, environ):
     from gateway_plugin.keys.identity import NamespaceRef
     from gateway_plugin.outbox.sender import Positions
     from relayer.wire.schemas import Position
@@ -207,18 +191,18 @@ def test_a_rollback_is_accepted_by_the_command_that_is_named(run, wire, environ)
         positions = Positions(plugin._inner._outbox)
         positions.saw(NamespaceRef("default", "default", 1), Position(seq=5, digest="0" * 64))
         positions.persist()
-    assert run("acknowledge").exit_code == 0
+    assert typed("acknowledge").exit_code == 0
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as plugin:
         assert plugin.before_turn("How do I take my coffee?").status == "empty"
 
 
 @pytest.mark.row("AM-29", level="e2e")
 @pytest.mark.parametrize("host", ["openclaw", "openclaw-active"])
-def test_the_block_to_paste_is_a_configuration_that_is_accepted(run, wire, host):
+def test_the_block_to_paste_is_a_configuration_that_is_accepted(typed, wire, host):
     from gateway_plugin.hosts.openclaw.config import core_config
     from gateway_plugin.settings.model import load_settings
 
-    block = json.loads(run("init", "--host", host).stdout)
+    block = json.loads(typed("init", "--host", host).stdout)
     entry = block["plugins"]["entries"][block["plugins"]["slots"]["memory"]]
     settings = load_settings(core_config(entry["config"], {}), {})
     assert settings.url == wire.url
@@ -226,9 +210,9 @@ def test_the_block_to_paste_is_a_configuration_that_is_accepted(run, wire, host)
     assert "secret" not in json.dumps(block).lower()
 
 
-def test_one_memory_is_shown_with_its_text(run):
-    made = json.loads(run("remember", COFFEE, "--json").stdout)["memories"][0]["id"]
-    assert "oat milk" in run("show", made).stdout
+def test_one_memory_is_shown_with_its_text(typed):
+    made = json.loads(typed("remember", COFFEE, "--json").stdout)["memories"][0]["id"]
+    assert "oat milk" in typed("show", made).stdout
     start = time.monotonic()
-    assert run("show", "01kdvdna0000000000000000zz").exit_code == 1
+    assert typed("show", "01kdvdna0000000000000000zz").exit_code == 1
     assert time.monotonic() - start < 10

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from typer.testing import CliRunner
 
 from gateway_plugin.cli import app
-from gateway_plugin.keys import gateway_secret
 
-
-@pytest.fixture(autouse=True)
-def _own_environment(monkeypatch, environ, wire):
-    monkeypatch.setattr(gateway_secret, "_taken", {})
-    for name in ("MEMRELAY_AGENT_SECRET", "MEMRELAY_SECRET_FILE", "MEMRELAY_AGENT", "MEMRELAY_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MEMRELAY_URL", wire.url)
-    monkeypatch.setenv("MEMRELAY_SECRET", bytes(range(32)).hex())
+pytestmark = pytest.mark.usefixtures("at_a_terminal")
 
 
 def run(*arguments):
@@ -52,13 +40,6 @@ def test_one_edit_changes_text_mark_and_term_together(wire, known):
         True,
         7 * 86_400,
     )
-
-
-def test_an_edit_of_nothing_is_a_wrong_use(wire, known):
-    refused = ops("edit", known)
-    assert refused.exit_code == 2
-    assert "TEXT or an option" in refused.stderr
-    assert not any("supersede" in path for path in wire.paths())
 
 
 @pytest.mark.parametrize(
@@ -117,11 +98,6 @@ def test_a_span_becomes_a_time_in_the_past(wire, known):
     assert body["pinned"] is False
     assert body["created_before"] < "2200"
     assert ops("delete", "--inactive-for", "999999w").exit_code == 2
-
-
-def test_each_answers_with_one_json_document(known):
-    for arguments in (("pin", known), ("delete", "--everything", "--dry-run"), ("restore", known)):
-        json.loads(ops(*arguments, "--json").stdout)
 
 
 def test_an_answer_comes_with_its_memories_or_not_at_all(known):

@@ -7,11 +7,7 @@ import typer.testing
 
 from gateway_plugin.cli import app
 
-
-@pytest.fixture(autouse=True)
-def _own_environment(monkeypatch, environ, wire):
-    for name, value in {**environ, "MEMRELAY_URL": wire.url}.items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("at_a_terminal")
 
 
 def _run(*arguments: str):
@@ -43,10 +39,3 @@ def test_standard_input_that_is_no_text_is_refused():
     answer = typer.testing.CliRunner().invoke(app, ["remember", "-"], input=b"tea \xff tea")
     assert answer.exit_code == 2
     assert isinstance(answer.exception, SystemExit)
-
-
-def test_an_empty_agent_is_refused_and_not_taken_for_the_usual_one():
-    assert _run("remember", "The deploy window is Tuesday").exit_code == 0
-    answer = _run("list", "--agent", "")
-    assert answer.exit_code == 2
-    assert "Tuesday" not in answer.output

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from typer.testing import CliRunner
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.cli import app
-from gateway_plugin.keys import gateway_secret
 
 SECRET = "11" * 32
 KEY = "agent:coder:main"
@@ -19,20 +14,13 @@ TURN = [{"role": "user", "content": "I only drink oat milk coffee, never after 2
 
 
 @pytest.fixture
-def run(wire, environ, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {**environ, "MEMRELAY_URL": wire.url}.items():
-        monkeypatch.setenv(name, value)
-
-    def invoke(*arguments):
-        monkeypatch.setattr(gateway_secret, "_taken", {})
-        monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
-        done = CliRunner().invoke(app, arguments)
+def run(typed):
+    def good(*arguments):
+        done = typed(*arguments)
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    return invoke
+    return good
 
 
 @pytest.fixture

@@ -16,18 +16,13 @@ from gateway_plugin.hosts.mcp.credentials import (
     saved,
 )
 from gateway_plugin.hosts.mcp.http import IDLE_SECONDS, MAX_NEW_A_MINUTE, MAX_SESSIONS_OF_ONE, Guard
-from gateway_plugin.keys import gateway_secret
 from gateway_plugin.keys.identity import AgentHolder, RootHolder
 from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.sealing import RootKeys
 
 NOW = 1_800_000_000
 SECRET = "11" * 32
-
-
-@pytest.fixture(autouse=True)
-def no_secret_of_another_test(monkeypatch):
-    monkeypatch.setattr(gateway_secret, "_taken", {})
+pytestmark = pytest.mark.usefixtures("nothing_taken")
 
 
 @pytest.fixture
@@ -63,8 +58,7 @@ def test_a_file_that_others_may_read_is_not_used(environ, made):
         saved(environ)
 
 
-def test_a_secret_of_the_environment_goes_before_saved_keys(environ, made, monkeypatch):
-    monkeypatch.setattr("gateway_plugin.keys.gateway_secret._taken", {})
+def test_a_secret_of_the_environment_goes_before_saved_keys(environ, made):
     save(environ, made)
     found, from_file = find_holder({**environ, "MEMRELAY_SECRET": SECRET}, PluginSettings(), None)
     assert isinstance(found, RootHolder)
@@ -151,19 +145,6 @@ def test_a_token_file_that_cannot_be_trusted_opens_nothing(environ, spoil):
     assert ClientTokens(environ).agent_of(token) is None
 
 
-class Hand:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def advance(self, seconds: float) -> None:
-        self.at += seconds
-
-
 class Sessions:
     """What stands behind the guard: it opens a session for whoever has none, and ends it when told to."""
 
@@ -177,11 +158,6 @@ class Sessions:
             headers = [(b"mcp-session-id", b"%d" % self.count)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
-
-
-@pytest.fixture
-def clock():
-    return Hand()
 
 
 @pytest.fixture
@@ -211,7 +187,7 @@ async def test_a_token_opens_so_many_sessions_and_idle_ones_end(ask, clock):
     assert (status, headers[b"retry-after"]) == (429, b"60")
     assert (await ask("token-of-writer"))[0] == 200
     assert (await ask(session=b"1"))[0] == 200
-    clock.advance(IDLE_SECONDS + 1)
+    clock.at += IDLE_SECONDS + 1
     assert (await ask())[0] == 200
 
 
@@ -221,10 +197,10 @@ async def test_sessions_are_opened_so_often_a_minute(ask, clock):
         status, headers = await ask()
         assert status == 200
         assert (await ask(method="DELETE", session=headers[b"mcp-session-id"]))[0] == 200
-        clock.advance(1)
+        clock.at += 1
     status, headers = await ask()
     assert (status, headers[b"retry-after"]) == (429, b"30")
-    clock.advance(30)
+    clock.at += 30
     assert (await ask())[0] == 200
 
 

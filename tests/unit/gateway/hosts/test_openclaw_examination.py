@@ -117,21 +117,6 @@ def test_a_plugin_that_is_not_loaded_is_told_why_and_how_to_enable_it(failing, p
     assert "openclaw plugins enable memrelay" in check.fix
 
 
-@pytest.mark.row("MS-07")
-@pytest.mark.parametrize("hooks", [{}, {"allowConversationAccess": False}])
-def test_missing_consent_is_named_with_the_command_that_gives_it(failing, hooks):
-    [check] = failing(plugins=entries(hooks=hooks)).values()
-    assert check.found == "allowConversationAccess is not true"
-    assert "hooks.allowConversationAccess true" in check.fix
-
-
-@pytest.mark.row("MS-07")
-def test_prompt_injection_that_was_taken_back_is_named(failing):
-    hooks = {"allowConversationAccess": True, "allowPromptInjection": False}
-    [check] = failing(plugins=entries(hooks=hooks)).values()
-    assert check.found == "allowPromptInjection is false"
-
-
 @pytest.mark.row("MW-02")
 @pytest.mark.parametrize(
     ("tools", "agents"),

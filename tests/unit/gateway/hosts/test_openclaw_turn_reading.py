@@ -84,23 +84,10 @@ def test_the_agent_is_named_only_where_the_session_key_does_not(context, agent):
 
 
 def test_a_turn_carries_sender_workspace_trigger_and_chat():
-    turn = host_turn(
-        {
-            "senderId": "7",
-            "workspaceDir": "/w",
-            "trigger": "cron",
-            "channelId": "c",
-            "runId": "r",
-            "chatType": "group",
-        }
-    )
-    assert (turn.sender, turn.workspace, turn.trigger, turn.chat_id, turn.run_id) == (
-        "7",
-        "/w",
-        "cron",
-        "c",
-        "r",
-    )
+    told = {"senderId": "7", "workspaceDir": "/w", "trigger": "cron", "channelId": "c", "runId": "r"}
+    turn = host_turn(told | {"chatType": "group"})
+    carried = (turn.sender, turn.workspace, turn.trigger, turn.chat_id, turn.run_id)
+    assert carried == tuple(told.values())
     assert (turn.audience, turn.host) == (TurnAudience.GROUP, "openclaw")
 
 

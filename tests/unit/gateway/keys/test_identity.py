@@ -16,21 +16,6 @@ def of(holder, key, **more):
     return identify(holder, parse_session_key(key), **more)
 
 
-@pytest.mark.row("MW-05")
-@pytest.mark.parametrize(
-    ("key", "namespace"),
-    [
-        ("agent:researcher:uuid-456", "researcher"),
-        ("agent:coder:uuid-789", "coder"),
-        ("main:uuid-123", "default"),
-        ("agent:main:main", "default"),
-        ("", "default"),
-    ],
-)
-def test_the_session_key_selects_the_namespace(holder, key, namespace):
-    assert of(holder, key).namespace == namespace
-
-
 @pytest.mark.row("MW-36")
 def test_a_name_that_is_not_plain_gets_a_hashed_normal_form(holder):
     found = of(holder, "agent:Ünïcode Näme!:s")
@@ -38,18 +23,6 @@ def test_a_name_that_is_not_plain_gets_a_hashed_normal_form(holder):
     assert found.agent.startswith("_h_")
     assert names.is_normal_namespace(found.namespace)
     assert found.namespace == of(holder, "agent:ünïcode näme!:other").namespace
-
-
-@pytest.mark.row("MS-24")
-@pytest.mark.row("MW-32")
-def test_agents_have_different_keys_and_different_namespace_secrets(holder):
-    one, other = of(holder, "agent:researcher:s"), of(holder, "agent:coder:s")
-    assert bytes(one.keys.identity.verify_key) != bytes(other.keys.identity.verify_key)
-    assert one.namespace_secret != other.namespace_secret
-
-
-def test_the_session_part_of_a_key_selects_nothing(holder):
-    assert of(holder, "agent:researcher:a") == of(holder, "agent:researcher:b")
 
 
 def test_a_scope_separates_senders_and_keeps_them_below_the_agent(holder):

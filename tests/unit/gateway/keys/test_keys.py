@@ -18,11 +18,7 @@ from relayer.wire.sealing import RootKeys
 
 ROOT = bytes(range(32))
 ACCOUNT = RootKeys(ROOT).account
-
-
-@pytest.fixture(autouse=True)
-def _nothing_taken_before(monkeypatch):
-    monkeypatch.setattr(gateway_secret, "_taken", {})
+pytestmark = pytest.mark.usefixtures("nothing_taken")
 
 
 @pytest.fixture
@@ -128,13 +124,6 @@ def test_a_host_may_hold_one_agent_only(environ, said):
     assert (holder.account, holder.only_agent) == (ACCOUNT, "researcher")
     with pytest.raises(IdentityError, match="researcher"):
         holder.agent("coder")
-
-
-def test_one_agents_secret_without_its_certificate_is_explained(environ, said):
-    given = agent_environment()
-    del given["MEMRELAY_AGENT_CERTIFICATE"]
-    with pytest.raises(IdentityError, match="keys export"):
-        load({**environ, **given}, said)
 
 
 def test_secret_and_certificate_of_different_agents_are_refused(environ, said):

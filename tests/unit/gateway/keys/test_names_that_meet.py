@@ -46,11 +46,7 @@ ODD = st.text(
 NAMES = TELLING | ODD
 SETTINGS = st.fixed_dictionaries(
     {"scope": st.sampled_from(["agent", "agent+sender", "agent+workspace"])},
-    optional={
-        "default": NAMES,
-        "profile": NAMES,
-        "renamed": st.dictionaries(NAMES, NAMES, max_size=2),
-    },
+    optional={"default": NAMES, "profile": NAMES, "renamed": st.dictionaries(NAMES, NAMES, max_size=2)},
 )
 OTHERS = st.sampled_from(["b", "B", "a/sender-b", "sender-b", "research", "default"])
 
@@ -184,10 +180,7 @@ def test_a_profile_lies_below_every_agent_and_beside_a_default_namespace():
     assert "default" in [one.namespace for one in identities_before_split(identity)]
 
 
-@pytest.mark.parametrize(
-    "renamed",
-    [{"a": "c", "b": "c"}, {"a": "main"}, {"a": "memrelay-owner"}, {"a": ""}],
-)
+@pytest.mark.parametrize("renamed", [{"a": "c", "b": "c"}, {"a": "main"}, {"a": "memrelay-owner"}, {"a": ""}])
 def test_settings_that_give_one_name_to_two_agents_are_refused(renamed):
     with pytest.raises(SettingsError, match=r"namespace\.renamed"):
         load_settings({"namespace": {"renamed": renamed}}, {})

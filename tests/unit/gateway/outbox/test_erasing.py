@@ -36,9 +36,7 @@ def outbox() -> Outbox:
     return made
 
 
-def test_turns_that_hold_the_text_go_waiting_or_refused_and_their_neighbours_stay(
-    outbox: Outbox,
-) -> None:
+def test_turns_that_hold_the_text_go_waiting_or_refused_and_their_neighbours_stay(outbox: Outbox) -> None:
     assert erase_texts(outbox, "researcher", ["The key hangs behind the door."]) == 2
     assert sorted(said(outbox)) == [
         ["The bakery opens at seven."],

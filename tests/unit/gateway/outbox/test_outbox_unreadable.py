@@ -8,11 +8,9 @@ import os
 import sqlite3
 
 import pytest
-from typer.testing import CliRunner
 
 from gateway_plugin import MemoryPlugin
 from gateway_plugin.calls.trust import RelayerAddress
-from gateway_plugin.cli import app
 from gateway_plugin.hosts.openclaw.host import run_command
 from gateway_plugin.keys.identity import NamespaceRef, RootHolder
 from gateway_plugin.outbox import queue
@@ -38,20 +36,6 @@ def blocked(wire, environ):
 def plugin(blocked, wire, environ):
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
         yield made
-
-
-@pytest.fixture
-def run(wire, environ, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("MEMRELAY_", "XDG_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {**environ, "MEMRELAY_URL": wire.url}.items():
-        monkeypatch.setenv(name, value)
-
-    def invoke(*arguments):
-        monkeypatch.setenv("MEMRELAY_SECRET", SECRET)
-        return CliRunner().invoke(app, list(arguments))
-
-    return invoke
 
 
 def test_neither_recall_nor_capture_blames_a_switch_that_nobody_set(plugin, blocked, wire):
@@ -123,13 +107,13 @@ def test_a_gateway_whose_memory_is_disabled_does_not_look(blocked, wire, environ
         assert plugin.before_turn(QUESTION, session_key=KEY).status == "skipped:switch"
 
 
-def test_status_and_doctor_name_the_file_and_what_it_costs(run, blocked):
-    shown = run("status")
+def test_status_and_doctor_name_the_file_and_what_it_costs(typed, blocked):
+    shown = typed("status")
     assert shown.exit_code == 0, shown.output
     assert "silent: " in shown.stdout
     assert str(blocked) in shown.stdout
     assert "off for every session" not in shown.stdout
-    found = run("doctor")
+    found = typed("doctor")
     assert found.exit_code == 1
     lines = found.stdout.splitlines()
     failing = [number for number, line in enumerate(lines) if line.startswith("FAIL")]
@@ -138,13 +122,13 @@ def test_status_and_doctor_name_the_file_and_what_it_costs(run, blocked):
     assert str(blocked) in lines[failing[0]]
 
 
-def test_doctor_finds_the_switch_that_a_person_set(run):
-    assert run("off").exit_code == 0
-    lines = run("doctor").stdout.splitlines()
+def test_doctor_finds_the_switch_that_a_person_set(typed):
+    assert typed("off").exit_code == 0
+    lines = typed("doctor").stdout.splitlines()
     assert lines[0] == "FAIL  switches: memory is off for every session of this gateway"
     assert "memrelay-gateway on" in lines[1]
-    assert run("on").exit_code == 0
-    assert run("doctor").exit_code == 0
+    assert typed("on").exit_code == 0
+    assert typed("doctor").exit_code == 0
 
 
 def test_a_file_that_another_process_holds_is_no_matter_of_room_or_permissions(

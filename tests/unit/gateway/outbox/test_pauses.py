@@ -10,13 +10,6 @@ from gateway_plugin.outbox.sender import Pauses
 AWAY = RelayerUnreachable("no relayer answers")
 
 
-def test_a_failure_pauses_its_namespace_and_no_other():
-    pauses = Pauses(1.0)
-    pauses.failed("a", AWAY, 100.0)
-    assert list(pauses.ends(100.0)) == ["a"]
-    assert ("a" in pauses, "b" in pauses) == (True, False)
-
-
 @pytest.mark.parametrize(("failures", "longest"), [(1, 1.0), (2, 2.0), (4, 8.0), (9, 60.0), (2000, 60.0)])
 def test_each_failure_doubles_the_pause_up_to_a_minute(failures, longest):
     pauses = Pauses(1.0)

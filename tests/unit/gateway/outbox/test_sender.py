@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import AsyncExitStack, aclosing
 
 import pytest
 from wire_relayer import answer
@@ -52,17 +53,26 @@ def outbox():
 
 
 @pytest.fixture
-async def patient(wire, trust_store, holder, outbox):
-    """A sender that, once it failed, does not try again by itself while a test lasts."""
+async def sending(wire, trust_store, holder):
+    """Makes a sender of an outbox."""
 
     def identity_of(owner):
         return identify(holder, parse_session_key(f"agent:{owner.agent}:s"), default_agent=None)
 
-    client = RelayerClient(wire.url, trust=trust_store)
-    sender = Sender(client, outbox, identity_of, first_pause=60)
-    yield sender
-    await sender.aclose()
-    await client.aclose()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(aclosing(RelayerClient(wire.url, trust=trust_store)))
+
+        async def start(outbox, **more):
+            return await stack.enter_async_context(aclosing(Sender(client, outbox, identity_of, **more)))
+
+        yield start
+        wire.refused_captures.clear()
+
+
+@pytest.fixture
+async def patient(sending, outbox):
+    """A sender that, once it failed, does not try again by itself while a test lasts."""
+    return await sending(outbox, first_pause=60)
 
 
 @pytest.mark.parametrize("refusal", LASTING)
@@ -94,16 +104,9 @@ def test_a_turn_finds_what_its_agent_just_said_while_another_agent_is_refused(pl
     assert [hit.text for hit in turn.hits] == [COFFEE]
 
 
-async def test_whoever_waits_for_the_relayer_does_not_wait_for_this_machines_disk(
-    wire, trust_store, holder, tmp_path
-):
+async def test_whoever_waits_for_the_relayer_does_not_wait_for_this_machines_disk(sending, holder, tmp_path):
     outbox = Outbox(tmp_path / "outbox.db", holder)
-    client = RelayerClient(wire.url, trust=trust_store)
-    sender = Sender(
-        client,
-        outbox,
-        lambda owner: identify(holder, parse_session_key(f"agent:{owner.agent}:s"), default_agent=None),
-    )
+    sender = await sending(outbox)
     outbox.put(item("coder"))
     assert outbox.waiting() == 1
     other = sqlite3.connect(tmp_path / "outbox.db", isolation_level=None)
@@ -117,7 +120,6 @@ async def test_whoever_waits_for_the_relayer_does_not_wait_for_this_machines_dis
     await sender.aclose()
     assert other.execute("SELECT COUNT(*) FROM items").fetchone() == (0,)
     other.close()
-    await client.aclose()
 
 
 async def test_within_a_namespace_nothing_overtakes_what_failed(wire, patient, outbox):
@@ -183,16 +185,6 @@ def test_a_good_delivery_of_one_agent_does_not_hide_anothers_failure(plugin, wir
     assert plugin.status().last_error == ""
 
 
-def test_what_piles_up_for_one_namespace_leaves_room_for_another():
-    outbox = Outbox.in_memory(capacity=10)
-    for number in range(10):
-        outbox.put(item("revoked", str(number)))
-    with pytest.raises(OutboxFull):
-        outbox.put(item("revoked", "one more"))
-    assert outbox.put(item("coder"))
-    assert outbox.waiting("coder") == 1
-
-
 def test_an_outbox_is_bounded_whatever_the_number_of_namespaces():
     outbox = Outbox.in_memory(capacity=10)
     for number in range(20):
@@ -201,44 +193,27 @@ def test_an_outbox_is_bounded_whatever_the_number_of_namespaces():
         outbox.put(item("one-more"))
 
 
-def test_the_head_passes_over_the_namespaces_that_are_left_out():
-    outbox = Outbox.in_memory()
-    for namespace in ("a", "b", "a", "c"):
-        outbox.put(item(namespace, str(outbox.waiting())))
-    assert [outbox.head(besides).owner.namespace for besides in ((), {"a"}, {"a", "b"})] == ["a", "b", "c"]
-    assert outbox.head({"a", "b", "c"}) is None
-
-
 async def test_what_a_quota_has_no_room_for_is_kept_told_once_and_not_asked_for_again_and_again(
-    wire, trust_store, holder, outbox
+    wire, sending, outbox
 ):
-    def identity_of(owner):
-        return identify(holder, parse_session_key(f"agent:{owner.agent}:s"), default_agent=None)
-
     told: list[str] = []
-    client = RelayerClient(wire.url, trust=trust_store)
-    sender = Sender(client, outbox, identity_of, first_pause=0.01, notify=told.append)
+    sender = await sending(outbox, first_pause=0.01, notify=told.append)
     wire.refused_captures["crowded"] = (409, "quota_exceeded")
-    try:
-        for text in ("one", "two"):
-            outbox.put(item("crowded", f"I moved to house {text}"))
-        assert not await sender.flush(5)
-        assert outbox.waiting("crowded") == 2
-        assert outbox.dead_letters() == ()
-        assert len(told) == 1
-        assert "crowded wait in the outbox" in told[0]
-        assert "quota_exceeded" in sender.last_error
-        # Another agent's turns are delivered meanwhile; with a pause of a minute at most it would ask a few times in between.
-        asked = len(wire.bodies("/v1/analyze"))
-        for number in range(60):
-            outbox.put(item("roomy", f"I moved to house {number}"))
-        assert await sender.settled("roomy", 20)
-        assert len(wire.bodies("/v1/analyze")) == asked + 60
-        # A person's flush asks at once.
-        del wire.refused_captures["crowded"]
-        assert await sender.flush(5)
-        assert len(wire.texts("crowded")) == 2
-    finally:
-        wire.refused_captures.clear()
-        await sender.aclose()
-        await client.aclose()
+    for text in ("one", "two"):
+        outbox.put(item("crowded", f"I moved to house {text}"))
+    assert not await sender.flush(5)
+    assert outbox.waiting("crowded") == 2
+    assert outbox.dead_letters() == ()
+    assert len(told) == 1
+    assert "crowded wait in the outbox" in told[0]
+    assert "quota_exceeded" in sender.last_error
+    # Another agent's turns are delivered meanwhile; with a pause of a minute at most it would ask a few times in between.
+    asked = len(wire.bodies("/v1/analyze"))
+    for number in range(60):
+        outbox.put(item("roomy", f"I moved to house {number}"))
+    assert await sender.settled("roomy", 20)
+    assert len(wire.bodies("/v1/analyze")) == asked + 60
+    # A person's flush asks at once.
+    del wire.refused_captures["crowded"]
+    assert await sender.flush(5)
+    assert len(wire.texts("crowded")) == 2

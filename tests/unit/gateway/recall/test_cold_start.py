@@ -149,16 +149,6 @@ def test_what_a_session_began_with_is_neither_searched_for_nor_captured(plugin, 
     assert wire.texts("researcher") == [COFFEE]
 
 
-@pytest.mark.row("MS-03")
-def test_where_no_line_may_be_shown_a_hint_says_how_much_there_is():
-    hint = format_days(days(COFFEE, suspect=True, total=7), RecallSettings(), OWNER)
-    assert hint.text == (
-        "You have 7 past memory file(s). Use the memory_search tool when the user's question could benefit from "
-        "historical context."
-    )
-    assert format_days(days(total=0), RecallSettings(), OWNER).text == ""
-
-
 def test_what_a_relayer_should_not_have_sent_is_left_out():
     for fields in ({"trust": "tool"}, {"audience": "direct"}):
         assert (

@@ -6,7 +6,6 @@ import pytest
 from wire_relayer import answer
 
 from gateway_plugin import MemoryPlugin
-from gateway_plugin.calls.clock import SystemClock
 from gateway_plugin.client import LIFE_SECONDS, RecallCache
 from gateway_plugin.errors import RelayerRefused
 from gateway_plugin.keys.identity import NamespaceRef
@@ -20,13 +19,6 @@ ASKED = RecallRequest(query=QUESTION)
 ANSWER = RecallResponse(memories=())
 
 
-class Manual(SystemClock):
-    at = 0.0
-
-    def monotonic(self) -> float:
-        return self.at
-
-
 @pytest.fixture
 def plugin(wire, environ):
     with MemoryPlugin(wire.url, secret=SECRET, environ=environ) as made:
@@ -35,12 +27,11 @@ def plugin(wire, environ):
 
 
 @pytest.fixture
-def kept():
-    clock = Manual()
+def kept(clock):
     cache = RecallCache(clock)
     cache.put("a", ASKED, ANSWER, since=cache.writes)
     cache.put("b", ASKED, ANSWER, since=cache.writes)
-    return cache, clock
+    return cache
 
 
 def own(plugin):
@@ -55,26 +46,23 @@ def client(plugin):
     return plugin._inner._client
 
 
-def test_an_answer_is_kept_for_its_life_and_no_longer(kept):
-    cache, clock = kept
-    clock.at = LIFE_SECONDS - 0.1
-    assert cache.get("a", ASKED) is ANSWER
-    clock.at = LIFE_SECONDS
-    assert cache.get("a", ASKED) is None
+def test_an_answer_is_kept_for_its_life_and_no_longer(kept, clock):
+    clock.at += LIFE_SECONDS - 0.1
+    assert kept.get("a", ASKED) is ANSWER
+    clock.at += 0.1
+    assert kept.get("a", ASKED) is None
 
 
 def test_a_write_drops_the_answers_of_its_own_namespace(kept):
-    cache, _ = kept
-    cache.drop("a")
-    assert (cache.get("a", ASKED), cache.get("b", ASKED)) == (None, ANSWER)
+    kept.drop("a")
+    assert (kept.get("a", ASKED), kept.get("b", ASKED)) == (None, ANSWER)
 
 
 def test_an_answer_that_was_asked_for_before_a_write_is_not_kept(kept):
-    cache, _ = kept
-    before = cache.writes
-    cache.drop("a")
-    cache.put("a", ASKED, ANSWER, since=before)
-    assert cache.get("a", ASKED) is None
+    before = kept.writes
+    kept.drop("a")
+    kept.put("a", ASKED, ANSWER, since=before)
+    assert kept.get("a", ASKED) is None
 
 
 def test_a_memory_forgotten_through_this_plugin_is_not_injected_again(plugin):

@@ -10,33 +10,14 @@ from gateway_plugin.sessions.book import TURNS, Watchdog
 DAY = 24 * 3600
 
 
-class Time:
-    def __init__(self):
-        self.at = 1000.0
-
-    def now(self):
-        return self.at
-
-    def monotonic(self):
-        return self.at
-
-    async def sleep(self, seconds):
-        self.at += seconds
-
-
 @pytest.fixture
 def told():
     return []
 
 
 @pytest.fixture
-def time():
-    return Time()
-
-
-@pytest.fixture
-def dog(time, told):
-    return Watchdog(time, told.append, enabled=True)
+def dog(clock, told):
+    return Watchdog(clock, told.append, enabled=True)
 
 
 def recall(dog, times):
@@ -44,13 +25,13 @@ def recall(dog, times):
         dog.recalled()
 
 
-def test_recalls_without_any_capture_are_said_once_a_day(dog, time, told):
+def test_recalls_without_any_capture_are_said_once_a_day(dog, clock, told):
     recall(dog, TURNS - 1)
     assert told == []
     recall(dog, 5)
     assert len(told) == 1
     assert "allowConversationAccess" in told[0]
-    time.at += DAY
+    clock.at += DAY
     recall(dog, 3)
     assert len(told) == 2
 
@@ -77,8 +58,8 @@ def test_sessions_that_go_on_without_any_capture_are(dog, told):
     assert len(told) == 1
 
 
-def test_capture_that_is_off_on_purpose_is_not_warned_about(time, told):
-    recall(Watchdog(time, told.append, enabled=False), 3 * TURNS)
+def test_capture_that_is_off_on_purpose_is_not_warned_about(clock, told):
+    recall(Watchdog(clock, told.append, enabled=False), 3 * TURNS)
     assert told == []
 
 

@@ -59,17 +59,10 @@ def test_a_day_on_which_clocks_are_set_has_the_time_once(
 @pytest.mark.parametrize(
     "line",
     [
-        "",
-        "0 3 * *",
-        "60 3 * * *",
-        "0 3 0 * *",
-        "0 3 * * 8",
-        "* * * * * *",
-        "5-1 * * * *",
-        "*/0 * * * *",
+        "", "0 3 * *", "60 3 * * *", "0 3 0 * *", "0 3 * * 8", "* * * * * *", "5-1 * * * *", "*/0 * * * *",
         "0 0 31 2 *",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_schedule_is_refused_by_name(line: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings({"consolidation": {"schedule": line}}, {})

@@ -16,8 +16,6 @@ from gateway_plugin.settings.model import (
     NamespaceScope,
     PluginSettings,
     PromptPosition,
-    PromptStyle,
-    QueryMode,
     RecallMode,
     load_settings,
     safe_load,
@@ -122,53 +120,11 @@ def test_the_deadline_is_2_seconds_direct_and_15_active():
     assert load_settings({"recall": {"mode": "active"}}, {}).deadline_ms == 15_000
 
 
-@pytest.mark.row("AM-14")
-@pytest.mark.parametrize(
-    ("mode", "style"),
-    [(QueryMode.MESSAGE, "strict"), (QueryMode.RECENT, "balanced"), (QueryMode.FULL, "contextual")],
-)
-def test_the_prompt_style_follows_the_query_mode_unless_it_is_set(mode, style):
-    assert load_settings({"queryMode": mode.value}, {}).active.style is PromptStyle(style)
-    chosen = load_settings({"queryMode": mode.value, "promptStyle": "recall-heavy"}, {})
-    assert chosen.active.style is PromptStyle.RECALL_HEAVY
-
-
 @pytest.mark.parametrize("spelling", ["recall.maxResults", "recall.max_results"])
 def test_dotted_keys_and_snake_case_are_accepted(spelling):
     assert load_settings({spelling: 9}, {}).recall.max_results == 9
     head, _, tail = spelling.partition(".")
     assert load_settings({head: {tail: 9}}, {}).recall.max_results == 9
-
-
-@pytest.mark.row("CP-16")
-@pytest.mark.parametrize(
-    ("value", "enabled"),
-    [(True, True), (False, False), (None, True), (0, True), (1, True), ("yes", True), ([], True)],
-)
-def test_a_flag_of_memory_core_plus_is_on_unless_it_is_false(value, enabled):
-    settings = load_settings({"autoRecall": value, "autoCapture": value}, {})
-    assert (settings.recall.enabled, settings.capture.enabled) == (enabled, enabled)
-
-
-@pytest.mark.row("CP-16")
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [
-        (3, 3),
-        (3.9, 3),
-        (1, 1),
-        (0, 10),
-        (-2, 10),
-        (0.5, 10),
-        (math.nan, 10),
-        (math.inf, 10),
-        (None, 10),
-        ("7", 10),
-        (True, 10),
-    ],
-)
-def test_a_count_of_memory_core_plus_is_floored_and_falls_back_to_the_default(value, number):
-    assert load_settings({"autoRecallMaxResults": value}, {}).recall.max_results == number
 
 
 @pytest.mark.row("CP-16")
@@ -191,12 +147,6 @@ def test_the_safe_form_returns_settings_on_success():
 @pytest.mark.parametrize("word", ["false", "Off", "no", "0", ""])
 def test_text_that_says_no_never_switches_capture_on(word):
     assert "autoCapture" in refused({"autoCapture": word})
-
-
-@pytest.mark.row("CP-10")
-def test_the_configuration_of_the_originals_readme_is_accepted_verbatim():
-    settings = load_settings({"autoRecall": True, "autoCapture": True}, {})
-    assert (settings.recall.enabled, settings.capture.enabled) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -296,14 +246,6 @@ def test_a_count_of_memory_core_plus_beyond_ours_is_our_most(key):
     )
 
 
-@pytest.mark.parametrize(
-    "config", [{"thinking": "max"}, {"fastMode": "auto"}, {"agents": ["main"], "thinking": "max"}]
-)
-def test_what_active_memory_takes_today_is_taken(config):
-    settings = load_settings(config, {})
-    assert settings.active.thinking in ("off", "xhigh")
-
-
 def test_two_spellings_that_contradict_each_other_are_refused_and_equal_ones_are_not():
     assert "contradicts autoRecall" in refused({"autoRecall": True, "recall": {"enabled": False}})
     assert load_settings({"autoRecall": False, "enabled": False}, {}).recall.enabled is False
@@ -397,15 +339,9 @@ def test_the_hosts_configuration_wins_over_the_environment_and_the_environment_o
 @pytest.mark.parametrize(
     ("word", "off"),
     [
-        ("1", True),
-        ("true", True),
-        ("YES", True),
-        ("anything", True),
-        ("0", False),
-        ("false", False),
-        ("", False),
+        ("1", True), ("true", True), ("YES", True), ("anything", True), ("0", False), ("false", False), ("", False),
     ],
-)
+)  # fmt: skip
 def test_the_kill_switch_is_thrown_by_anything_that_does_not_say_no(word, off):
     assert load_settings({}, {"MEMRELAY_DISABLE": word}).disabled is off
     assert load_settings({}, {"MEMSEARCH_DISABLE": word}).disabled is off

@@ -90,26 +90,6 @@ def test_every_gate_is_in_the_truth_table_or_has_its_own_test():
     assert {name for name, _ in GATES} == own | {row[0] for row in TRUTH_TABLE}
 
 
-@pytest.mark.row("CP-21")
-@pytest.mark.row("CP-33")
-@pytest.mark.parametrize("purpose", [Purpose.RECALL, Purpose.CAPTURE])
-def test_the_hosts_own_memory_runs_neither_recall_nor_capture(purpose):
-    assert blocked_by(turn(trigger="memory"), purpose=purpose) == "trigger"
-    assert blocked_by(turn("agent:ops:memory-capture:1"), purpose=purpose) == "run"
-
-
-@pytest.mark.row("CP-20")
-@pytest.mark.row("AR-14")
-@pytest.mark.row("MW-04")
-def test_a_prompt_below_the_minimum_is_skipped_and_the_reason_counts():
-    decision = gate(turn(query="123456789"), DIRECT)
-    assert (decision.gate, decision.reason) == ("min_length", "prompt too short: 9 < 10")
-    assert gate(turn(query="1234567890"), DIRECT).allowed
-    five = load_settings({"preset": "memory-core-plus"}, {})
-    assert gate(turn(query="12345"), five).allowed
-    assert blocked_by(turn(query="1234"), five) == "min_length"
-
-
 def test_a_short_sentence_in_wide_characters_is_long_enough():
     assert gate(turn(query="我对花生过敏吗"), DIRECT).allowed
 
@@ -123,12 +103,6 @@ def test_the_whole_switchboard_of_enabled_flags():
     assert blocked_by(turn(), DIRECT, Purpose.ACTIVE) == "enabled"
     am_off = load_settings({"recall": {"mode": "active"}, "active": {"agents": ["ops"], "mode": "off"}}, {})
     assert blocked_by(turn(), am_off, Purpose.ACTIVE) == "enabled"
-
-
-@pytest.mark.row("MS-27")
-def test_the_kill_switch_of_the_environment_stops_everything():
-    off = load_settings({"autoRecall": True}, {"MEMRELAY_DISABLE": "1"})
-    assert {blocked_by(turn(), off, purpose) for purpose in Purpose} == {"switch"}
 
 
 @pytest.mark.row("AM-04")
@@ -188,12 +162,6 @@ def test_operators_patterns_skip_messages_and_sessions():
     assert gate(turn(), settings).allowed
 
 
-@pytest.mark.row("CP-32")
-def test_a_failed_run_is_not_captured_even_where_the_host_calls_a_providers_error_a_success():
-    assert blocked_by(turn(success=False), purpose=Purpose.CAPTURE) == "outcome"
-    assert blocked_by(turn(success=True, stop_reason="error"), purpose=Purpose.CAPTURE) == "outcome"
-
-
 @pytest.mark.row("AR-17")
 @pytest.mark.parametrize(
     "text",
@@ -209,15 +177,10 @@ def test_slash_commands_are_recognised(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "/etc/hosts is wrong",
-        "/home/ana/notes.md",
-        "see /status",
-        "what does /new do?",
-        "/ hello",
-        "a/b",
+        "/etc/hosts is wrong", "/home/ana/notes.md", "see /status", "what does /new do?", "/ hello", "a/b",
         "/usr is full",
     ],
-)
+)  # fmt: skip
 def test_paths_and_mentions_are_no_commands(text):
     assert not is_slash_command(text)
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from gateway_plugin.settings.model import load_settings
 from gateway_plugin.turn.query import (
-    MAX_ACTIVE_QUERY_CHARS,
     MAX_CONTEXT_CHARS,
     MAX_QUERY_CHARS,
     ChatMessage,
@@ -29,16 +28,6 @@ HISTORY = [
 
 def active(**changes):
     return load_settings({"recall": {"mode": "active"}, "active": changes}, {})
-
-
-@pytest.mark.row("CP-23")
-def test_a_query_is_what_the_user_wrote_without_envelopes_and_memories():
-    prompt = (
-        "<relevant-memories>\n1. likes tea\n</relevant-memories>\n\nSystem: node connected\n"
-        'Sender (untrusted metadata):\n```json\n{"label": "ana"}\n```\n\n'
-        "[Sat 2026-11-21 20:59 UTC] What do I drink?\n[message_id: 7]"
-    )
-    assert clean_query(prompt) == "What do I drink?"
 
 
 @pytest.mark.row("CP-23")
@@ -71,25 +60,6 @@ def test_direct_mode_keeps_both_ends_of_a_query_above_its_bound():
     assert 1900 < len(query.search) <= MAX_QUERY_CHARS
     assert query.search.startswith("Why does it fail?")
     assert query.search.endswith("since Tuesday")
-
-
-def test_active_mode_searches_for_at_most_480_characters():
-    query = build_query("word " * 400, [], active())
-    assert 400 < len(query.search) <= MAX_ACTIVE_QUERY_CHARS
-
-
-@pytest.mark.row("AM-12")
-def test_message_mode_shows_the_model_only_the_latest_message():
-    assert build_query("What now?", HISTORY, active(queryMode="message")).context == "What now?"
-
-
-@pytest.mark.row("AM-12")
-@pytest.mark.row("AM-20")
-def test_recent_mode_is_the_default_and_shows_two_user_turns_and_one_answer_in_order():
-    assert build_query("What now?", HISTORY, active()).context == (
-        "Recent conversation tail:\nuser: second question\nuser: third question\nassistant: third answer\n\n"
-        "Latest user message:\nWhat now?"
-    )
 
 
 @pytest.mark.row("AM-12")
