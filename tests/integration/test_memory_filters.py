@@ -60,15 +60,24 @@ async def test_http_lists_recalls_exports_and_deletes_what_passes_a_filter() -> 
         ),
         ("/v1/memories/list", {"where": {"": 1}}, "where", "must name a key"),
         ("/v1/memories/delete", {"where": {"price": {"gt": None}}}, "where", "price.gt: must be a number"),
+        (
+            "/v1/memories",
+            {"items": [ITEMS[0], {"text": "x", "metadata": {"or": 1}}]},
+            "items.1.metadata",
+            "or: is reserved",
+        ),
     ],
 )
-async def test_http_names_the_field_of_a_bad_filter(target, body, field, rule) -> None:
+async def test_http_names_the_field_of_bad_labels_and_filters_and_stores_nothing(
+    target, body, field, rule
+) -> None:
     async with local_relayer() as relayer:
         refused = await relayer.call("POST", target, body)
         assert refused.status_code == 422, refused.text
         (error,) = refused.json()["errors"]
         assert error["field"] == field
         assert rule in error["rule"]
+        assert (await relayer.call("GET", "/v1/memories")).json()["total"] == 0
 
 
 def test_the_command_line_stores_tags_and_metadata_and_selects_by_them(site: PluginSite) -> None:
