@@ -11,7 +11,7 @@ import asyncio
 import math
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,14 +47,18 @@ def best_matching(texts: Sequence[str]) -> Callable[[str], list[int]]:
     among = Counter(word for words in counted for word in words)
     mean = sum(words.total() for words in counted) / len(texts)
     rarity = {word: math.log(1 + (len(texts) - n + 0.5) / (n + 0.5)) for word, n in among.items()}
-    lengths = [_K1 * (1 - _B + _B * words.total() / mean) for words in counted]
+    # By word, the texts that have it, with its part of their scores.
+    postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    for at, words in enumerate(counted):
+        length = _K1 * (1 - _B + _B * words.total() / mean)
+        for word, count in words.items():
+            postings[word].append((at, rarity[word] * count * (_K1 + 1) / (count + length)))
 
     def ordered(query: str) -> list[int]:
-        asked = [word for word in _words(query) if word in rarity]
-        scores = [
-            sum(rarity[word] * words[word] * (_K1 + 1) / (words[word] + length) for word in asked)
-            for words, length in zip(counted, lengths, strict=True)
-        ]
+        scores = [0.0] * len(texts)
+        for word in _words(query):
+            for at, score in postings.get(word, ()):
+                scores[at] += score
         return sorted(range(len(texts)), key=lambda at: -scores[at])
 
     return ordered

@@ -1,6 +1,6 @@
 """Measure how well memories are found and how rarely anything else is; `make bench-quality` runs it.
 
-The same for the same data and seed but for the times: prints tables, and writes the numbers as JSON and a plot as SVG.
+The same for the same data and seed but for the times: prints tables, and writes the numbers as JSON and plots as SVG.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 import uvloop
 from rich.console import Console
 
+from bench.evidence import plot_evidence
 from bench.quality import recall_quality
 from bench.quality_curve import plot
 from bench.recall_latency import recall_latency
@@ -48,7 +49,7 @@ def main(
     quick: Annotated[
         bool, typer.Option("--quick", help="See that everything runs; numbers mean nothing.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Directory for the JSON file and the plot.")] = Path("bench/out"),
+    out: Annotated[Path, typer.Option(help="Directory for the JSON file and the plots.")] = Path("bench/out"),
     seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 11,
 ) -> None:
     """Measure recall, silence and the time they take, and print one table for each question."""
@@ -60,12 +61,12 @@ def main(
         )
         sections: list[Section] = []
         with progress.status("starting") as status:
-            lab = Lab(Path(folder), quick, status.update, data, seed)
+            lab = Lab(Path(folder), quick, status.update, data, seed=seed)
             for part in only or list(Part):
                 for section in uvloop.run(_measured(_MEASURES[part], lab)):
                     show(section, console)
                     sections.append(section)
-    written = [out / "quality.json", *plot(sections, out)]
+    written = [out / "quality.json", *plot(sections, out), *plot_evidence(sections, out)]
     write(written[0], about | {"seed": seed}, sections)
     console.print("written: " + ", ".join(map(str, written)))
 

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.long_chats import best_matching
+
 __all__ = ["QUICK_RIVALS", "RIVALS", "Ask", "missing"]
 
 Rows = NDArray[np.float32]
@@ -70,6 +72,8 @@ def chroma_over_http(texts: Sequence[str], rows: Rows, work: Path, name: str) ->
             break
         except ValueError:  # its word for a server that does not answer
             time.sleep(0.2)
+    else:
+        raise TimeoutError("Chroma's server does not answer")
     collection = client.create_collection(
         name, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
     )
@@ -174,10 +178,22 @@ def mem0(texts: Sequence[str], rows: Rows, work: Path, name: str) -> Ask:
     return ask
 
 
+def best_matching_words(texts: Sequence[str], rows: Rows, work: Path, name: str) -> Ask:
+    """BM25 alone, with its usual constants."""
+    del rows, work, name
+    ordered = best_matching(texts)
+
+    def ask(text: str, _: Rows, count: int) -> list[int]:
+        return ordered(text)[:count]
+
+    return ask
+
+
 RIVALS: dict[str, tuple[str, Callable[[Sequence[str], Rows, Path, str], Ask]]] = {
     "Chroma, vectors": ("chromadb", chroma),
     "LanceDB, hybrid": ("lancedb", lancedb),
     "mem0, infer=False": ("mem0", mem0),
+    "BM25": ("bench", best_matching_words),
 }
 
 # Those that `bench.rival_speed` asks by vectors alone, by the words of its table.

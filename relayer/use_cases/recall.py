@@ -3,7 +3,7 @@
 `recall_encoded` brings the namespace up to date while the query is being embedded, and searches it by vector and by terms.
 `relayer.search.ranking` decides whether anything is relevant; an empty result is a valid response. `ordered` then applies the times
 that the query names, source penalties, time decay and diversity, `_newest_first` puts a later statement before the one that it contradicts or may replace, and
-`_within` cuts the result to the token budget. Memories are stored in encoded form, so the response is put together as bytes and
+`within_budget` cuts the result to the token budget. Memories are stored in encoded form, so the response is put together as bytes and
 is not validated again.
 """
 
@@ -559,7 +559,7 @@ def _answered(search: _Search) -> _Answer:
     hits = [*hits[: request.limit], *unspoken.told(named)]
     explained = penalties if request.explain else None
     memories = [_hit(opened, hit, shows[hit.key], explained) for hit in hits]
-    kept = _within(memories, request.max_tokens)
+    kept = within_budget(memories, request.max_tokens)
     at = opened.position
     return _Answer(
         memories=kept,
@@ -728,7 +728,9 @@ def _judgement(judgement: SearchJudgement) -> dict[str, float | None]:
     }
 
 
-def _within(hits: Sequence[tuple[RenderedMemory, bytes]], max_tokens: int | None) -> tuple[msgspec.Raw, ...]:
+def within_budget(
+    hits: Sequence[tuple[RenderedMemory, bytes]], max_tokens: int | None
+) -> tuple[msgspec.Raw, ...]:
     """Return the best hits that fit the token budget and one response, without cutting any."""
     kept: list[msgspec.Raw] = []
     budget, room = (max_tokens or _NO_BUDGET) * _BYTES_PER_TOKEN, PAGE_BYTES
