@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from relayer.domain.operations import Role
 from relayer.extraction.statements import ConversationTurn, StatementExtractor
+from relayer.wire.fields import Role
 
 DEFAULT_LABELS = Path(__file__).parent / "sets" / "extraction.json"
 

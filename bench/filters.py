@@ -22,12 +22,13 @@ from bench.stats import percentile, ratio
 from gateway_plugin.keys.people import Hearing
 from gateway_plugin.recall.recaller import turn_request
 from gateway_plugin.settings.model import RecallSettings
-from relayer.domain.operations import Audience, Record, Source, Trust
+from relayer.domain.operations import Record, Source
 from relayer.namespaces.labels import LabelColumns, Labels
 from relayer.namespaces.records import RecordTable
 from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.key_mask import KeyMask
+from relayer.wire.fields import Audience, Trust
 from relayer.wire.memories import RecallRequest
 
 __all__ = ["filtered_recall"]

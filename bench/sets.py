@@ -20,8 +20,8 @@ from typing import Any
 
 from bench.relations import capturing
 from gateway_plugin.text.injection import scan
-from relayer.domain.operations import Role
 from relayer.extraction.statements import ConversationTurn, StatementExtractor
+from relayer.wire.fields import Role
 
 FOLDER = Path(__file__).parent / "sets"
 FILES = ("transcripts", "duplicates", "supersession", "injection", "ordinary_speech")

@@ -1,4 +1,4 @@
-"""Make the weights of `relayer.search.worth` from labelled messages, and say how right they are.
+"""Make the weights of `relayer.search.ranking` from labelled messages, and say how right they are.
 
     python -m bench.worth            # each language by the messages of the other fourteen
     python -m bench.worth --write    # learns from all of them and writes the file of weights

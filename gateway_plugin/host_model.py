@@ -234,7 +234,6 @@ def given_answer(question: ModelQuestion, answer: HostAnswer) -> GivenAnswer:
     )
 
 
-_UNKNOWN: Final = 404
 _MOST_AT_A_TIME: Final = 64
 _FIRST_RETRY: Final = 2.0
 _LONGEST_RETRY: Final = 300.0

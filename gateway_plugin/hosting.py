@@ -25,7 +25,7 @@ import typer
 from gateway_plugin import __version__
 from gateway_plugin.calls.clock import Clock, SystemClock
 from gateway_plugin.calls.local_relayer import LocalRelayer, is_wanted
-from gateway_plugin.capture.filters import MessageOrigin, judge
+from gateway_plugin.capture.filters import judge
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.doctor import Check, canary, told_of_last_turn
 from gateway_plugin.files.bounded import NotRead, named, opened_below, read_below
@@ -198,7 +198,6 @@ __all__ = [
     "KeyHolder",
     "LocalRelayer",
     "MemWalAccess",
-    "MessageOrigin",
     "NoSuchLog",
     "NotRead",
     "Outbox",

@@ -1151,8 +1151,8 @@ def _fields(memory: schemas.Memory) -> dict[str, Any]:
     return {
         "id": memory.id,
         "text": memory.text,
-        "kind": memory.kind,
-        "state": memory.state,
+        "kind": memory.kind.value,
+        "state": memory.state.value,
         "tags": memory.tags,
         "metadata": memory.metadata,
         "session": memory.source.session,

@@ -18,7 +18,6 @@ from relayer.access.fleet import FleetKeys
 from relayer.access.quotas import Quotas
 from relayer.access.store_key import open_store_key
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.domain.operations import Role
 from relayer.errors import ConfigurationError, EmbedderUnavailable, QueueFull, StoreError
 from relayer.extraction.llm.extractor import DROPPED
 from relayer.extraction.statements import StatementExtractor
@@ -28,9 +27,8 @@ from relayer.http.health import Readiness
 from relayer.http.limits import Limits
 from relayer.http.metrics import MeteredEmbedder, MeteredStore, Metrics, MetricsPage
 from relayer.http.openapi import document
-from relayer.http.page_origins import PageOrigins
 from relayer.http.routes import Services, table
-from relayer.http.server import NativeFront, RequestHandler
+from relayer.http.server import NativeFront, PageOrigins, RequestHandler
 from relayer.jobs.worker import working
 from relayer.lib.n_grams import read_message, read_prompt
 from relayer.lib.scheduler import OnError, Periodic, Scheduler
@@ -50,7 +48,7 @@ from relayer.ports import Clock, Embedder, ObjectStore, Randomness, RelationRead
 from relayer.process import connections_within, free_bytes, product_version
 from relayer.search import essentials
 from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibration
-from relayer.search.worth import worth_reader
+from relayer.search.ranking import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import RelayerKey, find_metrics_token
 from relayer.stores import check_promises, key_provider, layout_of, open_store, ports_over
@@ -58,6 +56,7 @@ from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
 from relayer.wire.extensions import FRONTS, load_extensions
+from relayer.wire.fields import Role
 from relayer.wire.schemas import VersionResponse
 
 STOP_SECONDS = 10.0

@@ -69,6 +69,18 @@ class RelayerError(Exception):
     """The base class of everything the relayer raises on purpose; its text is safe to show to an operator."""
 
 
+class RetryLater(RelayerError):
+    """Base class of errors that pass by themselves.
+
+    Attributes:
+        retry_after: seconds after which a retry is reasonable.
+    """
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class StoreError(RelayerError):
     """Raised when the object store did not do what was requested.
 
@@ -200,16 +212,8 @@ class EmbedderUnavailable(RelayerError):
     """Raised when no embedding can be computed now."""
 
 
-class ModelUnavailable(RelayerError):
-    """Raised when the language model does not respond now.
-
-    Attributes:
-        retry_after: seconds after which a retry is reasonable.
-    """
-
-    def __init__(self, message: str, retry_after: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+class ModelUnavailable(RetryLater):
+    """Raised when the language model does not respond now."""
 
 
 class ModelAnswerUnusable(RelayerError):
@@ -226,32 +230,16 @@ class ModelAnswerUnusable(RelayerError):
         self.tokens = tokens
 
 
-class QueueFull(RelayerError):
-    """Raised when a bounded queue is full.
-
-    Attributes:
-        retry_after: seconds after which a retry is reasonable.
-    """
-
-    def __init__(self, message: str, retry_after: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+class QueueFull(RetryLater):
+    """Raised when a bounded queue is full."""
 
 
 class AccountBusy(QueueFull):
     """Raised when an account has its share of requests waiting already, even if there is capacity for other accounts."""
 
 
-class RateLimited(RelayerError):
-    """Raised when a rate limit is exceeded.
-
-    Attributes:
-        retry_after: seconds until the limit allows the next request.
-    """
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+class RateLimited(RetryLater):
+    """Raised when a rate limit is exceeded, until it allows the next request."""
 
 
 class DeadlineExceeded(RelayerError):

@@ -306,7 +306,8 @@ class ProvenRefusal:
             server_time //= 1000
         # Wait for the longer of the two times, in the body and in the header.
         retry_after = max(problem.retry_after or 0.0, header)
-        detail = _with_fields(problem)[:_MAX_DETAIL]
+        fields = "; ".join(f"{error.field}: {error.rule}" for error in problem.errors[:5])
+        detail = (f"{problem.detail} ({fields})" if fields else problem.detail)[:_MAX_DETAIL]
         return cls(
             answer.status,
             problem.code,
@@ -342,11 +343,6 @@ def unproven(answer: HttpAnswer, origin: str) -> GatewayError:
     return RelayerUntrusted(
         f"what answers at {origin} ({answer.status}) did not prove that it is the relayer, and its answer was discarded; check which program listens there, and update the relayer if it is older than this plugin"
     )
-
-
-def _with_fields(problem: Problem) -> str:
-    fields = "; ".join(f"{error.field}: {error.rule}" for error in problem.errors[:5])
-    return f"{problem.detail} ({fields})" if fields else problem.detail
 
 
 def _seconds(text: str) -> float:

@@ -65,7 +65,15 @@ class LoopThread:
         Raises:
             LoopClosed: the loop is closed, or was closed before the coroutine finished.
         """
-        future = self._handed_over(work)
+        future = None
+        # Check the process before taking the lock: after a fork, the copied lock may be held forever.
+        if os.getpid() == self._process:
+            with self._gate:
+                if self._open:
+                    future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        if future is None:
+            work.close()
+            raise LoopClosed
         try:
             return future.result()
         except concurrent.futures.CancelledError as error:
@@ -84,37 +92,21 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def _handed_over(self, work: Coroutine[Any, Any, _R]) -> concurrent.futures.Future[_R]:
-        # Check the process before taking the lock: after a fork, the copied lock may be held forever.
-        if os.getpid() == self._process:
-            with self._gate:
-                if self._open:
-                    return asyncio.run_coroutine_threadsafe(work, self._loop)
-        work.close()
-        raise LoopClosed
-
     def _work(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
         finally:
-            self._end_tasks()
+            # A thread that waits for a task that still runs would otherwise wait forever.
+            while tasks := asyncio.all_tasks(self._loop):
+                for task in tasks:
+                    task.cancel()
+                self._loop.run_until_complete(asyncio.wait(tasks))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(_turns())
+            # asyncio closes a socket only in the iteration after its `close`.
+            for _ in range(3):
+                self._loop.run_until_complete(asyncio.sleep(0))
             self._loop.close()
-
-    def _end_tasks(self) -> None:
-        """Cancel the tasks that still run: a thread that waits for one of them would otherwise wait forever."""
-        while tasks := asyncio.all_tasks(self._loop):
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.wait(tasks))
-
-
-async def _turns() -> None:
-    """Run the loop three more times, because asyncio closes a socket only in the iteration after its `close`."""
-    for _ in range(3):
-        await asyncio.sleep(0)
 
 
 class _Closing(Protocol):

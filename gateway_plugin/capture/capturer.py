@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Final
 
 from gateway_plugin.calls.clock import Clock
-from gateway_plugin.capture.filters import MessageOrigin, judge, judge_cleaned, looked_at
+from gateway_plugin.capture.filters import judge, judge_cleaned, looked_at
 from gateway_plugin.client import RelayerClient
 from gateway_plugin.errors import GatewayError
 from gateway_plugin.keys.identity import NamespaceRef, audience_name, parse_session_key
@@ -35,11 +35,12 @@ from gateway_plugin.sessions.book import EchoFilter, SessionBook, Watchdog
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
-from gateway_plugin.turn.query import ChatMessage, Role, spoken_in_group
+from gateway_plugin.turn.query import ChatMessage, spoken_in_group
 from gateway_plugin.turn.status import CaptureReport, NotifyOnce, defect
 from relayer.wire import codec as base64url
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed
+from relayer.wire.fields import Role
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import derive
@@ -55,7 +56,7 @@ _HANDED_SIZE: Final = 8
 
 def fingerprint(key: bytes, message: ChatMessage) -> bytes:
     """Return 16 bytes that identify a message: an HMAC of its id if the host gives one, else of its role and text."""
-    what = lp("id", message.id) if message.id is not None else lp("said", message.role.value, message.text)
+    what = lp("id", message.id) if message.id is not None else lp("said", message.role, message.text)
     return hmac.new(key, what, hashlib.sha256).digest()[:_SIZE]
 
 
@@ -249,16 +250,15 @@ def _most_wanted(kept: Sequence[_KeptMessage], most: int) -> list[_KeptMessage]:
 def _cleaned(
     message: ChatMessage, echoes: EchoFilter, settings: CaptureSettings, dropped: Counter[str]
 ) -> _KeptMessage | None:
-    origin = MessageOrigin.USER if message.role is Role.USER else MessageOrigin.ASSISTANT
     looked = message.text[: looked_at(settings)]
     cleaned = message.cleaned if looked == message.text else strip(looked)
-    judgement = judge_cleaned(cleaned, origin=origin, settings=settings)
+    judgement = judge_cleaned(cleaned, origin=message.role, settings=settings)
     if judgement.dropped is not None:
         dropped[judgement.dropped.value] += 1
         return None
     text = echoes.without_echoes(judgement.text)
     # The text around a removed echo, such as "Here is what I found:", must be worth capturing by itself.
-    if not text or (text != judgement.text and judge(text, origin=origin, settings=settings).dropped):
+    if not text or (text != judgement.text and judge(text, origin=message.role, settings=settings).dropped):
         dropped[_ECHO] += 1
         return None
     # Redaction is the last step, so that no later step can bring back a secret.
@@ -273,7 +273,7 @@ def _item(item: _KeptMessage, now_ms: int, settings: CaptureSettings, *, stored:
     message = item.message
     calls = tuple(redact(name, settings.redaction).text for name in message.calls) if stored else ()
     return TurnItem(
-        role=message.role.value,
+        role=message.role,
         text=item.text,
         occurred_at=message.at if message.at is not None else now_ms,
         id=message.id,
@@ -291,7 +291,7 @@ def _idempotency_key(key: bytes, session: str, ordinal: int, kept: Sequence[_Kep
     """
     identified = all(item.message.id is not None for item in kept)
     place: list[str] = [item.message.id or "" for item in kept] if identified else [str(ordinal)]
-    said = [lp(item.message.role.value, item.text) for item in kept]
+    said = [lp(item.message.role, item.text) for item in kept]
     return hmac.new(key, lp("turn", session, place, said), hashlib.sha256).hexdigest()
 
 
@@ -508,7 +508,7 @@ class Capturer:
                     # Another process has just captured turns of this session, so find out again which messages are new.
                     continue
                 if grouped and captured.request is not None:
-                    said = [item for item in captured.request.turns if item.role == Role.USER.value]
+                    said = [item for item in captured.request.turns if item.role is Role.USER]
                     speakers = [item.speaker or turn.host.sender or "" for item in said]
                     self._senders.add(space, speakers, now=now)
                 return report

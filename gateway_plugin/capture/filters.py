@@ -21,7 +21,7 @@ from gateway_plugin.text.injection import InjectionClass, normalise, scan
 from gateway_plugin.text.wrappers import strip
 from gateway_plugin.turn.gates import effective_length, is_control_text, is_slash_command
 from gateway_plugin.turn.query import clip_middle
-from relayer.wire.fields import MAX_TEXT_BYTES, one_line
+from relayer.wire.fields import MAX_TEXT_BYTES, Role, one_line
 
 FILLER: Final = frozenset(
     (files("gateway_plugin.text") / "data" / "filler.txt")
@@ -49,13 +49,6 @@ TRIGGERS: Final = re.compile(
     re.IGNORECASE,
 )
 """Matches requests to remember, and statements that tend to stay true (MW-16)."""
-
-
-class MessageOrigin(StrEnum):
-    """The author of a message."""
-
-    USER = "user"
-    ASSISTANT = "assistant"
 
 
 class DropReason(StrEnum):
@@ -149,7 +142,7 @@ _BESIDE_HOST_LINES: Final = re.compile(
 )
 
 
-def judge(text: str, *, origin: MessageOrigin, settings: CaptureSettings) -> MessageJudgement:
+def judge(text: str, *, origin: Role, settings: CaptureSettings) -> MessageJudgement:
     """Clean one message and decide whether it is captured.
 
     Args:
@@ -169,10 +162,10 @@ def looked_at(settings: CaptureSettings) -> int:
     return settings.max_length * 8 + 200_000
 
 
-def judge_cleaned(cleaned: str, *, origin: MessageOrigin, settings: CaptureSettings) -> MessageJudgement:
+def judge_cleaned(cleaned: str, *, origin: Role, settings: CaptureSettings) -> MessageJudgement:
     """Decide, as `judge` does, about a message whose wrappers and envelopes have been removed."""
     cleaned = strip_host_log(cleaned)
-    if origin is MessageOrigin.ASSISTANT and settings.assistant_tail:
+    if origin is Role.ASSISTANT and settings.assistant_tail:
         cleaned = _tail(cleaned, settings.assistant_tail)
     its_own = _as_memory_core_plus(cleaned, settings)
     cleaned = _fitting(cleaned, settings.max_length)
@@ -183,11 +176,9 @@ def judge_cleaned(cleaned: str, *, origin: MessageOrigin, settings: CaptureSetti
     verdict = scan(cleaned)
     if verdict.blocked:
         return MessageJudgement(cleaned, DropReason.INJECTION)
-    triggered = (
-        origin is MessageOrigin.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
-    )
+    triggered = origin is Role.USER and TRIGGERS.search(line) is not None and not _QUESTION.search(line)
     floor = min(_TRIGGER_FLOOR, settings.min_length) if triggered else settings.min_length
-    if origin is not MessageOrigin.USER and "min_length" not in settings.model_fields_set:
+    if origin is not Role.USER and "min_length" not in settings.model_fields_set:
         floor = max(floor, _SHORTEST_ANSWER)
     if settings.rules is CaptureRules.MEMWAL:
         floor = max(floor, _ITS_TINY + 1)

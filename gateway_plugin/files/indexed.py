@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from gateway_plugin.capture.filters import MessageOrigin, judge
+from gateway_plugin.capture.filters import judge
 from gateway_plugin.errors import IdentityError
 from gateway_plugin.files.bounded import FilesBelow, NotRead, files_below, mark_of
 from gateway_plugin.files.exports import ImportProblem, files_of, read_file, text_hash
@@ -27,7 +27,7 @@ from gateway_plugin.keys.private_files import replace_private, state_directory
 from gateway_plugin.sessions.book import folded
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.text.json_text import parse_json
-from relayer.wire.fields import AudienceName, one_line
+from relayer.wire.fields import Audience, Role, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import SourceInfo
 from relayer.wire.sealing import derive
@@ -57,7 +57,7 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
         raise ImportProblem(str(error)) from error
     items = []
     for one in said:
-        origin = MessageOrigin.USER if one.speaker == "User" else MessageOrigin.ASSISTANT
+        origin = Role.USER if one.speaker == "User" else Role.ASSISTANT
         judgement = judge(one.text, origin=origin, settings=settings)
         clean = redact(judgement.text, settings.redaction)
         if one.call or not judgement.keep or clean.blocked:
@@ -73,7 +73,7 @@ def read_session_log(path: Path, shown: str, settings: CaptureSettings, *, root:
                 source=SourceInfo(
                     session=path.stem[:_MAX_REFERENCE],
                     transcript=shown[:_MAX_REFERENCE],
-                    role="user" if origin is MessageOrigin.USER else "assistant",
+                    role=origin,
                     message_ids=(one.id[:_MAX_REFERENCE],) if one.id else (),
                     reference=f"{shown[: _MAX_REFERENCE // 2]}#{one.id[: _MAX_REFERENCE // 2]}"
                     if one.id
@@ -150,7 +150,7 @@ class IndexRoot:
         if is_log(self, path):
             return read_session_log(path, shown, settings, root=path.parent if root is None else root)
         items = read_file(path, self.name_of(path), root=root)
-        audience: AudienceName = "direct" if is_private(self, path) else "agent"
+        audience = Audience.DIRECT if is_private(self, path) else Audience.AGENT
         found = []
         for item in items:
             if text_hash(item.text) in self.boilerplate:
@@ -158,7 +158,7 @@ class IndexRoot:
             clean = redact(item.text, settings.redaction)
             if not clean.blocked and one_line(clean.text):
                 update: dict[str, Any] = {"text": clean.text, **_clean_labels(item, settings)}
-                if audience != "agent":
+                if audience is not Audience.AGENT:
                     update["audience"] = audience
                 found.append(item.model_copy(update=update))
         return found

@@ -41,7 +41,7 @@ from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import open_lock, try_lock
 from gateway_plugin.recall.consolidation import ConsolidationReport
 from gateway_plugin.settings.model import CaptureSettings, ConsolidationSettings
-from relayer.wire.fields import Position, one_line
+from relayer.wire.fields import Audience, Position, one_line
 from relayer.wire.memories import Memory, SupersedeRequest
 from relayer.wire.service import ImportItem, ImportRequest
 
@@ -352,7 +352,7 @@ class LivingFiles:
     def _heard_by(self, item: ImportItem) -> ImportItem:
         """Return a line with its audience: daily notes are private if direct conversations are written into them."""
         private = self.notes is not None and is_daily(item.source.reference.partition("#")[0])
-        return item.model_copy(update={"audience": "direct"}) if private else item
+        return item.model_copy(update={"audience": Audience.DIRECT}) if private else item
 
     def _leave(self, lines: Iterable[SeenLine]) -> None:
         self.index.leaving |= {line.memory: line.digest for line in lines if line.memory}

@@ -31,7 +31,7 @@ from gateway_plugin.keys.identity import Identity
 from gateway_plugin.keys.private_files import replace_private
 from gateway_plugin.recall.consolidation import ConsolidationReport
 from gateway_plugin.recall.formatting import told_at
-from relayer.wire.fields import MAX_TEXT_BYTES, clip, one_line
+from relayer.wire.fields import MAX_TEXT_BYTES, Audience, clip, one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
 from relayer.wire.service import ImportItem
@@ -414,7 +414,9 @@ async def write_report(
 
 def _items(text: str) -> list[ImportItem]:
     """Return the lines of a text as a scan of ``MEMORY.md`` reads them, which hosts use in private conversations only."""
-    return [item.model_copy(update={"audience": "direct"}) for item in read_markdown(text, MEMORY, UTC)]
+    return [
+        item.model_copy(update={"audience": Audience.DIRECT}) for item in read_markdown(text, MEMORY, UTC)
+    ]
 
 
 def plain_line(text: str) -> str:

@@ -34,7 +34,7 @@ from gateway_plugin.keys.invitations import Invitation
 from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.errors import InvalidName, Malformed, NotAccepted
-from relayer.wire.schemas import AudienceName
+from relayer.wire.schemas import Audience
 from relayer.wire.sealing import FIRST_GENERATION, AgentKeys, RootKeys, derive, route
 from relayer.wire.signing import SERIAL_SIZE, Certificate, Right
 
@@ -109,11 +109,11 @@ class SessionRef:
         return self.agent if self.agent is not None else DEFAULT_AGENT
 
 
-def audience_name(audience: TurnAudience | None) -> AudienceName:
+def audience_name(audience: TurnAudience | None) -> Audience:
     """Return the audience of a memory: None (no conversation with anybody) is the agent's own."""
     if audience is None:
-        return "agent"
-    return "direct" if audience is TurnAudience.DIRECT else "group"
+        return Audience.AGENT
+    return Audience.DIRECT if audience is TurnAudience.DIRECT else Audience.GROUP
 
 
 _AUDIENCE_WORDS: Final = {

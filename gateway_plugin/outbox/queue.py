@@ -164,8 +164,12 @@ class _RowSeal:
             reader = Reader(self.open_value(whose, row, content))
             if reader.integer() != _FORMAT or reader.bytes() != named:
                 raise _Unreadable
-            item = OutboxItem(queued_at=reader.integer(), owner=whose, request=_request(reader.bytes()))
+            queued_at = reader.integer()
+            request = AnalyzeRequest.model_validate_json(reader.bytes())
             reader.end()
+            if request.idempotency_key is None:
+                raise _Unreadable
+            item = OutboxItem(queued_at=queued_at, owner=whose, request=request)
         except (Malformed, ValidationError) as error:
             raise _Unreadable from error
         return item
@@ -197,13 +201,6 @@ class _RowSeal:
 def _sealing_key(secret: bytes) -> SealingKey:
     # A key of a gateway has no object to keep a random id in; one drawn from the secret identifies no one either.
     return SealingKey(derive(secret, "key id", length=KEY_ID_SIZE), derive(secret, "seal"))
-
-
-def _request(said: bytes) -> AnalyzeRequest:
-    request = AnalyzeRequest.model_validate_json(said)
-    if request.idempotency_key is None:
-        raise _Unreadable
-    return request
 
 
 _VERSION: Final = 1

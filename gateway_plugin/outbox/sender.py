@@ -456,7 +456,8 @@ class Positions:
                 position = self._known[namespace]
                 del self._changed[namespace]
             try:
-                self._outbox.compare_and_set(ValueUpdate(owner, _POSITION, _encoded(position)))
+                value = b"" if position is None else lp(position.seq, bytes.fromhex(position.digest))
+                self._outbox.compare_and_set(ValueUpdate(owner, _POSITION, value))
             except OutboxUnavailable:
                 with self._lock:
                     self._changed.setdefault(namespace, owner)
@@ -471,7 +472,3 @@ class Positions:
             return Position(seq=reader.integer(), digest=reader.bytes(32).hex())
         except (OutboxUnavailable, Malformed):
             return None
-
-
-def _encoded(position: Position | None) -> bytes:
-    return b"" if position is None else lp(position.seq, bytes.fromhex(position.digest))

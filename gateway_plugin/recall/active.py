@@ -64,7 +64,10 @@ class ActiveTraces:
             OSError: the file or its directory cannot be written.
         """
         place = self._root / "agents" / typed(agent) / "sessions" / self._directory
-        _make_private(place, self._root)
+        # `Path.mkdir` applies its mode to the last directory only.
+        for one in reversed((place, *place.parents)):
+            if one.is_relative_to(self._root):
+                one.mkdir(mode=0o700, parents=True, exist_ok=True)
         lines = (
             {"at": now_ms, "role": "user", "style": request.style, "content": request.context},
             {
@@ -81,13 +84,6 @@ class ActiveTraces:
             sink.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         for old in sorted(place.glob("*.jsonl"))[:-MOST_KEPT]:
             old.unlink(missing_ok=True)
-
-
-def _make_private(place: Path, root: Path) -> None:
-    """Create a directory and its missing parents, all with mode 0700: `Path.mkdir` applies its mode to the last one only."""
-    missing = [one for one in (place, *place.parents) if one == root or one.is_relative_to(root)]
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 # A model cannot respond in less time than this, in seconds.

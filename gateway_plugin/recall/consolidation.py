@@ -32,8 +32,7 @@ from gateway_plugin.keys.identity import Identity, NamespaceRef, typed
 from gateway_plugin.outbox.queue import Outbox, OutboxUnavailable, RevisionConflict, ValueUpdate
 from gateway_plugin.recall.sharing import SharedHit
 from gateway_plugin.sessions.book import folded
-from gateway_plugin.settings.model import ConsolidationSettings
-from gateway_plugin.settings.schedule import next_time
+from gateway_plugin.settings.model import ConsolidationSettings, next_time
 from gateway_plugin.turn.status import notify
 from relayer.wire.memories import RecallHit, SupersedeRequest
 from relayer.wire.service import (

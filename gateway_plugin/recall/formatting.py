@@ -235,13 +235,10 @@ def _block(
         timed = item.at is not None and days[item.at.astimezone(now.tzinfo).date()] > 1
         lines.append(_line(item, settings.format, now, dispute, timed=timed or bool(dispute)))
     numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
-    doubt = _UNCERTAIN if settings.format is Format.MEMRELAY and _are_uncertain(items) else ""
+    # Items whose relevance is not known do not count.
+    uncertain = bool(items) and all(0 < item.relevance < CERTAIN for item in items)
+    doubt = _UNCERTAIN if settings.format is Format.MEMRELAY and uncertain else ""
     return framed("\n".join(filter(None, [doubt, *numbered, left_out])), settings=settings)
-
-
-def _are_uncertain(items: Sequence[RecalledMemory]) -> bool:
-    """Return whether no item is likely to help; items whose relevance is not known do not count."""
-    return bool(items) and all(0 < item.relevance < CERTAIN for item in items)
 
 
 def _disputes(items: Sequence[RecalledMemory]) -> list[str]:
@@ -263,29 +260,23 @@ def _line(item: RecalledMemory, style: Format, now: datetime, dispute: str, *, t
     if style is Format.MEMORY_CORE_PLUS:
         percent = round(min(max(item.relevance, 0.0), 1.0) * 100)
         # The original shows the file of a snippet here: the path that its memory_get reads.
-        source = _quoted(item.reference) or (f"memory/{item.id}.md" if item.id else "memory")
+        # What is no path is quoted, so that it cannot be mistaken for a label of ours.
+        shown = _reference(item.reference)
+        quoted = shown if not shown or _PATH.fullmatch(shown) else f'"{shown}"'
+        source = quoted or (f"memory/{item.id}.md" if item.id else "memory")
         return f"[{source}] {text} (score: {percent}%)"
     if style is not Format.MEMRELAY:
         return text
-    notes = [_when(item.at, now, to_the_minute=timed)] if item.at is not None else []
+    notes = []
+    if item.at is not None:
+        local = item.at.astimezone(now.tzinfo)
+        notes.append(f"{local:%Y-%m-%d %H:%M}" if timed else f"{local:%Y-%m-%d}")
     notes += [dispute] if dispute else []
     if label := escape(item.label):
         notes.append(label)
     if reference := _reference(item.reference):
         notes.append(f'from "{reference}"')
     return f"({', '.join(notes)}) {text}" if notes else text
-
-
-def _when(at: datetime, now: datetime, *, to_the_minute: bool) -> str:
-    """Return a date in ``now``'s time zone; with ``to_the_minute`` also the time of day, to show an order."""
-    local = at.astimezone(now.tzinfo)
-    return f"{local:%Y-%m-%d %H:%M}" if to_the_minute else f"{local:%Y-%m-%d}"
-
-
-def _quoted(reference: str) -> str:
-    """Return a path unchanged and any other reference in quotation marks, so that it cannot be mistaken for a label of ours."""
-    shown = _reference(reference)
-    return shown if not shown or _PATH.fullmatch(shown) else f'"{shown}"'
 
 
 def _reference(reference: str) -> str:

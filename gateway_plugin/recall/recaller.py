@@ -43,9 +43,9 @@ from gateway_plugin.sessions.book import MAX_SESSIONS, LastTurn, Session, Sessio
 from gateway_plugin.settings.model import PluginSettings, RecallSettings
 from gateway_plugin.text.wrappers import split_senders
 from gateway_plugin.turn.gates import HostTurn, Purpose, Turn
-from gateway_plugin.turn.query import ChatMessage, Role, build_query, clean_query, spoken_in_group
+from gateway_plugin.turn.query import ChatMessage, build_query, clean_query, spoken_in_group
 from gateway_plugin.turn.status import HitTrace, Injection, NotifyOnce, TurnTrace, defect, notify
-from relayer.wire.fields import clip, one_line
+from relayer.wire.fields import Role, clip, one_line
 from relayer.wire.redaction import redact
 from relayer.wire.schemas import RecallRequest, RecallResponse, SourcePenalty
 

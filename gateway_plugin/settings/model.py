@@ -12,10 +12,12 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
+from cronsim import CronSim, CronSimError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -30,7 +32,6 @@ from gateway_plugin.errors import IdentityError, SettingsError, SettingsIssue
 from gateway_plugin.keys.identity import DEFAULT_NAME, NamespaceScope, TurnAudience, named
 from gateway_plugin.keys.people import platform_id
 from gateway_plugin.settings import crosswalk
-from gateway_plugin.settings.schedule import next_time
 from gateway_plugin.text.patterns import MAX_PATTERNS, compile_pattern
 from relayer.wire.loopback import is_loopback
 from relayer.wire.redaction import CLASSES, Action
@@ -834,3 +835,31 @@ def _issue(detail: dict[str, Any]) -> SettingsIssue:
     )
     problem, _, fix = str(detail["msg"]).removeprefix("Value error, ").partition("; ")
     return SettingsIssue(field, problem, fix or "correct it, or leave it out for the default")
+
+
+_FIELDS = 5
+
+
+def next_time(line: str, moment: float) -> float:
+    """Return the next time of a cron line, in seconds since the epoch.
+
+    Args:
+        line: five fields, such as ``0 3 * * *``.
+        moment: the time after which to search, in seconds since the epoch.
+
+    Raises:
+        ValueError: the line is not a cron line, or matches no day.
+
+    Example:
+        >>> next_time("0 3 * * *", 0.0) > 0.0
+        True
+    """
+    if len(line.split()) != _FIELDS:
+        raise ValueError("a schedule has five fields, such as 0 3 * * * (every night at three)")
+    local = datetime.fromtimestamp(moment, UTC).astimezone().replace(tzinfo=None)
+    try:
+        times = CronSim(line, local)
+    except CronSimError as error:
+        raise ValueError(f"is not a cron line: {error}") from error
+    # When clocks are set back, the next local time can be before the moment; such times are skipped.
+    return next(at for time in times if (at := time.timestamp()) > moment)

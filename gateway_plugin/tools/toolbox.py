@@ -769,9 +769,9 @@ def _shown_memory(memory: Memory, source: str = "") -> dict[str, Any]:
         "source": source,
         "line": int(anchor) if path and anchor.isascii() and anchor.isdigit() else 1,
         "date": told_at(memory).astimezone().date().isoformat(),
-        "kind": memory.kind,
-        "said_by": memory.trust,
-        "state": memory.state,
+        "kind": memory.kind.value,
+        "said_by": memory.trust.value,
+        "state": memory.state.value,
     }
     if isinstance(memory, SharedHit):
         shown["shared_from"] = memory.shared_from

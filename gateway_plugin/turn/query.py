@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
 from gateway_plugin.settings.model import PluginSettings, QueryMode, RecallMode
 from gateway_plugin.text.wrappers import sender_name, split_senders, strip, strip_wrappers
-from relayer.wire.fields import NOBODY_KNOWN, clip, one_line
+from relayer.wire.fields import NOBODY_KNOWN, Role, clip, one_line
 from relayer.wire.memories import MAX_CALLS
 
 # Nearly every query is shorter. Of a longer one, such as a pasted page, the beginning and the end are searched for.
@@ -30,13 +29,6 @@ MAX_CONTEXT_CHARS: Final = 25_000
 
 _ELLIPSIS: Final = " … "
 _NOBODYS_WORDS: Final = ("[Inter-session message]", "OpenClaw runtime context (internal):")
-
-
-class Role(StrEnum):
-    """The role of a message's author in the conversation."""
-
-    USER = "user"
-    ASSISTANT = "assistant"
 
 
 _TEXT_BLOCKS: Final = frozenset({"text", "input_text", "output_text"})
@@ -60,7 +52,7 @@ class ChatMessage:
     """A message of a person or the assistant.
 
     Attributes:
-        role: its author's role.
+        role: its author's role, the user or the assistant.
         text: the text as the host has it.
         id: the host's id of the message; None if it has none.
         at: when it was said, in ms since the epoch; None if the host does not know.

@@ -710,11 +710,6 @@ def revoked_at(keys: RelayerKeys, key: str, data: bytes) -> int:
         raise CorruptNamespace("an account's revocations are not signed") from error
 
 
-def registration_at(keys: RelayerKeys, key: str, data: bytes) -> Registration | None:
-    """Return the registration in an account's object, None if there is none; raises as `account_at`."""
-    return _open(keys, key, data).registration
-
-
 def record_at(keys: RelayerKeys, key: str, data: bytes) -> AccountRecord:
     """Return the content of an account's object; raises as `account_at`."""
     stored = _open(keys, key, data)

@@ -35,7 +35,7 @@ from relayer.access.accounts import (
     Registration,
     read_account,
 )
-from relayer.access.usage import Usage, count_usage
+from relayer.access.quotas import Usage, count_usage
 from relayer.commands import operator
 from relayer.commands.operator_work import Site, store_command
 from relayer.domain.namespace import Custody, PointerState

@@ -28,13 +28,14 @@ from relayer.adapters.system import SystemClock, SystemRandomness
 from relayer.crypto import RelayerKeys
 from relayer.errors import ConfigurationError, RelayerError
 from relayer.log.collector import CollectionStage, Collector
+from relayer.log.compactor import CompactionLimits, Compactor
 from relayer.log.objects import LogPorts
+from relayer.log.replica import Replica
 from relayer.operator import reports
 from relayer.operator import restore as restoring
 from relayer.operator.backup import Backup, back_up, prune
 from relayer.operator.backup_store import BackupStore
-from relayer.operator.catalogue import Listed, ObjectKind, Progress, kind_of, read_catalogue
-from relayer.operator.compact import at_each, compact_namespace
+from relayer.operator.catalogue import Listed, ObjectKind, Progress, at_each, kind_of, read_catalogue
 from relayer.operator.inspect import describe_key, describe_namespace, lines_of, row_of_facts
 from relayer.operator.last_backup import note_backup
 from relayer.operator.repair import repair_namespace
@@ -388,8 +389,12 @@ async def compact(
 
     async def work(listed: Listed) -> None:
         nonlocal made, written
-        more = await compact_namespace(site.ports, listed, entries=entries)
-        made, written = made + more[0], written + more[1]
+        replica = Replica(site.ports, listed.account, listed.incarnation)
+        await replica.reload()
+        compactor = Compactor(site.ports, replica, CompactionLimits(entries=entries))
+        # Until no small segments are left to merge.
+        while (compaction := await compactor.run()) is not None:
+            made, written = made + compaction.won, written + compaction.written
 
     chosen = await site.namespaces(namespace)
     problems = await at_each(chosen, work, site.progress)

@@ -12,12 +12,15 @@ ids are 16-byte ULIDs.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from enum import StrEnum
+from operator import attrgetter
 
 import msgspec
 
 from relayer.errors import CorruptNamespace, UpgradeRequired
-from relayer.wire.fields import audience_filters
+from relayer.wire.fields import Audience, Kind, Role, Status, Trust, audience_filters
 
 DIALOGUE = "dialogue"
 """The ``source.transcript`` of a stored turn. A memory may have it too, but a memory has a text."""
@@ -25,46 +28,6 @@ DIALOGUE = "dialogue"
 
 WHOLE = (0, 0)
 """In place of the start and the end of a statement in `Record.replaces`: all of the text."""
-
-
-class Kind(StrEnum):
-    """The kind of a memory."""
-
-    STATEMENT = "statement"
-    FACT = "fact"
-    PREFERENCE = "preference"
-    DECISION = "decision"
-    EVENT = "event"
-    TASK = "task"
-    SUMMARY = "summary"
-    PROFILE = "profile"
-    IMPORTED = "imported"
-
-
-class Audience(StrEnum):
-    """The audience of a memory; a direct message is never recalled in a group. `Source.place` says which group or person."""
-
-    AGENT = "agent"
-    DIRECT = "direct"
-    GROUP = "group"
-
-
-class Trust(StrEnum):
-    """The trust level of a memory by its origin, most trusted first."""
-
-    USER = "user"
-    IMPORTED = "imported"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
-
-
-class Role(StrEnum):
-    """The role of the speaker of a turn."""
-
-    USER = "user"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
-    SYSTEM = "system"
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
@@ -494,14 +457,6 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     refusal: Refusal | None = None
 
 
-class Status(StrEnum):
-    """The status of a record."""
-
-    LIVE = "live"
-    SUPERSEDED = "superseded"
-    FORGOTTEN = "forgotten"
-
-
 class RecordState(msgspec.Struct, array_like=True, gc=False):
     """The metadata of a record, which the log knows without unsealing it. Times are in ms, ``size`` is in bytes."""
 
@@ -552,3 +507,32 @@ class JobState(msgspec.Struct, array_like=True, gc=False):
     results: tuple[bytes, ...] = ()
     outcome: Outcome | None = None
     seq: int = 0
+
+
+# The properties by which searches can be filtered, each with the record's attribute. An index keeps them in memory, and they are
+# stored with it. A string is used as it is, and a tuple of strings is joined by spaces. A record has the
+# facet of a flag only if the flag is true.
+FACETS = {"kind": "kind", "audience": "audiences", "trust": "trust", "suspect": "suspect"}
+_TRUE = "yes"
+
+
+def facets_of(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each facet that a record has."""
+    for name, attribute in FACETS.items():
+        value = attrgetter(attribute)(record)
+        if isinstance(value, str):
+            yield name, value
+        elif isinstance(value, tuple):
+            yield name, " ".join(value)
+        elif value:
+            yield name, _TRUE
+
+
+def facet_schema() -> str:
+    """Return a hash of the facet definitions, 8 hex digits: an index that was stored with other facets lacks some.
+
+    Example:
+        >>> len(facet_schema())
+        8
+    """
+    return hashlib.sha256(repr(sorted(FACETS.items())).encode()).hexdigest()[:8]

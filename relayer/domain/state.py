@@ -37,13 +37,13 @@ from relayer.domain.operations import (
     RecordState,
     Refusal,
     Restore,
-    Status,
     Stored,
     Supersede,
     decode_operation,
 )
 from relayer.domain.paged_rows import PagedRows
 from relayer.domain.pinned import Pinned
+from relayer.wire.fields import Status
 
 NONCE_LIFE_MS = 10 * 60 * 1000
 NONCES_KEPT = 4096

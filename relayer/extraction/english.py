@@ -1,4 +1,4 @@
-"""The English words and phrases that `relayer.extraction.rules` looks for, loaded from ``data/english.toml``."""
+"""The English words and phrases that `relayer.extraction.statements` looks for, loaded from ``data/english.toml``."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.domain.operations import Role
 from relayer.lib.n_grams import (
     KINDS,
     MESSAGE_CLASSES,
@@ -24,6 +23,7 @@ from relayer.lib.n_grams import (
     read_kind,
     reading_of,
 )
+from relayer.wire.fields import Role
 
 # The share of the model in the logits; the rest is that of the n-grams.
 _OF_MODEL = 0.5

@@ -131,7 +131,7 @@ def subject_of(wish: str, before: str = "") -> tuple[str, ...]:
     """Return the words, casefolded, of what a wish is about; of the sentence before it if the wish names nothing itself.
 
     Names stand for themselves. Other words are too common alone ("the father of the baby"), so they are one phrase, see
-    `relayer.search.unmentioned.names_any`.
+    `relayer.search.terms.names_any`.
 
     Args:
         wish: the sentence, see `is_wish`.

@@ -24,8 +24,16 @@ from relayer.access.accounts import Access, Accounts, Principal
 from relayer.access.fleet import FleetKeys
 from relayer.crypto import RelayerKeys
 from relayer.domain.namespace import Custody
-from relayer.http.bodies import MAX_BODY, RequestBodies
-from relayer.http.limits import Limits, Network, ReplayCache, UnreadAnswers, peer_behind, peer_name
+from relayer.http.limits import (
+    MAX_BODY,
+    Limits,
+    Network,
+    ReplayCache,
+    RequestBodies,
+    UnreadAnswers,
+    peer_behind,
+    peer_name,
+)
 from relayer.http.problems import HttpProblem
 from relayer.http.routes import EVENTS, AcceptedCall, RequestContext, Route, Routes
 from relayer.lib.work import Deadline, FairExecutor

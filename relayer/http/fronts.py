@@ -10,15 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from aiohttp.web import BaseRequest
 from prometheus_client import CollectorRegistry
 
 from relayer.http.accept import Acceptance
-from relayer.http.page_origins import PageHeaders
 from relayer.http.routes import BaseRoute, Reply, RequestContext, Routes, Services
 from relayer.lib.work import Deadline
+
+
+class PageHeaders(NamedTuple):
+    """The headers that a front's clients use, each separated by commas.
+
+    Attributes:
+        sent: of requests.
+        read: of responses.
+    """
+
+    sent: str
+    read: str
 
 
 class FrontCall(Protocol):

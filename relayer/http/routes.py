@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from time import perf_counter
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp.web import BaseRequest
@@ -31,7 +31,7 @@ from relayer.namespaces.context import Context
 from relayer.use_cases.capture import analyze, get_job
 from relayer.use_cases.changes import ChangeStreams, changes
 from relayer.use_cases.consolidate import propose, take
-from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure
+from relayer.use_cases.erase import erase_memory, erase_namespace, get_erasure, rotate_keys
 from relayer.use_cases.insight import active_recall, ask
 from relayer.use_cases.lifecycle import delete, restore, supersede
 from relayer.use_cases.memories import export, forget_memory, get_memory, list_memories
@@ -39,13 +39,12 @@ from relayer.use_cases.model_work import model_work
 from relayer.use_cases.overview import list_namespaces, newest_days, profile, standing
 from relayer.use_cases.recall import recall_encoded
 from relayer.use_cases.remember import import_memories, remember
-from relayer.use_cases.rotate import rotate_keys
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter
-from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, KindName, StandingName, TrustName
+from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter, Vocabulary
+from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, Kind, Status, Trust
 from relayer.wire.sealed_keys import SealedKey, named_fleet_key
 from relayer.wire.signing import Prover, RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
@@ -242,8 +241,12 @@ class Routes(Generic[R]):
         """
         path, _, query = target.partition("?")
         methods, parameter = self._exact.get(path), ""
+        for pattern, known in self._patterns.items() if methods is None else ():
+            if (match := pattern.fullmatch(path)) is not None:
+                methods, parameter = known, match[1]
+                break
         if methods is None:
-            methods, parameter = self._match(path)
+            raise HttpProblem("not_found")
         route = methods.get(method)
         if route is None and method == "HEAD":
             route = methods.get("GET")
@@ -251,13 +254,6 @@ class Routes(Generic[R]):
         if route is None:
             raise HttpProblem("method_not_allowed", allow=", ".join(sorted(methods)))
         return route, parameter, query
-
-    def _match(self, path: str) -> tuple[dict[str, R], str]:
-        for pattern, methods in self._patterns.items():
-            match = pattern.fullmatch(path)
-            if match is not None:
-                return methods, match[1]
-        raise HttpProblem("not_found")
 
 
 @dataclass(slots=True)
@@ -438,9 +434,9 @@ def _commas(one: str, most: int, described: str = "names joined by commas") -> W
     return WithJsonSchema({"type": "string", "description": described, "pattern": pattern})
 
 
-def _any_of(names: Any) -> str:
-    """Return the pattern of a `Literal` of names."""
-    return "|".join(get_args(names))
+def _any_of(names: type[Vocabulary]) -> str:
+    """Return the pattern of the words of a vocabulary."""
+    return "|".join(names)
 
 
 _Audiences = Annotated[
@@ -450,7 +446,7 @@ _Audiences = Annotated[
     _commas(AUDIENCE_PATTERN, MAX_AUDIENCES, "audiences joined by commas, see AudienceFilter"),
 ]
 _Trusts = Annotated[
-    tuple[TrustName, ...], Field(max_length=4), BeforeValidator(_split), _commas(_any_of(TrustName), 4)
+    tuple[Trust, ...], Field(max_length=4), BeforeValidator(_split), _commas(_any_of(Trust), 4)
 ]
 
 
@@ -460,13 +456,13 @@ class ListQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
     cursor: _Cursor | None = None
     kinds: Annotated[
-        tuple[KindName, ...], Field(max_length=9), BeforeValidator(_split), _commas(_any_of(KindName), 9)
+        tuple[Kind, ...], Field(max_length=9), BeforeValidator(_split), _commas(_any_of(Kind), 9)
     ] = ()
     states: Annotated[
-        tuple[StandingName, ...],
+        tuple[Status, ...],
         Field(max_length=3),
         BeforeValidator(_split),
-        _commas(_any_of(StandingName), 3),
+        _commas(_any_of(Status), 3),
     ] = ()
 
 
@@ -560,7 +556,7 @@ class ProfileQuery(_Query):
 
     max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 1000
     audiences: _Audiences = ()
-    trusts: _Trusts = ("user", "imported")
+    trusts: _Trusts = (Trust.USER, Trust.IMPORTED)
 
 
 class StandingQuery(_Query):
@@ -568,7 +564,7 @@ class StandingQuery(_Query):
 
     lines: Annotated[int, Field(ge=1, le=100)] = 20
     audiences: _Audiences = ()
-    trusts: _Trusts = ("user", "imported")
+    trusts: _Trusts = (Trust.USER, Trust.IMPORTED)
 
 
 class ChangesQuery(_Query):

@@ -11,7 +11,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from time import perf_counter, time_ns
 from typing import Any, TypeVar
@@ -19,13 +19,13 @@ from uuid import UUID
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web import BaseRequest
 
 from relayer.errors import DeadlineExceeded
 from relayer.http.accept import DEADLINE_HEADER, Acceptance
-from relayer.http.fronts import Front, FrontCall, RenderedError
+from relayer.http.fronts import Front, FrontCall, PageHeaders, RenderedError
 from relayer.http.limits import PEER_FAILURES, SlowClient, UnreadAnswers, break_off, peer_name, taken
 from relayer.http.metrics import Metrics
-from relayer.http.page_origins import PageHeaders, PageOrigins
 from relayer.http.problems import MEDIA_TYPE, HttpProblem, problem_of
 from relayer.http.routes import AcceptedCall, Reply, RequestContext, Services
 from relayer.lib.work import Requester, current_requester
@@ -562,3 +562,50 @@ class Listener(web.SockSite):
         while True:
             await asyncio.sleep(min(_LOOK_SECONDS, self._connections.limits.head_seconds / 4))
             self._connections.end_late(loop.time())
+
+
+# Seconds for which a browser remembers a permission; Chromium's maximum.
+_REMEMBERED = "7200"
+# Without a token the metrics are for programs of the relayer's own machine, and a browser there shows pages of others.
+_WITHHELD = frozenset({"/metrics"})
+
+
+class PageOrigins:
+    """Decides which web pages of other origins browsers let call the relayer and read its responses (CORS).
+
+    A browser asks before most requests, with a preflight, and hides a response that does not name the page's origin. Pages of
+    unlisted origins get no such header. Credentials are never allowed: requests are signed and carry no cookies.
+
+    Args:
+        origins: those of the settings, in the form in which browsers send them.
+    """
+
+    def __init__(self, origins: Collection[str] = ()) -> None:
+        self._origins = frozenset(origins)
+
+    def wanted(self, request: BaseRequest) -> str | None:
+        """Return the method that a listed page's preflight asks for; None if the request is none."""
+        if request.method != "OPTIONS" or request.headers.get("origin") not in self._origins:
+            return None
+        return request.headers.get("access-control-request-method")
+
+    def permission(self, method: str, names: PageHeaders) -> dict[str, str]:
+        """Return the headers of the response to a preflight, in addition to those of every response."""
+        return {
+            "Access-Control-Allow-Methods": method,
+            "Access-Control-Allow-Headers": names.sent,
+            "Access-Control-Max-Age": _REMEMBERED,
+        }
+
+    def headers(self, request: BaseRequest, names: PageHeaders) -> dict[str, str]:
+        """Return the headers that let a listed page read the response to a request."""
+        if not self._origins:
+            return {}
+        origin = request.headers.get("origin")
+        if origin not in self._origins or request.path in _WITHHELD:
+            return {"Vary": "Origin"}
+        return {
+            "Vary": "Origin",
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Expose-Headers": names.read,
+        }

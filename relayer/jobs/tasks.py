@@ -9,8 +9,9 @@ made again from the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -19,19 +20,14 @@ from relayer.domain.operations import (
     EMBED,
     SUMMARISE,
     WHOLE,
-    Audience,
     JobAccepted,
     JobFinished,
     JobState,
-    Kind,
     Model,
     Operation,
     Origin,
     Record,
-    Role,
     Source,
-    Status,
-    Trust,
 )
 from relayer.errors import EmbedderUnavailable, QueueFull
 from relayer.extraction.llm.conversation import MOST_CHARACTERS, ConversationLine
@@ -44,7 +40,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.projection import header_of
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.fields import NOBODY_KNOWN, SPOKEN_ROLES
+from relayer.wire.fields import NOBODY_KNOWN, SPOKEN_ROLES, Audience, Kind, Role, Status, Trust
 from relayer.wire.memories import RecallRequest
 from relayer.wire.sealing import SALT_SIZE
 from relayer.writing.drafts import Draft, new_id, seal_results
@@ -389,7 +385,10 @@ async def summary_of(summariser: Summariser, seconds: float, task: JobTask) -> M
 
 def _earlier(task: JobTask) -> bytes:
     """Return the live summary of the same session that an earlier job made before the session continued."""
-    for one in _results(task.opened.jobs(), task.job):
+    earlier = (
+        job for job in reversed(task.opened.jobs()) if job.work == SUMMARISE and job.job != task.job.job
+    )
+    for one in chain.from_iterable(job.results for job in earlier):
         memory = task.opened.memory(one)
         if memory is None or not memory.is_live or memory.record.pinned:
             continue
@@ -397,12 +396,6 @@ def _earlier(task: JobTask) -> bytes:
         if source.session == task.given.session and audience is task.given.audience:
             return one
     return b""
-
-
-def _results(jobs: Sequence[JobState], but: JobState) -> Iterable[bytes]:
-    return (
-        one for job in reversed(jobs) if job.work == SUMMARISE and job.job != but.job for one in job.results
-    )
 
 
 async def end(ctx: Context, task: JobTask, made: Made | None) -> None:

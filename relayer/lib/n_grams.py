@@ -21,8 +21,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.domain.operations import Role
-from relayer.wire.fields import stream_safe
+from relayer.wire.fields import Role, stream_safe
 
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 """The characters of scripts that are written without spaces between words."""

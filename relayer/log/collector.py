@@ -133,7 +133,7 @@ class Collector:
             return done
         watermark = seen.manifest.gc_watermark
         # No slot up to the watermark is valid, no matter when it was written (I3).
-        dead = [row.key for row in await self._slots() if _seq_of(row.key) <= watermark]
+        dead = [row.key for row in await self._slots() if seq_of(row.key) <= watermark]
         await self._discard(dead)
         if await self._loose(seen.store_time - self._grace_ms):
             await self._manifest.swap(seen, begun(seen.manifest))
@@ -162,7 +162,7 @@ class Collector:
         """Delete what ``decided`` allows, a manifest for which the wait is over."""
         slots = await self._slots()
         loose = await self._loose(decided.gc_moved_at)
-        dead = [row.key for row in slots if _seq_of(row.key) <= decided.gc_watermark]
+        dead = [row.key for row in slots if seq_of(row.key) <= decided.gc_watermark]
         await self._discard(dead)
         await self._discard(loose)
         return Collection(CollectionStage.SWEEP, len(dead), len(loose))
@@ -185,6 +185,6 @@ class Collector:
         return [row async for row in self._store.list(self._layout.store_key(prefix))]
 
 
-def _seq_of(key: str) -> int:
-    """Return the slot number in the key of an entry."""
+def seq_of(key: str) -> int:
+    """Return the number at the end of a key: of a log entry, or of a run of a backup."""
     return int(key.rpartition("/")[2])

@@ -28,8 +28,8 @@ from io import BytesIO
 
 import msgspec
 
-from relayer.domain import facets
 from relayer.domain.namespace import LogPosition, Manifest
+from relayer.domain.operations import facet_schema
 from relayer.domain.snapshot import SNAPSHOT_FORMAT, StateReader
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
@@ -73,7 +73,7 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
 
 def model_tag(model: EmbeddingModel) -> str:
     """Return the tag of an index in the manifest: its formats, a hash of its facets, and the SHA-256 of its embedding model."""
-    return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{facets.schema()}.{model.sha256}"
+    return f"{INDEX_FORMAT}.{SNAPSHOT_FORMAT}.{facet_schema()}.{model.sha256}"
 
 
 def block_id(key: str, part: Part, number: int) -> bytes:

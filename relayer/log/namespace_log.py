@@ -324,18 +324,14 @@ class Committer:
 
     async def _run(self) -> None:
         try:
-            while await self._next_work():
-                await self._guarded_attempt()
+            while self._queue or not self._closing:
+                if self._queue:
+                    await self._guarded_attempt()
+                else:
+                    self._work.clear()
+                    await self._work.wait()
         finally:
             self._queue.fail(lambda submission: _gave_up(submission, "the relayer stopped"))
-
-    async def _next_work(self) -> bool:
-        while not self._queue:
-            if self._closing:
-                return False
-            self._work.clear()
-            await self._work.wait()
-        return True
 
     async def _guarded_attempt(self) -> None:
         """Make one attempt, and decide what a failure means for the waiting submissions."""

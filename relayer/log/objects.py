@@ -537,21 +537,16 @@ class ManifestView:
         if not isinstance(outcome, Found):
             raise NamespaceClosed("the namespace has no manifest: it was erased")
         manifest = self._sealer.unseal_manifest(self._account, self._incarnation, self._key, outcome.data)
-        self._refuse_rollback(manifest)
-        self._manifest, self._etag = manifest, outcome.etag
-        self._validated_at = outcome.store_time
-        return SeenManifest(manifest, outcome.etag, outcome.store_time)
-
-    def _refuse_rollback(self, manifest: Manifest) -> None:
         seen = self._manifest
-        if seen is None:
-            return
-        if (
+        if seen is not None and (
             manifest.gc_epoch < seen.gc_epoch
             or manifest.snap_seq < seen.snap_seq
             or manifest.gc_watermark < seen.gc_watermark
         ):
             raise CorruptNamespace("the store shows a manifest that is older than one seen before")
+        self._manifest, self._etag = manifest, outcome.etag
+        self._validated_at = outcome.store_time
+        return SeenManifest(manifest, outcome.etag, outcome.store_time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
 from relayer.lib.work import AT_ONCE, SingleFlight
 from relayer.log.objects import (
-    FoundSlot,
     LinkedEntry,
     LogPorts,
     ManifestView,
@@ -153,20 +152,10 @@ class Replica:
         await self._flight.run()
         return self.state.position
 
-    async def _restart(self, manifest: Manifest) -> None:
-        """Start over from a stored or an empty state, to which `_load` and `_follow` apply the rest of the log."""
-        start = None if self._begin is None else await self._begin(manifest)
-        self._start_from(start or self._nothing())
-        self._refusal = None
-        self._restart_wanted = False
-        self._load_wanted = True
-        self.seen_at = self._followed_from = None
-        for _, on_reset in self._subscribers:
-            on_reset(self.state)
-
     async def _load(self) -> None:
         """Apply the entries in the manifest's segments that are not in the state yet, if any.
 
+        If `reload` was called, start over from a stored or an empty state first.
         A segment that is absent was merged with others and deleted, and then the current manifest names its successor.
         """
         for _ in range(_RELOADS):
@@ -174,7 +163,14 @@ class Replica:
             manifest = await self.manifest.read() if seen is None else seen.manifest
             self.store_time = self.manifest.validated_at or 0
             if self._restart_wanted:
-                await self._restart(manifest)
+                start = None if self._begin is None else await self._begin(manifest)
+                self._start_from(start or self._nothing())
+                self._refusal = None
+                self._restart_wanted = False
+                self._load_wanted = True
+                self.seen_at = self._followed_from = None
+                for _, on_reset in self._subscribers:
+                    on_reset(self.state)
             if await self._guarded(self._replay(manifest)):
                 self._load_wanted = False
                 return
@@ -250,8 +246,9 @@ class Replica:
                     budget -= len(slot.data)
                     if slot.seq < self.state.next_seq:
                         continue  # the committer has written and applied it in the meantime
-                    linked = await self._linked(slot)
-                    if linked is not None:
+                    position = self.state.position
+                    linked = await self._guarded(self.slots.link(slot, position))
+                    if self.state.position == position:
                         self.apply(linked)
                 if tail.ended:
                     self.seen_at = self._clock.monotonic()
@@ -278,11 +275,6 @@ class Replica:
             await self.manifest.read()
         return self.manifest.watermark < start
 
-    async def _linked(self, slot: FoundSlot) -> LinkedEntry | None:
-        position = self.state.position
-        linked = await self._guarded(self.slots.link(slot, position))
-        return linked if self.state.position == position else None
-
     def apply(self, linked: LinkedEntry) -> list[Applied]:
         """Apply the next entry of the chain and notify the projections, in one step of the event loop.
 
@@ -300,7 +292,14 @@ class Replica:
             raise
         self._digests.append(self.state.position)
         self._sizes.append(linked.size)
-        self._tell(applied)
+        try:
+            for on_applied, _ in self._subscribers:
+                on_applied(applied)
+        except Exception as error:  # after any error, acknowledged memories might be missing in recall
+            self._refusal = CorruptNamespace(
+                "a projection of the log could not follow it; it must be reloaded"
+            )
+            raise self._refusal from error
         return applied
 
     def keep_written(self, linked: LinkedEntry) -> None:
@@ -323,16 +322,6 @@ class Replica:
                 return
             del self._written[seq]
             self._written_bytes -= linked.size
-
-    def _tell(self, applied: list[Applied]) -> None:
-        try:
-            for on_applied, _ in self._subscribers:
-                on_applied(applied)
-        except Exception as error:  # after any error, acknowledged memories might be missing in recall
-            self._refusal = CorruptNamespace(
-                "a projection of the log could not follow it; it must be reloaded"
-            )
-            raise self._refusal from error
 
     @property
     def broken(self) -> bool:

@@ -265,7 +265,12 @@ class _PageReader:
         lengths = iter(row.bodies)
 
         def take(section: Section) -> bytes:
-            return self._take(section, next(lengths, 0))
+            length = next(lengths, 0)
+            view, at = self._sections[section], self._at[section]
+            if not 0 <= at <= at + length <= len(view):
+                raise CorruptNamespace("a segment's directory points outside of it")
+            self._at[section] = at + length
+            return bytes(view[at : at + length])
 
         return Entry(
             version=row.version,
@@ -276,13 +281,6 @@ class _PageReader:
             time=row.time,
             operations=tuple(put_back(outer, take) for outer in row.operations),
         )
-
-    def _take(self, section: Section, length: int) -> bytes:
-        view, at = self._sections[section], self._at[section]
-        if not 0 <= at <= at + length <= len(view):
-            raise CorruptNamespace("a segment's directory points outside of it")
-        self._at[section] = at + length
-        return bytes(view[at : at + length])
 
 
 # The maximum number of bytes that are read before they are applied; a larger segment is read alone.

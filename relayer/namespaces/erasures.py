@@ -136,7 +136,12 @@ class Erasures:
             del self._due[key]
             return
         due.failures = 0
-        due.not_before = self._ports.clock.monotonic() + self._pause(seen)
+        left = (self._grace_ms - (seen.store_time - seen.report.destroyed_at)) / 1000
+        # A collection waits for the grace period twice at most.
+        pause = (
+            left + _FIRST_PAUSE if left > 0 else max(_FIRST_PAUSE, min(_LOOK_SECONDS, self._grace_ms / 4000))
+        )
+        due.not_before = self._ports.clock.monotonic() + pause
 
     async def _erase_memories(self, seen: SeenReport) -> SeenReport:
         report = seen.report
@@ -148,14 +153,11 @@ class Erasures:
             return await self._eraser(replica, report.account).run(seen)
         except NamespaceClosed:
             # The whole namespace was erased: once that erasure is confirmed, nothing is left of these memories either.
-            if not await self._is_gone(report):
+            whole = await self._reports.find(report.account, report.incarnation)
+            if whole is None or whole.report.stage is not ErasureStage.CONFIRMED:
                 return seen
             gone = await self._reports.close_with_namespace(seen)
             return SeenReport(gone, seen.etag, seen.store_time)
-
-    async def _is_gone(self, report: ErasureReport) -> bool:
-        whole = await self._reports.find(report.account, report.incarnation)
-        return whole is not None and whole.report.stage is ErasureStage.CONFIRMED
 
     async def _replica_of(self, report: ErasureReport) -> Replica:
         """Return a replica of the log that contains the erasure: that of the open namespace, or else a new one."""
@@ -193,11 +195,3 @@ class Erasures:
                 continue
             if await self._eraser(opened.replica, opened.account).tidy():
                 self._tidied[incarnation] = late
-
-    def _pause(self, seen: SeenReport) -> float:
-        """Return the seconds until the next step can be taken: a collection waits for the grace period twice at most."""
-        waited = seen.store_time - seen.report.destroyed_at
-        left = (self._grace_ms - waited) / 1000
-        return (
-            left + _FIRST_PAUSE if left > 0 else max(_FIRST_PAUSE, min(_LOOK_SECONDS, self._grace_ms / 4000))
-        )

@@ -39,7 +39,6 @@ from relayer.domain.operations import (
     Put,
     Record,
     RecordState,
-    Status,
     Supersede,
 )
 from relayer.domain.pinned import Pinned
@@ -66,8 +65,9 @@ from relayer.search.index import QueryWords
 from relayer.search.key_mask import KeyMask
 from relayer.search.ranking import SearchResult
 from relayer.search.rows import Vector
-from relayer.search.unmentioned import named_in, names_any
+from relayer.search.terms import named_in, names_any
 from relayer.wire import schemas
+from relayer.wire.fields import Status
 from relayer.wire.memories import RecallRequest, Selection
 
 _WORD = re.compile(r"\w+")
@@ -532,10 +532,6 @@ class OpenNamespace:
         """Return the vector by which a live memory is found; None if it has none."""
         return self.view.index.row(number)
 
-    def number(self, record: bytes) -> int | None:
-        """Return a memory's key in the index, which follows log order; None if it has none."""
-        return self.view.table.numbers.get(record)
-
     def allowed(self, request: RecallRequest, now: int) -> KeyMask | None:
         """Return the keys of the records that pass a recall's filters; None if all do. ``now`` is in ms."""
         allowed = self.view.table.allowed(
@@ -927,7 +923,12 @@ class OpenNamespace:
     async def _index(self) -> None:
         try:
             while self._behind:
-                self.view.apply(self.log.state, list(self._slice()))
+                # At least one operation, and then more while they fit.
+                part, room = list[Applied](), SLICE_BYTES
+                while self._behind and room > 0:
+                    part.append(self._behind.popleft())
+                    room -= _weight(part[-1])
+                self.view.apply(self.log.state, part)
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - after any failure, the view must not be used
             self._failure = error
@@ -940,14 +941,6 @@ class OpenNamespace:
         for do in then:
             do()
         self._indexed.set()
-
-    def _slice(self) -> Iterable[Applied]:
-        """Yield the next operations to index: at least one, and then more while they fit into `SLICE_BYTES`."""
-        room = SLICE_BYTES
-        while self._behind and room > 0:
-            item = self._behind.popleft()
-            room -= _weight(item)
-            yield item
 
 
 def _without(known: dict[tuple[bytes, str, bytes], bytes], seals: Iterable[tuple[bytes, str, bytes]]) -> None:

@@ -439,7 +439,10 @@ class NamespaceView:
         try:
             encoded = self._open(stored.record, "record", stored.sealed)
             record = self.records.put(number, stored.record, stored.sealed, encoded)
-            meaning = self._meaning(record, stored)
+            own = self._space_of(record.embedding.detail)
+            meaning = None
+            if stored.vector and own is not None:
+                meaning = self._open_vectors(record, own, stored.vector, stored.context_vector)
         except (UnsealError, msgspec.MsgspecError):
             # One damaged record must not make the others unreadable; `verify` finds it, and it is counted.
             self._let_go(number)
@@ -456,12 +459,6 @@ class NamespaceView:
             if space is not None and not _is_whole(record, found[-1]):
                 space.lacking[stored.record] = None
         self._index(number, record, *found)
-
-    def _meaning(self, record: Record, stored: Stored) -> Meaning | None:
-        space = self._space_of(record.embedding.detail)
-        if not stored.vector or space is None:
-            return None
-        return self._open_vectors(record, space, stored.vector, stored.context_vector)
 
     def _space_of(self, model: str) -> EmbeddingSpace | None:
         return next((space for space in (self.space, self.newest) if space.model.sha256 == model), None)

@@ -24,13 +24,13 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from relayer.crypto import NamespaceKeys
-from relayer.domain.facets import FACETS, facets_of
-from relayer.domain.operations import WHOLE, Record, RecordState, Status, decode_record
+from relayer.domain.operations import FACETS, WHOLE, Record, RecordState, decode_record, facets_of
 from relayer.search.key_mask import KeyMask
 from relayer.search.rows import Column
-from relayer.search.unmentioned import Subject, named_in, names_any, subject
+from relayer.search.terms import Subject, named_in, names_any, subject
 from relayer.wire import codec as ulid
 from relayer.wire.errors import UnsealError
+from relayer.wire.fields import Status
 from relayer.wire.labels import decode_metadata, passes
 from relayer.wire.memories import Selection
 
@@ -626,6 +626,8 @@ class RecordTable:
     def parts(self, lacking: Iterable[bytes]) -> RosterParts:
         """Return the stored form, for `of_parts`; ``lacking`` are the ids of the records without a vector."""
         known = self.numbers.values()
+        expires = self._expires.values
+        numbers = np.flatnonzero(expires != _FOREVER)
         return RosterParts(
             ids=self._ids.copy(),
             gone=_packed(set(range(len(self._ids))).difference(known)),
@@ -633,7 +635,7 @@ class RecordTable:
             lacking=_packed(self.numbers[record] for record in lacking),
             occurred=self._occurred.values.astype("<i8").tobytes(),
             facets=list(self._stored_facets()),
-            expiring=self._stored_expiring(),
+            expiring=list(zip(numbers.tolist(), expires[numbers].tolist(), strict=True)),
             sessions=list(self._last_of_session.items()),
             unreadable=self.unreadable,
         )
@@ -653,11 +655,6 @@ class RecordTable:
             (_Own.UNMENTIONED, "\n".join(words), _packed([number]))
             for number, words in self._unmentioned.items()
         )
-
-    def _stored_expiring(self) -> list[tuple[int, int]]:
-        expires = self._expires.values
-        numbers = np.flatnonzero(expires != _FOREVER)
-        return list(zip(numbers.tolist(), expires[numbers].tolist(), strict=True))
 
     @classmethod
     def of_parts(cls, parts: RosterParts) -> tuple[RecordTable, dict[bytes, None]]:

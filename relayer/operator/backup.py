@@ -24,6 +24,7 @@ from relayer.errors import (
     WrongRelayerKey,
 )
 from relayer.lib.work import together
+from relayer.log.collector import seq_of
 from relayer.log.erasure.reports import ErasureKind
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, Slots
 from relayer.log.segments import Segments
@@ -41,7 +42,6 @@ from relayer.operator.catalogue import (
     pointer_key,
     read_catalogue,
     read_reports,
-    seq_of,
     unseen,
 )
 from relayer.operator.walk import walk_log

@@ -22,8 +22,9 @@ import msgspec
 
 from relayer.access.store_key import StoredKey
 from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
+from relayer.log.collector import seq_of
 from relayer.log.objects import LogPorts, ObjectLocation, ObjectSealer
-from relayer.operator.catalogue import ObjectKind, kind_of, seq_of
+from relayer.operator.catalogue import ObjectKind, kind_of
 from relayer.ports import Created, Exists, Found, Swapped, Throttled, check_key
 from relayer.wire.sealing import ObjectType
 

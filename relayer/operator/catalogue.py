@@ -8,14 +8,14 @@ operator use it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
 
 from relayer.access.accounts import account_at, record_at, revoked_at
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.errors import CorruptNamespace, RelayerError, UpgradeRequired
+from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, UpgradeRequired
 from relayer.lib.work import in_windows
 from relayer.log.erasure.reports import ErasureReport, ErasureReports
 from relayer.log.objects import Layout, LogPorts, ObjectSealer
@@ -160,11 +160,6 @@ def incarnation_of(key: str) -> bytes | None:
     """Return the incarnation of a namespace that the object at a key belongs to; None if it belongs to none."""
     found = re.match(_NAMESPACE, key)
     return None if found is None else bytes.fromhex(found[1])
-
-
-def seq_of(key: str) -> int:
-    """Return the number at the end of a key: of a log entry, or of a run of a backup."""
-    return int(key.rpartition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,3 +321,22 @@ async def read_reports(
 
     await in_windows(look, keys)
     return read, sorted(findings, key=lambda finding: finding.key)
+
+
+async def at_each(
+    namespaces: Sequence[Listed], work: Callable[[Listed], Awaitable[None]], progress: Progress
+) -> list[Defect]:
+    """Run ``work`` at every live namespace, and return findings about those that could not be read.
+
+    A namespace whose creation was never finished, or that is erased meanwhile, is skipped.
+    """
+    found = []
+    for listed in progress([listed for listed in namespaces if listed.live]):
+        try:
+            await work(listed)
+        except NamespaceClosed:
+            continue
+        except UNREADABLE as error:
+            key, say = Layout.manifest(listed.incarnation), f" (namespace {listed.pointer.name})"
+            found.append(Defect.from_error(error, key, say=say))
+    return found

@@ -16,6 +16,7 @@ import msgspec
 from relayer.domain.namespace import Manifest
 from relayer.domain.operations import Entry, MalformedBody, decode_operation
 from relayer.errors import NamespaceClosed, RelayerError
+from relayer.log.collector import seq_of
 from relayer.log.objects import LogPorts, ManifestView, ObjectSealer, Slots
 from relayer.log.segments import PackPlace, open_pack
 from relayer.operator.catalogue import (
@@ -25,7 +26,6 @@ from relayer.operator.catalogue import (
     ObjectKind,
     incarnation_of,
     kind_of,
-    seq_of,
     sound,
 )
 from relayer.operator.walk import walk_log

@@ -21,7 +21,7 @@ from relayer.access.store_key import begin_restore, begun_restore, end_restore
 from relayer.domain.namespace import Pointer
 from relayer.domain.operations import Erase, Origin
 from relayer.errors import ConfigurationError, CorruptNamespace, StoreMisconfigured, StoreUnavailable
-from relayer.log.collector import Collector
+from relayer.log.collector import Collector, seq_of
 from relayer.log.erasure.destruction import destroy
 from relayer.log.erasure.memories import MemoryEraser, report_of
 from relayer.log.erasure.reports import ErasureReports, ErasureStage
@@ -38,7 +38,6 @@ from relayer.operator.catalogue import (
     incarnation_of,
     kind_of,
     pointer_key,
-    seq_of,
     unseen,
 )
 from relayer.operator.repair import repair_namespace

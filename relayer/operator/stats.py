@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from relayer.domain.namespace import Manifest
 from relayer.errors import NamespaceClosed
 from relayer.lib.work import in_windows
+from relayer.log.collector import seq_of
 from relayer.log.objects import LogPorts, ManifestView
 from relayer.operator.catalogue import (
     UNREADABLE,
@@ -21,7 +22,6 @@ from relayer.operator.catalogue import (
     incarnation_of,
     kind_of,
     read_catalogue,
-    seq_of,
 )
 
 # Object stores charge these calls as writes, and do not charge deletes.

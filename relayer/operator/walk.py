@@ -14,9 +14,10 @@ from relayer.domain.namespace import LogPosition, Manifest, SegmentRow, genesis
 from relayer.domain.state import NamespaceState
 from relayer.errors import NamespaceClosed, UpgradeRequired
 from relayer.lib.work import AT_ONCE, together
+from relayer.log.collector import seq_of
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ManifestView, SeenManifest, Slots
 from relayer.log.segments import Segments
-from relayer.operator.catalogue import REPAIR, UNREADABLE, Defect, Flaw, seq_of
+from relayer.operator.catalogue import REPAIR, UNREADABLE, Defect, Flaw
 
 Visit = Callable[[LinkedEntry], None]
 _ROUNDS = 3

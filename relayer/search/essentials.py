@@ -18,9 +18,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relayer.domain.operations import Role
 from relayer.lib.n_grams import UNSPACED, read_message, vector
-from relayer.wire.fields import stream_safe
+from relayer.wire.fields import Role, stream_safe
 
 Essential = Literal["harm", "style", "identity"]
 _ESSENTIALS: Final[tuple[Essential, ...]] = ("harm", "style", "identity")

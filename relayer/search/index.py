@@ -38,6 +38,7 @@ from relayer.search.ranking import (
     SearchJudgement,
     SearchResult,
     TermWeight,
+    Worths,
     abstention_score,
     coverage,
     evenness_of,
@@ -50,6 +51,7 @@ from relayer.search.ranking import (
     prompt_relevance,
     term_weight,
     with_neighbours,
+    worth_reader,
 )
 from relayer.search.relevance import (
     MOST_READ,
@@ -63,7 +65,6 @@ from relayer.search.relevance import (
 from relayer.search.rows import Column, Vector
 from relayer.search.stored_terms import LexicalParts
 from relayer.search.terms import names
-from relayer.search.worth import Worths, worth_reader
 
 Numbers = NDArray[np.float64]
 

@@ -13,18 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import (
-    EXTRACT,
-    SUMMARISE,
-    Audience,
-    JobAccepted,
-    JobState,
-    Model,
-    Record,
-    Role,
-    Source,
-    Trust,
-)
+from relayer.domain.operations import EXTRACT, SUMMARISE, JobAccepted, JobState, Model, Record, Source
 from relayer.errors import EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.readings import Readings
 from relayer.extraction.statements import Candidate, ConversationTurn, Left, Step, Unread
@@ -39,9 +28,8 @@ from relayer.use_cases.transcripts import keep_turn
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
-from relayer.wire.fields import SPOKEN_ROLES
+from relayer.wire.fields import SPOKEN_ROLES, Role, Trust
 from relayer.wire.labels import encode_metadata
-from relayer.wire.memories import TurnItem
 from relayer.writing.drafts import Draft, append_drafts, new_id, request_origin, without_secrets
 from relayer.writing.present import position, remembered
 
@@ -70,7 +58,7 @@ async def summarise(
         if opened is None:
             return None
         await opened.refresh(deadline)
-        said = await said_in(opened, request.session, Audience(request.audience))
+        said = await said_in(opened, request.session, request.audience)
         job = new_id(ctx)
         origin = request_origin(opened, access, _INDEX, request.idempotency_key)
         promise = promise_summary(ctx, opened, origin, job, said)
@@ -327,7 +315,7 @@ class _Promise:
         request, turns = self.request, self.request.turns
         lines = tuple(
             JobLine(
-                Role(turns[at].role),
+                turns[at].role,
                 said,
                 turns[at].occurred_at,
                 turns[at].speaker or "",
@@ -340,7 +328,7 @@ class _Promise:
         principal = self.access.principal
         return JobInput(
             lines,
-            Audience(request.audience),
+            request.audience,
             request.host,
             principal.certificate.agent,
             request.session,
@@ -393,7 +381,7 @@ async def _extract(
     """
     turns = [
         ConversationTurn(
-            Role.USER if item.noted else Role(item.role),
+            Role.USER if item.noted else item.role,
             item.text,
             item.occurred_at,
             f"{index}",
@@ -408,11 +396,12 @@ async def _extract(
         if found and isinstance(found[-1], Unread):
             readings = await _readings(ctx, found[-1].texts, deadline)
             found += await ctx.texts.make(access.account, _up_to_unread(steps, readings), work)
-    candidates = [
-        (int(one.turn_ids[0]), _as_said(one, request.turns[int(one.turn_ids[0])]))
-        for one in found
-        if isinstance(one, Candidate)
-    ]
+    candidates = [(int(one.turn_ids[0]), one) for one in found if isinstance(one, Candidate)]
+    for number, (turn, one) in enumerate(candidates):
+        item = request.turns[turn]
+        if item.noted and item.role is not Role.USER:
+            # It was classified as if the user had said it.
+            candidates[number] = turn, replace(one, role=item.role, trust=Trust.ASSISTANT)
     least = sorted((one.importance for _, one in candidates), reverse=True)[:_MOST_MEMORIES][-1:]
     enough = [pair for pair in candidates if pair[1].importance >= least[0]][:_MOST_MEMORIES]
     return enough, [one for one in found if isinstance(one, Left)]
@@ -439,13 +428,6 @@ async def _readings(ctx: Context, texts: Sequence[str], deadline: Deadline) -> R
             return Readings(texts, await ctx.messages.messages(texts))
     except (EmbedderUnavailable, TimeoutError):
         return None
-
-
-def _as_said(candidate: Candidate, item: TurnItem) -> Candidate:
-    """Return a candidate with the role and trust of its turn. A noted turn was classified as if the user had said it."""
-    if not item.noted or item.role == "user":
-        return candidate
-    return replace(candidate, role=Role(item.role), trust=Trust.ASSISTANT)
 
 
 def _verdicts(
@@ -485,7 +467,7 @@ def _drafts(promise: _Promise, candidates: Sequence[tuple[int, Candidate]]) -> l
                     namespace=access.namespace,
                     text=candidate.text,
                     kind=candidate.kind,
-                    audience=Audience(request.audience),
+                    audience=request.audience,
                     trust=candidate.trust,
                     suspect=item.suspect,
                     importance=candidate.importance,

@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import WHOLE, Kind, Model, Record, Restore, Status, Trust
+from relayer.domain.operations import WHOLE, Model, Record, Restore
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, evaluated
@@ -26,6 +25,8 @@ from relayer.search.rows import Vector
 from relayer.wire import codec as ulid
 from relayer.wire import service as wire
 from relayer.wire.errors import Malformed
+from relayer.wire.fields import Kind, Status, Trust
+from relayer.wire.service import Reason
 from relayer.writing.drafts import Draft, append_drafts, next_version
 from relayer.writing.merging import (
     FOLLOWS_FROM,
@@ -39,14 +40,6 @@ from relayer.writing.merging import (
     statements_of,
 )
 from relayer.writing.present import PAGE_BYTES, encoded_size, position, show
-
-
-class Reason(StrEnum):
-    """The reason why one of two memories should be removed, or of a conflict between them."""
-
-    DUPLICATE = "duplicate"
-    REPLACED = "replaced"
-    CONFLICT = "conflict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ def comparable(opened: OpenNamespace, wanted: bytes, now: int) -> Comparable | N
 
     Summaries of sessions are left out too, because they repeat memories on purpose.
     """
-    memory, number = opened.memory(wanted), opened.number(wanted)
+    memory, number = opened.memory(wanted), opened.key_of(wanted)
     if memory is None or number is None or not memory.state.live_at(now):
         return None
     if len(memory.record.text) > LONGEST or memory.record.kind is Kind.SUMMARY:
@@ -385,8 +378,11 @@ async def _accepted(
 def _last_version(access: Access, proposal: ConsolidationProposal, now: int) -> Draft:
     old, sources = proposal.goes.record, proposal.goes.memory.state.sources
     # A replaced memory was valid until the other one became valid, a duplicate until now.
-    until = _began(proposal.stays) if proposal.reason is Reason.REPLACED else now
-    replaced_by = (proposal.stays.record.id,) if proposal.reason is Reason.REPLACED else ()
+    until, replaced_by = now, tuple[bytes, ...]()
+    if proposal.reason is Reason.REPLACED:
+        stays = proposal.stays
+        until = stays.said_at[0] if stays.record.valid_from is None else stays.record.valid_from
+        replaced_by = (stays.record.id,)
     version = next_version(
         old,
         access,
@@ -399,10 +395,6 @@ def _last_version(access: Access, proposal: ConsolidationProposal, now: int) -> 
         contradicts=tuple(dict.fromkeys((*old.contradicts, *replaced_by))),
     )
     return Draft(version, sources=sources, replaces=old.id)
-
-
-def _began(known: Comparable) -> int:
-    return known.said_at[0] if known.record.valid_from is None else known.record.valid_from
 
 
 def _version_of(opened: OpenNamespace, goes: bytes) -> bytes:
@@ -450,4 +442,4 @@ def _is_over(opened: OpenNamespace, wanted: bytes, now: int) -> bool:
 
 def _view(proposal: ConsolidationProposal) -> wire.ProposalView:
     stays, goes = show(proposal.stays.memory), show(proposal.goes.memory)
-    return wire.ProposalView(id=f"{goes.id}-{stays.id}", reason=proposal.reason.value, stays=stays, goes=goes)
+    return wire.ProposalView(id=f"{goes.id}-{stays.id}", reason=proposal.reason, stays=stays, goes=goes)

@@ -12,19 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import (
-    Audience,
-    Forget,
-    Kind,
-    Model,
-    OperationResult,
-    Outcome,
-    RecordState,
-    Refusal,
-    Restore,
-    Status,
-    Trust,
-)
+from relayer.domain.operations import Forget, Model, OperationResult, Outcome, RecordState, Refusal, Restore
 from relayer.errors import Refused
 from relayer.extraction.wishes import wish_in
 from relayer.lib.work import Deadline
@@ -42,6 +30,7 @@ from relayer.namespaces.records import OpenedMemory
 from relayer.use_cases.erase import erase_records, report_erasure
 from relayer.wire import codec as ulid
 from relayer.wire import memories as life
+from relayer.wire.fields import Status, Trust
 from relayer.wire.labels import encode_metadata
 from relayer.wire.memories import ErasureView
 from relayer.writing.drafts import Draft, append_drafts, next_version, parse_vector, without_secrets_in
@@ -123,9 +112,9 @@ def _next_version(
         changed["metadata"] = encode_metadata(request.metadata)
     changed["left_out"] = () if rewritten else memory.replaced
     kinds = {
-        "kind": Kind(request.kind or old.kind),
-        "audience": Audience(request.audience or old.audience),
-        "trust": Trust(request.trust or old.trust),
+        "kind": request.kind or old.kind,
+        "audience": request.audience or old.audience,
+        "trust": request.trust or old.trust,
     }
     return Draft(
         next_version(old, access, request.idempotency_key, **kinds, **changed),

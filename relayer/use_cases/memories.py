@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Forget, OperationResult, RecordState, Status
+from relayer.domain.operations import Forget, OperationResult
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context, look_up, no_such_memory, nonce_reused
@@ -25,6 +25,7 @@ from relayer.use_cases.transcripts import lines_of, may_be_read, shown
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
+from relayer.wire.fields import Status
 from relayer.wire.service import ExportEnd, ExportHead, ExportLine, ExportRequest, ExportTurn, KeptTurn
 from relayer.writing.present import page_of, position, show
 
@@ -54,7 +55,13 @@ async def list_memories(
         now = ctx.clock.now_ms()
         # Sorted by the log and not by id, because ids of the same millisecond have no order.
         newest_first = opened.states(newest_first=True)
-        wanted = [one.record for one in newest_first if _matches(opened, one, kinds, states, now)]
+        wanted = [
+            one.record
+            for one in newest_first
+            if one.status in (states or (Status.LIVE,))
+            and (one.expires_at is None or one.expires_at > now)
+            and opened.is_memory(one.record, kinds)
+        ]
         if passing is not None:
             wanted = [record for record in wanted if opened.key_of(record) in passing]
         rest = wanted[_after(mark, opened, wanted) :]
@@ -107,14 +114,6 @@ async def forget_memory(
         elif outcome.result is not OperationResult.FORGOTTEN or outcome.subject != wanted:
             raise nonce_reused()
         return schemas.ForgetResponse(id=memory_id, state="forgotten", position=position(opened.position))
-
-
-def _matches(
-    opened: OpenNamespace, state: RecordState, kinds: Sequence[str], states: Sequence[str], now: int
-) -> bool:
-    is_over = state.expires_at is not None and state.expires_at <= now
-    is_wanted = not is_over and state.status in (states or ("live",))
-    return is_wanted and opened.is_memory(state.record, kinds)
 
 
 def _history(opened: OpenNamespace, record: bytes) -> list[bytes]:
@@ -232,7 +231,7 @@ def kept_turn(turn: OpenedMemory) -> KeptTurn:
     return KeptTurn(
         session=source.session,
         host=source.host,
-        audience=turn.record.audience.value,
+        audience=turn.record.audience,
         created_at=turn.record.created_at,
         memories=tuple(map(ulid.render, turn.state.sources)),
         lines=tuple(map(shown, lines_of(turn))),

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from relayer.access.accounts import Access, Principal
 from relayer.domain.namespace import Pointer, PointerState
-from relayer.domain.operations import Kind, Record, Trust
+from relayer.domain.operations import Record
 from relayer.errors import Refused
 from relayer.lib.work import Deadline
 from relayer.log import creation
@@ -36,7 +36,7 @@ from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
-from relayer.wire.fields import clip, one_line
+from relayer.wire.fields import Kind, Trust, clip, one_line
 from relayer.wire.labels import PROJECTS, decode_metadata
 from relayer.wire.memories import ContextDay, ContextResponse
 from relayer.wire.service import (
@@ -262,9 +262,9 @@ def _line(record: Record, text: str) -> ProfileLine:
         id=ulid.render(record.id),
         text=text,
         speaker=one_line(record.source.speaker),
-        kind=record.kind.value,
-        audience=record.audience.value,
-        trust=record.trust.value,
+        kind=record.kind,
+        audience=record.audience,
+        trust=record.trust,
         pinned=record.pinned,
         place=record.source.place,
         sender=record.source.sender,
@@ -319,11 +319,6 @@ async def standing(
         )
 
 
-def _is_of_project(opened: OpenNamespace, record: bytes) -> bool:
-    memory = opened.memory(record)
-    return memory is not None and PROJECTS in decode_metadata(memory.record.metadata)
-
-
 async def _look(
     opened: OpenNamespace, chosen: Iterable[_Candidate], deadline: Deadline
 ) -> tuple[dict[str, list[tuple[bytes, Essential]]], bool]:
@@ -336,7 +331,8 @@ async def _look(
             if deadline.remaining() < reserve:
                 return found, False
         kind = opened.essential(one.record)
-        if kind is not None and not _is_of_project(opened, one.record):
+        memory = None if kind is None else opened.memory(one.record)
+        if kind is not None and memory and PROJECTS not in decode_metadata(memory.record.metadata):
             found[kind].append((one.record, kind))
     return found, True
 
@@ -345,27 +341,11 @@ def _distinct(opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]])
     said: list[frozenset[str]] = []
     for record_id, kind in ordered:
         memory = opened.memory(record_id)
-        line = None if memory is None else _standing_line(memory, kind)
-        words = frozenset() if line is None else frozenset(line.text.casefold().rstrip(".!").split())
-        if line is not None and words and not any(words <= other for other in said):
+        text = "" if memory is None else clip(one_line(memory.text), _LONGEST_LINE)
+        words = frozenset(text.casefold().rstrip(".!").split())
+        if memory is not None and words and not any(words <= other for other in said):
             said.append(words)
-            yield line
-
-
-def _standing_line(memory: OpenedMemory, about: Essential) -> StandingLine:
-    record = memory.record
-    return StandingLine(
-        id=ulid.render(record.id),
-        text=clip(one_line(memory.text), _LONGEST_LINE),
-        speaker=one_line(record.source.speaker),
-        kind=record.kind.value,
-        audience=record.audience.value,
-        trust=record.trust.value,
-        pinned=record.pinned,
-        place=record.source.place,
-        sender=record.source.sender,
-        about=about,
-    )
+            yield StandingLine(**dict(_line(memory.record, text)), about=kind)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -136,15 +136,14 @@ class _Penalties:
         cost = self._known.get(origin)
         if cost is None:
             names = _names(origin)
-            cost = self._matching(names) if any(map(self._any.match, names)) else 0.0
+            cost = 0.0
+            if any(map(self._any.match, names)):
+                matching = (
+                    one for one in self._penalties if any(fnmatchcase(name, one.match) for name in names)
+                )
+                cost = max((one.penalty for one in matching), default=0.0)
             self._known[origin] = cost
         return cost
-
-    def _matching(self, names: Sequence[str]) -> float:
-        matching = (
-            item.penalty for item in self._penalties if any(fnmatchcase(name, item.match) for name in names)
-        )
-        return max(matching, default=0.0)
 
 
 @lru_cache(maxsize=64)
@@ -271,12 +270,8 @@ class _Question:
         )
 
 
-class _KeptOut(msgspec.Struct, frozen=True):
-    """The fields of `schemas.Unmentioned`."""
-
-    id: str
-    by: str
-    relevance: float
+_KeptOut = dict[str, str | float]
+"""The fields of `schemas.Unmentioned`."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -457,7 +452,10 @@ class _Search:
         request = self.request
         if audiences is not None:
             request = request.model_copy(update={"audiences": audiences})
-        return _both(self.opened.allowed(request, self.now), self.passing)
+        allowed = self.opened.allowed(request, self.now)
+        if allowed is None or self.passing is None:
+            return self.passing if allowed is None else allowed
+        return allowed.within(self.passing.flags)
 
     def among(self, allowed: KeyMask | None, *, past: bool = False) -> SearchResult:
         """Search the allowed memories."""
@@ -598,7 +596,11 @@ class _Unspoken:
             return {}
         id_of = self._opened.id_of_hit
         return {
-            hit.key: _KeptOut(ulid.render(id_of(hit.key)), ulid.render(wish), round(hit.relevance, 4))
+            hit.key: {
+                "id": ulid.render(id_of(hit.key)),
+                "by": ulid.render(wish),
+                "relevance": round(hit.relevance, 4),
+            }
             for hit in hits
             if (wish := self._wish(hit.key))
         }
@@ -614,13 +616,6 @@ class _Unspoken:
         if key not in self._known:
             self._known[key] = kept_out_by(self._opened.hit(key).record, self._wishes)
         return self._known[key]
-
-
-def _both(allowed: KeyMask | None, passing: KeyMask | None) -> KeyMask | None:
-    """Return the keys in both sets, of which None contains all keys."""
-    if allowed is None or passing is None:
-        return allowed if passing is None else passing
-    return allowed.within(passing.flags)
 
 
 def _named(search: _Search, hits: Sequence[Hit]) -> list[Hit]:

@@ -13,13 +13,14 @@ from typing import Final
 import msgspec
 
 from relayer.access.accounts import Access
-from relayer.domain.operations import Record, Status, Trust
+from relayer.domain.operations import Record
 from relayer.extraction.normal_text import normal_text
 from relayer.lib.work import Deadline
 from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
+from relayer.wire.fields import Status, Trust
 from relayer.wire.service import Imported, ImportItem, ImportRequest, ImportResponse
 from relayer.writing.drafts import (
     Draft,

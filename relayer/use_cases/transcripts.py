@@ -13,17 +13,13 @@ from collections.abc import Iterator, Sequence
 from relayer.access.accounts import Access
 from relayer.domain.operations import (
     DIALOGUE,
-    Audience,
     Line,
     Outcome,
     Put,
     Record,
     RecordState,
-    Role,
     Source,
-    Status,
     Stored,
-    Trust,
     encode_record,
 )
 from relayer.extraction.normal_text import normal_text
@@ -33,7 +29,7 @@ from relayer.namespaces.context import Context
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory, is_heard
 from relayer.wire import codec as ulid
-from relayer.wire.fields import SPOKEN_ROLES, clip, one_line
+from relayer.wire.fields import SPOKEN_ROLES, Role, Status, Trust, clip, one_line
 from relayer.wire.memories import AnalyzeRequest, TurnItem
 from relayer.wire.sealing import SALT_SIZE
 from relayer.wire.service import TranscriptLine, TranscriptRequest, TranscriptResponse
@@ -91,7 +87,7 @@ async def keep_turn(
         id=ulid.make(ctx.clock.now_ms(), ctx.randomness.bytes(10)),
         namespace=access.namespace,
         text="",
-        audience=Audience(request.audience),
+        audience=request.audience,
         trust=Trust.TOOL,
         suspect=True,
         created_at=ctx.clock.now_ms(),
@@ -203,7 +199,7 @@ def _lines(turns: Sequence[TurnItem]) -> Iterator[Line]:
         # Cut first, so that a huge text is not normalized as a whole. If most of it is white space, fewer characters are stored.
         text = clip(one_line(item.text[: 4 * _MOST_SAID]), _MOST_SAID)
         if text:
-            yield Line(Role(item.role), text, item.occurred_at, item.id or "")
+            yield Line(item.role, text, item.occurred_at, item.id or "")
         for name in item.calls:
             called = clip(f"(called {one_line(name) or 'a tool'})", _MOST_CALLED)
             yield Line(Role.ASSISTANT, called, item.occurred_at, item.id or "", call=True)

@@ -26,6 +26,7 @@ from pydantic import (
     StringConstraints,
     WithJsonSchema,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from relayer.wire import codec as ulid
 from relayer.wire import names
@@ -318,10 +319,63 @@ Lang = Annotated[str, Field(max_length=35)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-KindName = Literal[
-    "statement", "fact", "preference", "decision", "event", "task", "summary", "profile", "imported"
-]
-AudienceName = Literal["agent", "direct", "group"]
+class Vocabulary(StrEnum):
+    """Base class of the words that requests, stored records and responses share; a schema lists them as a `Literal` does."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> CoreSchema:
+        """Return the schema that validates one of the words."""
+        return core_schema.no_info_after_validator_function(cls, core_schema.literal_schema([*map(str, cls)]))
+
+
+class Kind(Vocabulary):
+    """The kind of a memory."""
+
+    STATEMENT = "statement"
+    FACT = "fact"
+    PREFERENCE = "preference"
+    DECISION = "decision"
+    EVENT = "event"
+    TASK = "task"
+    SUMMARY = "summary"
+    PROFILE = "profile"
+    IMPORTED = "imported"
+
+
+class Audience(Vocabulary):
+    """The audience of a memory; a direct message is never recalled in a group. `SourceInfo.place` says which group or person."""
+
+    AGENT = "agent"
+    DIRECT = "direct"
+    GROUP = "group"
+
+
+class Trust(Vocabulary):
+    """The trust level of a memory by its origin, most trusted first."""
+
+    USER = "user"
+    IMPORTED = "imported"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class Role(Vocabulary):
+    """The role of the speaker of a turn."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    SYSTEM = "system"
+
+
+class Status(Vocabulary):
+    """The status of a memory."""
+
+    LIVE = "live"
+    SUPERSEDED = "superseded"
+    FORGOTTEN = "forgotten"
+
+
 PlaceName = Annotated[str, StringConstraints(pattern=r"^[!-+.-~-]{0,200}$")]
 """The platform and id of a chat or a person, ``telegram:-100123``; "" if there is none or it is not known."""
 AUDIENCE_PATTERN = "agent|(direct|group)(:[!-+.-~-]{0,200})?|group@[!-+.-~-]{0,200}"
@@ -340,20 +394,17 @@ NOBODY_KNOWN = "?"
 
 def audience_filters(audience: str, place: str, sender: str, speaker: str) -> tuple[str, ...]:
     """Return every `AudienceFilter` that matches a memory."""
-    if audience == "agent":
+    if audience == Audience.AGENT:
         return (audience,)
     in_place = f"{audience}:{place}"
-    if audience == "direct":
+    if audience == Audience.DIRECT:
         return audience, in_place
     return audience, in_place, f"group@{sender or (NOBODY_KNOWN if speaker else '')}"
 
 
-TrustName = Literal["user", "imported", "assistant", "tool"]
-RoleName = Literal["user", "assistant", "tool", "system"]
-SpokenRole = Literal["user", "assistant"]
-SPOKEN_ROLES: frozenset[str] = frozenset(get_args(SpokenRole))
+SpokenRole = Literal[Role.USER, Role.ASSISTANT]
+SPOKEN_ROLES = frozenset(get_args(SpokenRole))
 """The roles whose messages are conversation, in contrast to those of tools and systems."""
-StandingName = Literal["live", "superseded", "forgotten"]
 
 
 class Consistency(StrEnum):
@@ -381,7 +432,7 @@ class SourceInfo(Request):
     host: Short = ""
     session: Short = ""
     speaker: Short = ""
-    role: RoleName = "user"
+    role: Role = Role.USER
     message_ids: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
     transcript: Short = ""
     reference: Short = ""

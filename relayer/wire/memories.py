@@ -10,24 +10,24 @@ from relayer.wire.fields import (
     MAX_TTL_SECONDS,
     NOT_EMPTY,
     Answer,
-    AudienceName,
+    Audience,
     Audiences,
     Consistency,
     IdempotencyKey,
-    KindName,
+    Kind,
     Lang,
     MemoryId,
     NamespaceName,
     PlaceName,
     Position,
     Request,
-    RoleName,
+    Role,
     Short,
     SourceInfo,
-    StandingName,
+    Status,
     Text,
     Time,
-    TrustName,
+    Trust,
     TurnText,
     Unit,
     Vector,
@@ -116,9 +116,9 @@ class MemoryItem(Request):
 
     text: Text
     vector: Vector | None = None
-    kind: KindName = "statement"
-    audience: AudienceName = "agent"
-    trust: TrustName = "user"
+    kind: Kind = Kind.STATEMENT
+    audience: Audience = Audience.AGENT
+    trust: Trust = Trust.USER
     suspect: bool = False
     pinned: bool = False
     importance: Unit = 0.5
@@ -179,9 +179,9 @@ class Memory(Answer):
 
     id: MemoryId
     text: str
-    kind: KindName
-    audience: AudienceName
-    trust: TrustName
+    kind: Kind
+    audience: Audience
+    trust: Trust
     suspect: bool = False
     pinned: bool = False
     importance: float = 0.5
@@ -191,7 +191,7 @@ class Memory(Answer):
     valid_from: Time | None = None
     valid_to: Time | None = None
     expires_at: Time | None = None
-    state: StandingName = "live"
+    state: Status = Status.LIVE
     supersedes: tuple[MemoryId, ...] = ()
     superseded_by: MemoryId | None = None
     reinforced: int = 0
@@ -213,8 +213,8 @@ class ListRequest(Request):
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 20
     cursor: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
-    states: Annotated[tuple[StandingName, ...], Field(max_length=3), at_most(3)] = ()
+    kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
+    states: Annotated[tuple[Status, ...], Field(max_length=3), at_most(3)] = ()
     where: Filter | None = None
     namespace: NamespaceName | None = None
 
@@ -259,7 +259,7 @@ class TurnItem(Request):
     `SourceInfo`.
     """
 
-    role: RoleName
+    role: Role
     text: TurnText
     occurred_at: Time | None = None
     id: Short | None = None
@@ -283,7 +283,7 @@ class AnalyzeRequest(Request):
     turns: Annotated[tuple[TurnItem, ...], Field(max_length=MAX_ITEMS), at_most(MAX_ITEMS)]
     namespace: NamespaceName | None = None
     idempotency_key: IdempotencyKey | None = None
-    audience: AudienceName = "agent"
+    audience: Audience = Audience.AGENT
     host: Short = ""
     session: Short = ""
     session_end: bool = False
@@ -392,9 +392,9 @@ class RecallRequest(Request):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 5
     floor: Unit = 0.3
     max_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
     audiences: Audiences = ()
-    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
+    trusts: Annotated[tuple[Trust, ...], Field(max_length=4), at_most(4)] = ()
     include_suspect: bool = False
     occurred_after: Time | None = None
     occurred_before: Time | None = None
@@ -499,9 +499,9 @@ class SupersedeRequest(Request):
 
     text: Text | None = None
     vector: Vector | None = None
-    kind: KindName | None = None
-    audience: AudienceName | None = None
-    trust: TrustName | None = None
+    kind: Kind | None = None
+    audience: Audience | None = None
+    trust: Trust | None = None
     suspect: bool | None = None
     pinned: bool | None = None
     importance: Unit | None = None
@@ -557,9 +557,9 @@ class Selection(Request):
     """
 
     ids: Annotated[tuple[MemoryId, ...], Field(max_length=MAX_DELETED), at_most(MAX_DELETED)] = ()
-    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
     audiences: Audiences = ()
-    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
+    trusts: Annotated[tuple[Trust, ...], Field(max_length=4), at_most(4)] = ()
     hosts: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
     sessions: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
     speakers: Annotated[tuple[Short, ...], Field(max_length=32), at_most(32)] = ()
@@ -669,9 +669,9 @@ class _Search(Request):
     namespace: NamespaceName | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 8
     floor: Unit = 0.2
-    kinds: Annotated[tuple[KindName, ...], Field(max_length=9), at_most(9)] = ()
+    kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
     audiences: Audiences = ()
-    trusts: Annotated[tuple[TrustName, ...], Field(max_length=4), at_most(4)] = ()
+    trusts: Annotated[tuple[Trust, ...], Field(max_length=4), at_most(4)] = ()
     include_suspect: bool = False
     occurred_after: Time | None = None
     occurred_before: Time | None = None

@@ -11,10 +11,10 @@ from pydantic import ConfigDict, Field, StringConstraints
 from relayer.wire.fields import (
     NOT_EMPTY,
     Answer,
-    AudienceName,
+    Audience,
     Audiences,
     IdempotencyKey,
-    KindName,
+    Kind,
     Lang,
     MemoryId,
     NamespaceName,
@@ -24,11 +24,12 @@ from relayer.wire.fields import (
     Short,
     SourceInfo,
     SpokenRole,
-    StandingName,
+    Status,
     Text,
     Time,
-    TrustName,
+    Trust,
     Unit,
+    Vocabulary,
     at_most,
     one_line,
 )
@@ -151,9 +152,9 @@ class ProfileLine(Answer):
     id: MemoryId
     text: str
     speaker: str = ""
-    kind: KindName
-    audience: AudienceName
-    trust: TrustName
+    kind: Kind
+    audience: Audience
+    trust: Trust
     pinned: bool = False
     place: PlaceName = ""
     sender: PlaceName = ""
@@ -229,7 +230,15 @@ MAX_EXAMINED = 200
 MAX_TAKEN = 100
 """Maximum number of proposals that one request carries out; each creates a new version, which is sealed and embedded."""
 
-ReasonName = Literal["duplicate", "replaced", "conflict"]
+
+class Reason(Vocabulary):
+    """The reason why one of two memories should be removed, or of a conflict between them."""
+
+    DUPLICATE = "duplicate"
+    REPLACED = "replaced"
+    CONFLICT = "conflict"
+
+
 ProposalId = Annotated[str, StringConstraints(pattern=r"^[0-9a-z]{26}-[0-9a-z]{26}$")]
 
 
@@ -252,7 +261,7 @@ class ProposalView(Answer):
     """
 
     id: str
-    reason: ReasonName
+    reason: Reason
     stays: Memory
     goes: Memory
 
@@ -353,7 +362,7 @@ class ExportRequest(Selection):
     """
 
     transcripts: bool = False
-    states: Annotated[tuple[StandingName, ...], Field(max_length=3), at_most(3)] = ("live",)
+    states: Annotated[tuple[Status, ...], Field(max_length=3), at_most(3)] = (Status.LIVE,)
     namespace: NamespaceName | None = None
 
 
@@ -377,7 +386,7 @@ class KeptTurn(Answer):
 
     session: str
     host: str = ""
-    audience: AudienceName
+    audience: Audience
     created_at: Time
     memories: tuple[MemoryId, ...]
     lines: tuple[TranscriptLine, ...]
@@ -404,9 +413,9 @@ class ImportItem(Request):
 
     id: MemoryId | None = None
     text: Text
-    kind: KindName = "imported"
-    audience: AudienceName = "agent"
-    trust: TrustName = "imported"
+    kind: Kind = Kind.IMPORTED
+    audience: Audience = Audience.AGENT
+    trust: Trust = Trust.IMPORTED
     suspect: bool = False
     pinned: bool = False
     importance: Unit = 0.5
@@ -416,7 +425,7 @@ class ImportItem(Request):
     valid_from: Time | None = None
     valid_to: Time | None = None
     expires_at: Time | None = None
-    state: StandingName = "live"
+    state: Status = Status.LIVE
     context_of: MemoryId | None = None
     source: SourceInfo = SourceInfo()
     tags: Tags = ()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import pairwise, takewhile
 
-from relayer.domain.operations import Audience, Kind, Record, Status, Trust
+from relayer.domain.operations import Record
 from relayer.errors import EmbedderUnavailable
 from relayer.extraction.words import is_question, split_sentences
 from relayer.namespaces.context import Context
@@ -27,6 +27,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.ports import RELATIONS
 from relayer.search.rows import Vector
+from relayer.wire.fields import Audience, Kind, Status, Trust
 from relayer.wire.redaction import removed_kinds
 
 LONGEST = 600

@@ -9,12 +9,12 @@ import msgspec
 from pydantic import BaseModel
 
 from relayer.domain import namespace as domain
-from relayer.domain.operations import OperationResult, Outcome, Refusal, Status
+from relayer.domain.operations import OperationResult, Outcome, Refusal
 from relayer.namespaces.context import idempotency_conflict, nonce_reused
 from relayer.namespaces.records import MemoryOrigin, OpenedMemory, RenderedMemory
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
-from relayer.wire.fields import render_time
+from relayer.wire.fields import Status, render_time
 from relayer.wire.labels import decode_metadata
 
 # The maximum size of a page of memories, in bytes of JSON. A hundred of the longest memories would be six times as large, and
@@ -55,9 +55,9 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
     return {
         "id": ulid.render(record.id),
         "text": memory.text,
-        "kind": record.kind.value,
-        "audience": record.audience.value,
-        "trust": record.trust.value,
+        "kind": record.kind,
+        "audience": record.audience,
+        "trust": record.trust,
         "suspect": record.suspect,
         "pinned": record.pinned,
         "importance": record.importance,
@@ -67,7 +67,7 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
         "valid_from": record.valid_from,
         "valid_to": ended if state.status is Status.SUPERSEDED else record.valid_to,
         "expires_at": record.expires_at,
-        "state": state.status.value,
+        "state": state.status,
         "supersedes": tuple(map(ulid.render, record.supersedes or filter(None, (state.supersedes,)))),
         "superseded_by": ulid.render(state.superseded_by) if state.superseded_by else None,
         "reinforced": state.reinforced,
@@ -82,7 +82,7 @@ def memory_fields(memory: OpenedMemory, until: int | None = None) -> dict[str, o
             "host": source.host,
             "session": source.session,
             "speaker": source.speaker,
-            "role": source.role.value,
+            "role": source.role,
             "message_ids": source.message_ids,
             "transcript": source.transcript,
             "reference": source.reference,
@@ -106,9 +106,7 @@ def encode_memory(memory: OpenedMemory, until: int | None) -> RenderedMemory:
     for name in _TIMES:
         at = fields[name]
         fields[name] = render_time(at) if isinstance(at, int) else None
-    origin = MemoryOrigin(
-        record.kind.value, record.trust.value, record.source.transcript, record.source.reference
-    )
+    origin = MemoryOrigin(record.kind, record.trust, record.source.transcript, record.source.reference)
     return RenderedMemory(msgspec.json.encode(fields), len(memory.text.encode()), origin)
 
 

@@ -18,11 +18,9 @@ from relayer.adapters.directory_store import DirectoryStore
 from relayer.domain.namespace import Custody
 from relayer.domain.operations import (
     EXTRACT,
-    Audience,
     JobAccepted,
     JobFinished,
     Origin,
-    Role,
     Stored,
     Supersede,
     encode_record,
@@ -46,6 +44,7 @@ from relayer.use_cases.memories import list_memories
 from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.wire import codec as ulid
+from relayer.wire.fields import Audience, Role
 from relayer.wire.memories import EraseNamespaceRequest
 from relayer.wire.schemas import AnalyzeRequest, RecallRequest, RememberRequest, TurnItem
 

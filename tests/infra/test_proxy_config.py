@@ -10,7 +10,7 @@ import yaml
 from certificates import self_signed
 from infra_tools import INFRA, run, tool
 
-from relayer.http.bodies import MAX_BODY
+from relayer.http.limits import MAX_BODY
 from relayer.http.routes import ANALYZE_SECONDS
 
 NGINX = (INFRA / "nginx/nginx.conf").read_text()

@@ -17,11 +17,11 @@ import pytest
 
 from relayer.adapters.openai_compatible import Endpoint, EndpointLimits, OpenAIChat, OpenAIEmbedder
 from relayer.adapters.system import SystemClock, SystemRandomness
-from relayer.domain.operations import Role
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.conversation import ConversationLine
 from relayer.extraction.llm.extractor import LlmExtractor
 from relayer.ports import ChatMessage
+from relayer.wire.fields import Role
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("TEST_MODEL") != "1", reason="on demand: make test-model"),

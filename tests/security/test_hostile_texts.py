@@ -21,7 +21,6 @@ from signed_calls import Gateway
 
 from relayer.adapters.directory_store import DirectoryStore
 from relayer.adapters.system import SystemClock
-from relayer.domain.operations import Role
 from relayer.extraction.gist import tokens_of
 from relayer.extraction.llm.evidence import Ground, find_passage, said_of
 from relayer.extraction.normal_text import normal_text
@@ -31,7 +30,7 @@ from relayer.lib.work import ExecutorLimits, FairExecutor
 from relayer.search.terms import names, terms
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.signing_gateway import SigningGateway
-from relayer.wire.fields import one_line
+from relayer.wire.fields import Role, one_line
 from relayer.wire.redaction import redact
 
 ITEM = 64 * 1024

@@ -18,7 +18,7 @@ from signed_calls import encode
 from relayer.access.accounts import DelegateKey, Registration
 from relayer.adapters.system import SystemClock
 from relayer.fronts.memwal.names import address_of, inner_account
-from relayer.http import bodies
+from relayer.http import limits
 from relayer.testing.local_relayer import LocalRelayer, local_relayer
 
 RECALL = "/api/recall"
@@ -158,7 +158,7 @@ async def test_a_body_that_stops_coming_costs_its_peer(
     stopped: LocalRelayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relayer = stopped
-    monkeypatch.setattr(bodies, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "GRACE_SECONDS", 0.2)
     async with stalled_bodies(relayer, 61, announced=2 * 1024 * 1024, sent=10, kept=0) as readers:
         assert {await status_of(reader) for reader in readers} == {408}
     # The peer has failed too often to have another unsigned body read.
@@ -169,7 +169,7 @@ async def test_a_body_that_stops_coming_costs_its_peer(
 async def test_a_signed_body_that_stops_coming_costs_its_peer_at_the_native_front_too(
     relayer: LocalRelayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "GRACE_SECONDS", 0.2)
     raw = encode({"query": "key"})
     headers = relayer.gateway.headers(
         "POST", relayer.authority, "/v1/recall", raw, memory_key=relayer.memory_key()

@@ -116,11 +116,11 @@ WRONG: dict[str, list[Patch]] = {
         ),
         Patch(
             _COLLECTOR,
-            "def _seq_of(key",
+            "def seq_of(key",
             "async def _only_delete(store, keys, _):\n"
             "    for key in keys:\n"
             "        await store.delete(key)\n\n\n"
-            "def _seq_of(key",
+            "def seq_of(key",
         ),
     ],
     "i2_deleted_before_the_watermark_moves": [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
-from relayer.domain.operations import Audience, Erase, Forget, Kind, Origin, Record, Restore, Source, Trust
+from relayer.domain.operations import Erase, Forget, Origin, Record, Restore, Source
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.recall import recall
+from relayer.wire.fields import Audience, Kind, Trust
 from relayer.wire.schemas import Consistency, RecallRequest
 from relayer.writing.drafts import Draft, append_drafts
 

@@ -32,7 +32,6 @@ from gateway_plugin.files.commands.promote import (
 )
 from gateway_plugin.hosting import (
     ImportProblem,
-    MessageOrigin,
     NotRead,
     RelayerClient,
     judge,
@@ -48,7 +47,7 @@ from gateway_plugin.hosts.openclaw.sessions import AGAIN, EarlierSessions, Earli
 from gateway_plugin.plugin import AsyncMemoryPlugin
 from gateway_plugin.settings.model import PluginSettings
 from relayer.wire.command_line import FAILED, USAGE, fail
-from relayer.wire.fields import one_line
+from relayer.wire.fields import Role, one_line
 from relayer.wire.memories import Memory
 from relayer.wire.redaction import redact
 
@@ -257,8 +256,8 @@ def _read(read: Callable[[], list[EarlierTurn]]) -> list[EarlierTurn]:
 
 
 def _candidate(turn: EarlierTurn, settings: PluginSettings) -> _Candidate | None:
-    messages = [one for one in parse_messages(turn.messages) if one.role.value == MessageOrigin.USER]
-    judged = [judge(one.text, origin=MessageOrigin.USER, settings=settings.capture) for one in messages]
+    messages = [one for one in parse_messages(turn.messages) if one.role is Role.USER]
+    judged = [judge(one.text, origin=Role.USER, settings=settings.capture) for one in messages]
     texts = tuple(one_line(redact(one.text).text) for one in judged if one.dropped is None)
     at = next((one.at for one in messages if one.at is not None), None)
     if not texts or at is None:

@@ -29,8 +29,12 @@ from gateway_plugin.hosting import (
     is_wanted,
     notify,
 )
-from gateway_plugin.hosts.openclaw.chat import memory_command
-from gateway_plugin.hosts.openclaw.commands import dreaming_command, list_replaced, run_command
+from gateway_plugin.hosts.openclaw.commands import (
+    dreaming_command,
+    list_replaced,
+    memory_command,
+    run_command,
+)
 from gateway_plugin.hosts.openclaw.config import core_config, kept_turns, state_folder, with_host_settings
 from gateway_plugin.hosts.openclaw.examination import other_owners
 from gateway_plugin.hosts.openclaw.files import AgentPlaces, FileWatch

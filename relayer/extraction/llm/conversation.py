@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from relayer.domain.operations import Role
 from relayer.errors import ModelAnswerUnusable
+from relayer.wire.fields import Role
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_CHARACTERS = 4000

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from relayer.domain.operations import Kind, Role
 from relayer.extraction.llm.conversation import (
     SCHEMA,
     ConversationLine,
@@ -31,6 +30,7 @@ from relayer.extraction.llm.evidence import (
     said_of,
 )
 from relayer.ports import ChatMessage, ChatModel
+from relayer.wire.fields import Kind, Role
 
 EXTRACT = "extract/1"
 SUMMARISE = "summarise/1"

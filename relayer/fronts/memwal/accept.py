@@ -27,8 +27,7 @@ from relayer.errors import AccountLost, StoreError
 from relayer.fronts.memwal import names
 from relayer.fronts.memwal.contract import UNAVAILABLE, CompatError, check_namespace
 from relayer.http.accept import MAX_TARGET, Authorities
-from relayer.http.bodies import MAX_BODY, RequestBodies
-from relayer.http.limits import Limits, ReplayCache, peer_name
+from relayer.http.limits import MAX_BODY, Limits, ReplayCache, RequestBodies, peer_name
 from relayer.http.problems import HttpProblem
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock

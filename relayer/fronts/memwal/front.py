@@ -25,9 +25,8 @@ from relayer.fronts.memwal.contract import CompatError
 from relayer.fronts.memwal.names import IdTokens
 from relayer.fronts.memwal.sessions import MCP_PATH, Sessions, refusal_of
 from relayer.http.accept import parse_json, peer_of
-from relayer.http.fronts import RenderedError
+from relayer.http.fronts import PageHeaders, RenderedError
 from relayer.http.limits import Network
-from relayer.http.page_origins import PageHeaders
 from relayer.http.problems import HttpProblem, problem_of
 from relayer.http.routes import JSON, BaseRoute, Reply, RequestContext, Routes, Services
 from relayer.lib.work import Deadline

@@ -20,17 +20,7 @@ from numpy.typing import NDArray
 
 from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import (
-    DIALOGUE,
-    Line,
-    Put,
-    Record,
-    Role,
-    Source,
-    Stored,
-    Trust,
-    encode_record,
-)
+from relayer.domain.operations import DIALOGUE, Line, Put, Record, Source, Stored, encode_record
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad
 from relayer.fronts.memwal.front import CompatCall, reply
@@ -41,7 +31,7 @@ from relayer.log import creation
 from relayer.namespaces.namespace import OpenNamespace
 from relayer.namespaces.records import OpenedMemory
 from relayer.wire import codec as ulid
-from relayer.wire.fields import render_time
+from relayer.wire.fields import Role, Trust, render_time
 from relayer.wire.sealing import SALT_SIZE
 
 # Name of a chat session that no host uses; client-encrypted records are stored under it and found by it.

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from relayer.access.accounts import Access
 from relayer.domain.namespace import Custody
-from relayer.domain.operations import Status
 from relayer.errors import NamespaceClosed, Refused
 from relayer.fronts.memwal import contract, names
 from relayer.fronts.memwal.contract import CompatError, bad, check_text
@@ -30,7 +29,7 @@ from relayer.namespaces.namespace import OpenNamespace
 from relayer.use_cases.capture import analyze as capture
 from relayer.use_cases.remember import remember as store
 from relayer.wire import codec as ulid
-from relayer.wire.fields import SourceInfo
+from relayer.wire.fields import Role, SourceInfo, Status
 from relayer.wire.memories import AnalyzeRequest, MemoryItem, RememberRequest, TurnItem
 
 T = TypeVar("T")
@@ -242,7 +241,7 @@ async def analyze(call: CompatCall) -> Reply:
     check_text(body.text, "text", contract.MAX_ANALYZED)
     access = call.caller.access(body.namespace)
     turns = tuple(
-        TurnItem.model_construct(role="user", text=text, occurred_at=body.occurred_at)
+        TurnItem.model_construct(role=Role.USER, text=text, occurred_at=body.occurred_at)
         for text in _parts(body.text)
     )
     request = AnalyzeRequest.model_construct(turns=turns, host=body.namespace, wait_ms=30_000)

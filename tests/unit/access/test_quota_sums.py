@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from doubles.seeded_randomness import SeededRandomness
 
-from relayer.access.quotas import Quota, Quotas
-from relayer.access.usage import CountedUsage, Usage, read_usage, write_usage
+from relayer.access.quotas import CountedUsage, Quota, Quotas, Usage, read_usage, write_usage
 from relayer.adapters.memory_store import MemoryStore
 from relayer.crypto import RelayerKeys
 from relayer.domain.operations import JobAccepted, Operation, OperationResult, Origin, Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.sets import FILES, extraction, injection, is_unseen, measured, rows, supersession
-from relayer.domain.operations import Role
+from relayer.wire.fields import Role
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -5,16 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from relayer.domain.operations import (
-    DIALOGUE,
-    Line,
-    Record,
-    Role,
-    Source,
-    Trust,
-    decode_record,
-    encode_record,
-)
+from relayer.domain.operations import DIALOGUE, Line, Record, Source, decode_record, encode_record
+from relayer.wire.fields import Role, Trust
 
 ID = b"i" * 16
 MEMORY = Record(ID, "notes", "Ada has a boat.", importance=0.7, contradicts=(b"c" * 16,))

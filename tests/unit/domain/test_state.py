@@ -19,13 +19,13 @@ from relayer.domain.operations import (
     Put,
     Refusal,
     Restore,
-    Status,
     Stored,
     Supersede,
     VectorSet,
 )
 from relayer.domain.state import EXPIRY_GRACE_MS, NONCE_LIFE_MS, NONCES_KEPT, NamespaceState
 from relayer.errors import UpgradeRequired
+from relayer.wire.fields import Status
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from relayer.domain.operations import (
     MalformedBody,
     Operation,
     OperationResult,
-    Status,
     decode_operation,
     encode_operation,
 )
 from relayer.domain.state import Applied, NamespaceState
 from relayer.errors import CorruptNamespace, UpgradeRequired
+from relayer.wire.fields import Status
 
 START = LogPosition(0, genesis(b"i" * 16))
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relayer.domain.operations import Kind, Role
 from relayer.errors import ModelAnswerUnusable
 from relayer.extraction.llm.conversation import ConversationLine, read_answer, render
 from relayer.extraction.llm.evidence import Doubt, Ground, doubt_of, find_passage, said_of
 from relayer.extraction.llm.extractor import Extraction, LlmExtractor, extract_prompt
 from relayer.ports import ChatAnswer, ChatMessage
+from relayer.wire.fields import Kind, Role
 
 SUNDAY = datetime(2026, 5, 3, tzinfo=UTC)
 SUNDAY_MS = int(SUNDAY.timestamp() * 1000)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relayer.domain.operations import Role
 from relayer.extraction.readings import BY_N_GRAMS, Readings
 from relayer.extraction.statements import Candidate, ConversationTurn, Left, StatementExtractor, Unread
 from relayer.lib.n_grams import KINDS, MESSAGE_CLASSES, read_kind, read_message
 from relayer.ports import MESSAGE_LOGITS
+from relayer.wire.fields import Role
 
 USER = MESSAGE_CLASSES["user"]
 FACT = "My sister Ana lives in Lisbon."

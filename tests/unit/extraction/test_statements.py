@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from relayer.domain.operations import Kind, Role, Trust
 from relayer.extraction.statements import Candidate, ConversationTurn, Extractor, Left, StatementExtractor
+from relayer.wire.fields import Kind, Role, Trust
 
 EXTRACTOR: Extractor = StatementExtractor()
 

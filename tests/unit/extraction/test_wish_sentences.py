@@ -7,10 +7,10 @@ import json
 import pytest
 
 from bench import wishes
-from relayer.domain.operations import Kind, Role
 from relayer.extraction.statements import ConversationTurn, StatementExtractor
 from relayer.extraction.wishes import LONGEST, is_wish, subject_of, wish_in
 from relayer.lib.n_grams import LANGUAGES
+from relayer.wire.fields import Kind, Role
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -13,7 +13,8 @@ from gateway_plugin.keys.identity import parse_session_key
 from gateway_plugin.sessions.book import EchoFilter
 from gateway_plugin.settings.model import CaptureSettings
 from gateway_plugin.turn.gates import HostTurn, Turn
-from gateway_plugin.turn.query import Role, parse_messages
+from gateway_plugin.turn.query import parse_messages
+from relayer.wire.fields import Role
 
 KEY = "agent:researcher:main"
 GROUP = "agent:researcher:telegram:group:7"

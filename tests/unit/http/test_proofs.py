@@ -15,8 +15,7 @@ from nacl.signing import SigningKey
 from signed_calls import encode
 
 from relayer.adapters.system import SystemClock
-from relayer.http.bodies import MAX_BODY
-from relayer.http.limits import FAILURES
+from relayer.http.limits import FAILURES, MAX_BODY
 from relayer.wire import codec as base64url
 from relayer.wire import signing
 from relayer.wire.errors import NotAccepted

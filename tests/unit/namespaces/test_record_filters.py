@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from relayer.domain.operations import Audience, Kind, Record, Trust
+from relayer.domain.operations import Record
 from relayer.namespaces.records import Facet, RecordTable
 from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
 from relayer.search.key_mask import KeyMask
+from relayer.wire.fields import Audience, Kind, Trust
 
 NOW = 1_000_000
 FILTERS = [

@@ -10,8 +10,7 @@ import pytest
 from index_world import answers, do_something, opened_of, write_index
 
 from relayer.adapters.memory_store import MemoryStore
-from relayer.domain.facets import FACETS
-from relayer.domain.operations import Erase, Forget, Origin
+from relayer.domain.operations import FACETS, Erase, Forget, Origin
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.namespaces.cache import OpenNamespaces

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from relayer.domain.operations import Audience, Record
+from relayer.domain.operations import Record
 from relayer.namespaces.records import RecordTable, RosterParts, kept_out_by
-from relayer.search.unmentioned import subject
+from relayer.search.terms import subject
+from relayer.wire.fields import Audience
 
 NOW = 1_000_000
 WISH = Record(b"w" * 16, "a", "please dont mention her", unmentioned=("leyla", "sailing boat"))

@@ -13,9 +13,9 @@ from relayer.search.ranking import (
     TERM_WEIGHT,
     TOLD_WEIGHT,
     WORTH_WEIGHT,
+    WorthReader,
     term_weight,
 )
-from relayer.search.worth import WorthReader
 
 EAST, NORTH = np.array([1.0, 0.0], np.float32), np.array([0.0, 1.0], np.float32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayer.search.unmentioned import named_in, names_any, subject
+from relayer.search.terms import named_in, names_any, subject
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from relayer.adapters.local_embedder import LocalEmbedder
 from relayer.search.baseline import PRIORS, Calibration
 from relayer.search.index import MemoryIndex
-from relayer.search.worth import WorthReader, Worths, worth_reader
+from relayer.search.ranking import WorthReader, Worths, worth_reader
 
 LASTS = (
     "the spare key hangs behind the boiler",

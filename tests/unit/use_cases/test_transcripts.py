@@ -7,7 +7,7 @@ import json
 import pytest
 from index_world import opened_of, write_index
 
-from relayer.domain.operations import Erase, Kind, Origin, Record
+from relayer.domain.operations import Erase, Origin, Record
 from relayer.maintenance.open_namespaces import maintain
 from relayer.use_cases.capture import analyze
 from relayer.use_cases.changes import changes
@@ -19,6 +19,7 @@ from relayer.use_cases.recall import recall
 from relayer.use_cases.remember import remember
 from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as ulid
+from relayer.wire.fields import Kind
 from relayer.wire.memories import DeleteRequest, EraseNamespaceRequest
 from relayer.wire.schemas import AnalyzeRequest, MemoryItem, RecallRequest, RememberRequest
 from relayer.wire.service import ExportRequest, TranscriptRequest

@@ -13,8 +13,9 @@ from gateway_plugin.keys.identity import TurnAudience, parse_session_key
 from gateway_plugin.sessions.book import EchoFilter
 from gateway_plugin.settings.model import CaptureSettings, load_settings
 from gateway_plugin.turn.gates import HostTurn, Turn
-from gateway_plugin.turn.query import ChatMessage, Role, parse_messages
+from gateway_plugin.turn.query import ChatMessage, parse_messages
 from relayer.wire.errors import Malformed
+from relayer.wire.fields import Role
 
 NOW_MS = 1_767_225_600_000
 COFFEE = "I only drink oat milk coffee, never after 2 pm."

@@ -8,8 +8,7 @@ from datetime import datetime
 import pytest
 
 from gateway_plugin.errors import SettingsError
-from gateway_plugin.settings.model import load_settings
-from gateway_plugin.settings.schedule import next_time
+from gateway_plugin.settings.model import load_settings, next_time
 
 
 def local(text: str) -> float:
