@@ -96,9 +96,9 @@ _AVERAGED = 0.99
 # The part of the loss that a right memory is above the wrong ones of its prompt.
 _OF_ORDER = 0.3
 # Weights of prompts of the second set for the probability of memories, and for the admission.
-_OF_MEMORY = {"question": 1.0, "plan": 1.5, "unanswerable": 0.7, "untouched": 0.8, "unrelated": 0.5}
+_OF_MEMORY = {"question": 1.0, "plan": 3.0, "unanswerable": 0.7, "untouched": 0.8, "unrelated": 0.5}
 _OF_PROMPT = {"question": 1.0, "plan": 1.3, "unanswerable": 0.15, "untouched": 1.5, "unrelated": 1.5}
-_BAR = -0.2
+_BAR = -0.8
 
 States = dict[str, NDArray[np.float16]]
 """The hidden states of texts after the lower layers."""

@@ -34,12 +34,12 @@ READ_TOGETHER: Final = 5
 _LEAST_LIKELY: Final = 0.01
 # From which logit of its admission a prompt is read together with memories: what no memory concerns costs nothing.
 _LEAST_ADMITTED: Final = -2.5
-_SHA256: Final = "3f135d35422cecd8243c05170e619bab35a6b7d684c3492de00f3deee022007c"
+_SHA256: Final = "4a1d7ae0622cb9c3c6379a924aa423d9a36662206787983d4d743a00bc469f35"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3
 # The share of the best memory's probability that others need, and the most of them where the best one is not certain.
-LEAST_SHARE: Final = 0.12
+LEAST_SHARE: Final = 0.06
 MOST_UNCERTAIN: Final = 3
 _MOST_LOGITS: Final = 10.0
 _MOST_BEARING: Final = 8.0
