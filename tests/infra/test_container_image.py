@@ -109,13 +109,18 @@ def test_the_extras_of_the_image_name_every_package_that_the_relayer_imports() -
         name for name in imported if name in distributions and name not in {"relayer", "gateway_plugin"}
     }
     assert "aiohttp" in foreign
-    # botocore and urllib3 belong to boto3; click to typer.
-    brought = {"botocore": "boto3", "click": "typer", "urllib3": "boto3"}
+    # botocore and urllib3 belong to boto3; click to typer; pydantic_core to pydantic.
+    brought = {
+        "botocore": "boto3",
+        "click": "typer",
+        "pydantic_core": "pydantic",
+        "urllib3": "boto3",
+    }
     missing = {
         name
         for name in foreign
         if not {distribution.lower().replace("_", "-") for distribution in distributions[name]}
-        & (named | ({name} if brought.get(name) in named else set()))
+        & (named | ({name.replace("_", "-")} if brought.get(name) in named else set()))
     }
     assert not missing
 
