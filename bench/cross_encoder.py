@@ -8,7 +8,7 @@ It learns from the candidates of searches: the memories that are right for a pro
 starts from the reader of relations, which reads two texts together, too. The weights of its scores are learnt from people whom
 neither the layers nor the weights before it were learnt from: what it says of people that it was trained with would count for too
 much. Training needs torch and about half an hour of two processors; both need scikit-learn. The package's file was trained in
-four rounds, the last one with ``--on``.
+four rounds of 1,500, 700, 630 and 2,309 batches, the last one with ``--on``.
 """
 
 from __future__ import annotations
