@@ -21,7 +21,7 @@ import pickle
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,12 +39,13 @@ from bench.relevance import (
     Numbers,
     Person,
     Prompts,
+    chosen_for,
     everyone,
     learn_logistic,
     of_people,
-    report,
     searched,
 )
+from bench.svg import drawing
 from relayer.adapters.local_embedder.e5 import E5, WeightsFile, halves, model_file
 from relayer.adapters.local_embedder.trained import (
     READ_TOKENS,
@@ -99,6 +100,9 @@ _OF_ORDER = 0.3
 _OF_MEMORY = {"question": 1.0, "plan": 3.0, "unanswerable": 0.7, "untouched": 0.8, "unrelated": 0.5}
 _OF_PROMPT = {"question": 1.0, "plan": 1.3, "unanswerable": 0.15, "untouched": 1.5, "unrelated": 1.5}
 _BAR = -0.8
+# The bars that are printed and drawn, from that one on.
+_BARS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
+PICTURE = Path(__file__).parents[1] / "docs" / "quality" / "bars.svg"
 
 States = dict[str, NDArray[np.float16]]
 """The hidden states of texts after the lower layers."""
@@ -351,24 +355,41 @@ def weighed(found: Sequence[Read]) -> tuple[Logistic, Logistic]:
 
 
 def print_choices(found: Sequence[Read]) -> None:
-    """Print what the prompts of each author's people get, by weights that were learnt from those of the other authors."""
+    """Print and draw what the prompts of each author's people get, by weights that were learnt from those of the other authors."""
     by_author = defaultdict(list)
     for one in found:
         by_author[Path(one.case.person).name[:2]].append(one)
-    for bar in (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5):
-        cases, readings = [], []
-        for author, own in by_author.items():
-            memory, prompt = weighed(
-                [one for name, each in by_author.items() if name != author for one in each]
-            )
-            for one in own:
-                likely, admitted = np.zeros(len(one.case.right)), np.array(-np.inf)
-                if len(one.at):
-                    likely[one.at] = 1 / (1 + np.exp(-memory.logits(one.features())))
-                    admitted = prompt.logits(one.gate_features(memory))
-                cases.append(one.case)
-                readings.append(Relevances(likely, float(admitted)))
-        print(f"bar {_BAR + bar:+.1f}:", report(cases, readings, bar))
+    cases, readings = [], []
+    for author, own in by_author.items():
+        memory, prompt = weighed([one for name, each in by_author.items() if name != author for one in each])
+        for one in own:
+            likely, admitted = np.zeros(len(one.case.right)), np.array(-np.inf)
+            if len(one.at):
+                likely[one.at] = 1 / (1 + np.exp(-memory.logits(one.features())))
+                admitted = prompt.logits(one.gate_features(memory))
+            cases.append(one.case)
+            readings.append(Relevances(likely, float(admitted)))
+    points = {bar: chosen_for(cases, readings, bar) for bar in _BARS}
+    for bar, means in points.items():
+        print(f"bar {_BAR + bar:+.1f}:", ", ".join(f"{name} {mean:.1f}" for name, mean in means.items()))
+    print(plot_choices(points, PICTURE))
+
+
+def plot_choices(points: Mapping[float, Mapping[str, float]], path: Path) -> Path:
+    """Draw what is told against what is told in vain, and against the lines of a question, at each bar."""
+    told = [means["told"] for means in points.values()]
+    with drawing(path, width=8.5, height=3.6, panels=2) as (vain, lines):
+        for name in ("unanswerable", "untouched", "unrelated"):
+            vain.plot([means[name] for means in points.values()], told, marker=".", label=name)
+        lines.plot([means["lines"] for means in points.values()], told, marker=".")
+        vain.set_xlabel("other prompts that get a line, %")
+        lines.set_xlabel("lines that a question gets")
+        vain.legend(loc="lower right", fontsize=8)
+        for axes in (vain, lines):
+            axes.axhline(points[0.0]["told"], color="grey", linewidth=0.6, linestyle="--")
+            axes.set_ylabel("questions whose memory is told, %")
+            axes.grid(visible=True, linewidth=0.3)
+    return path
 
 
 def main(

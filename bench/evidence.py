@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.report import Section
+from bench.svg import drawing
 from relayer.namespaces.records import MemoryOrigin, RenderedMemory
 from relayer.use_cases.recall import within_budget
 
@@ -97,32 +98,24 @@ def plot_evidence(sections: Sequence[Section], folder: Path) -> list[Path]:
     measured = next((section for section in sections if section.title == _TITLE), None)
     if measured is None:
         return []
-    import matplotlib as mpl  # noqa: PLC0415 - half a second that only a run that draws pays
+    from matplotlib.ticker import NullLocator  # noqa: PLC0415 - half a second that only a run that draws pays
 
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "memrelay"
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
-    from matplotlib.ticker import NullLocator  # noqa: PLC0415 - as above
-
-    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-    for name, (color, style) in _STYLES.items():
-        if name not in measured.data:
-            continue
-        points = measured.data[name]
-        shares = [points[str(budget)]["evidence"] for budget in BUDGETS]
-        axes.plot(BUDGETS, shares, marker=".", color=color, linestyle=style, label=name)
-    axes.set_xlabel("tokens of the block, at most")
-    axes.set_ylabel("evidence in the block, %")
-    axes.set_xscale("log")
-    axes.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(0, 100)
-    axes.legend(loc="lower right", fontsize=8)
-    axes.grid(visible=True, linewidth=0.3)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "evidence.svg"
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    with drawing(path) as axes:
+        for name, (color, style) in _STYLES.items():
+            if name not in measured.data:
+                continue
+            points = measured.data[name]
+            shares = [points[str(budget)]["evidence"] for budget in BUDGETS]
+            axes.plot(BUDGETS, shares, marker=".", color=color, linestyle=style, label=name)
+        axes.set_xlabel("tokens of the block, at most")
+        axes.set_ylabel("evidence in the block, %")
+        axes.set_xscale("log")
+        axes.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(0, 100)
+        axes.legend(loc="lower right", fontsize=8)
+        axes.grid(visible=True, linewidth=0.3)
     return [path]
 
 

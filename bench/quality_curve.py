@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.report import Section
 from bench.scores import Scores
+from bench.svg import drawing
 
 __all__ = ["DEFAULT_FLOOR", "FLOORS", "Asked", "curve_section", "injection_section", "plot"]
 
@@ -88,27 +89,22 @@ def plot(sections: list[Section], folder: Path) -> list[Path]:
     found = next((section for section in sections if section.title == _TITLE), None)
     if found is None:
         return []
-    import matplotlib as mpl  # noqa: PLC0415 - half a second that only a run that draws pays
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "memrelay"
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
-
-    points = list(found.data.values())
-    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-    for name in _SETS:
-        axes.plot(
-            [point[name] for point in points], [point["r@10"] for point in points], marker=".", label=name
-        )
-    default = found.data[str(DEFAULT_FLOOR)]
-    axes.axhline(default["r@10"], color="grey", linewidth=0.6, linestyle="--", label=f"floor {DEFAULT_FLOOR}")
-    axes.set_xlabel("prompts that inject something, %")
-    axes.set_ylabel("evidence recall at 10, %")
-    axes.set_xscale("symlog", linthresh=1)
-    axes.legend(loc="lower right")
-    axes.grid(visible=True, linewidth=0.3)
-    folder.mkdir(parents=True, exist_ok=True)
+    points, default = list(found.data.values()), found.data[str(DEFAULT_FLOOR)]
     path = folder / "floor.svg"
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    with drawing(path) as axes:
+        for name in _SETS:
+            axes.plot(
+                [point[name] for point in points],
+                [point["r@10"] for point in points],
+                marker=".",
+                label=name,
+            )
+        axes.axhline(
+            default["r@10"], color="grey", linewidth=0.6, linestyle="--", label=f"floor {DEFAULT_FLOOR}"
+        )
+        axes.set_xlabel("prompts that inject something, %")
+        axes.set_ylabel("evidence recall at 10, %")
+        axes.set_xscale("symlog", linthresh=1)
+        axes.legend(loc="lower right")
+        axes.grid(visible=True, linewidth=0.3)
     return [path]

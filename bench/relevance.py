@@ -475,8 +475,8 @@ def learn_logistic(rows: Numbers, labels: NDArray[np.int_], weights: Numbers, st
     return Logistic(np.append(scaled, learnt.intercept_[0] - float(scaled @ mean)))
 
 
-def report(cases: Sequence[Case], readings: Sequence[Relevances], bar: float = 0.0) -> str:
-    """Return what would be in the prompts, with the order of the evidence."""
+def chosen_for(cases: Sequence[Case], readings: Sequence[Relevances], bar: float = 0.0) -> dict[str, float]:
+    """Return the means of what would be in the prompts, in percent and in lines, with the order of the evidence."""
     counts: dict[str, list[float]] = defaultdict(list)
     for case, reading in zip(cases, readings, strict=True):
         each = chosen(reading._replace(admitted=reading.admitted - bar))
@@ -494,7 +494,12 @@ def report(cases: Sequence[Case], readings: Sequence[Relevances], bar: float = 0
         else:
             counts[case.kind].append(100.0 * bool(len(shown)))
             counts[f"{case.kind} lines"].append(len(shown))
-    return ", ".join(f"{name} {np.mean(values):.1f}" for name, values in sorted(counts.items()))
+    return {name: float(np.mean(values)) for name, values in sorted(counts.items())}
+
+
+def report(cases: Sequence[Case], readings: Sequence[Relevances], bar: float = 0.0) -> str:
+    """Return the same as a line."""
+    return ", ".join(f"{name} {mean:.1f}" for name, mean in chosen_for(cases, readings, bar).items())
 
 
 def learn(cases: Sequence[Case]) -> dict[str, NDArray[Any]]:
