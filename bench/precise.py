@@ -13,7 +13,7 @@ import asyncio
 import html
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +52,7 @@ MEASURES = {
 _COUNTS = ("lines", "their lines", "plan lines")
 
 
-# Texts that are written to be similar to every question, beside a list of the person's own questions.
+# Texts that are written to be similar to every question, beside a list of another person's questions.
 _QUESTION_WORDS = (
     "what where when who whose which why how much many do does did is are was were my our your favourite name birthday sister "
     "brother son daughter wife husband car house flat city live work job doctor dentist school phone number address password"
@@ -92,6 +92,12 @@ class Tally:
         return mean if measure in _COUNTS else 100 * mean
 
 
+def _planted(other: Space) -> list[str]:
+    """Return texts that are written to be similar to every question, one of them of another person's questions."""
+    questions = [asked.text for asked in other.asked if asked.kind == "question"]
+    return [_QUESTION_WORDS, _STUFFING * _STUFFED, " ".join(questions)]
+
+
 def _is(text: str, memory: str) -> bool:
     """Return whether a line holds a memory, whole or most of it."""
     one, other = text.casefold().strip(), memory.casefold().strip()
@@ -101,25 +107,22 @@ def _is(text: str, memory: str) -> bool:
 class Agent:
     """One person's agent."""
 
-    def __init__(self, plugin: AsyncMemoryPlugin, space: Space) -> None:
+    def __init__(self, plugin: AsyncMemoryPlugin, space: Space, planted: Sequence[str] = ()) -> None:
         self._plugin, self._space, self._chats = plugin, space, 0
-        self._planted: list[str] = []
+        self._planted = planted
 
     def _session(self) -> str:
         self._chats += 1
         return f"agent:{self._space.name.replace('/', '-')}:chat-{self._chats}"
 
-    async def tell(self, *, planted: bool) -> None:
-        """Say everything, each in a chat of its own."""
+    async def tell(self) -> None:
+        """Say everything, each in a chat of its own, and store what is planted."""
         for text in self._space.memories:
             await self._plugin.after_turn([{"role": "user", "content": text}], session_key=self._session())
         while not await self._plugin.flush(_PATIENCE):
             pass
-        if planted:
-            questions = [asked.text for asked in self._space.asked if asked.kind == "question"]
-            self._planted = [_QUESTION_WORDS, _STUFFING * _STUFFED, " ".join(questions)]
-            for text in self._planted:
-                await self._plugin.tool("memory_store", {"text": text}, session_key=self._session())
+        for text in self._planted:
+            await self._plugin.tool("memory_store", {"text": text}, session_key=self._session())
 
     async def ask(self, tally: Tally, asked: Asked) -> None:
         """Ask one thing and count it."""
@@ -198,11 +201,13 @@ async def precise(
             local_relayer(embedder=CachedEmbedder(embedder), rate_limits="off") as relayer,
             AsyncMemoryPlugin(relayer.url, secret=SECRET, environ={"HOME": folder}) as plugin,
         ):
-            for number, space in enumerate(people(part)):
+            spaces = people(part)
+            for number, space in enumerate(spaces):
                 if wanted and not wanted & {space.language, Path(space.name).name}:
                     continue
-                agent, tally = Agent(plugin, space), Tally()
-                await agent.tell(planted=planted)
+                others = sorted(spaces, key=lambda one: (one is space, one.language != space.language))
+                agent, tally = Agent(plugin, space, _planted(others[0]) if planted else ()), Tally()
+                await agent.tell()
                 for asked in space.asked:
                     await agent.ask(tally, asked)
                 for at in range(_UNRELATED):
