@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import importlib
 import io
+import json
 import pickle
 import random
 import time
@@ -372,6 +373,8 @@ def print_choices(found: Sequence[Read]) -> None:
     points = {bar: chosen_for(cases, readings, bar) for bar in _BARS}
     for bar, means in points.items():
         print(f"bar {_BAR + bar:+.1f}:", ", ".join(f"{name} {mean:.1f}" for name, mean in means.items()))
+    named = {f"{_BAR + bar:+.1f}": means for bar, means in points.items()}
+    PICTURE.with_suffix(".json").write_text(json.dumps(named, indent=1) + "\n", "utf-8")
     print(plot_choices(points, PICTURE))
 
 

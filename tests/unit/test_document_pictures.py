@@ -20,9 +20,9 @@ def _pictures() -> list[Path]:
 def test_a_picture_is_drawn_by_a_script_from_numbers_beside_it_and_stands_on_a_page(picture: Path) -> None:
     assert list(picture.parent.glob("*.json")), "the numbers that it shows"
     scripts = [file.read_text("utf-8") for file in (ROOT / "bench").glob("*.py")]
-    by_name = [script for script in scripts if f'"{picture.name}"' in script and "savefig" in script]
+    by_name = [script for script in scripts if f'"{picture.name}"' in script and "drawing(" in script]
     by_folder = [
-        script for script in scripts if f'"docs" / "{picture.parent.name}"' in script and "savefig" in script
+        script for script in scripts if f'"docs" / "{picture.parent.name}"' in script and "drawing(" in script
     ]
     assert by_name or by_folder, "what draws it"
     place = picture.relative_to(DOCS).as_posix()
