@@ -318,11 +318,6 @@ def search(parts: Iterable[Person]) -> list[Case]:
     return asyncio.run(searched(list(parts), 0, 1, _Own(E5())))
 
 
-def learnt_from() -> Iterator[Person]:
-    """Yield the people that the layers are learnt from."""
-    yield from (person for person in everyone() if not person.name.startswith("dev/"))
-
-
 def read_second() -> list[Read]:
     """Search for the prompts of the second set, and read them together with the best candidates."""
     cross = CrossEncoder(E5())
@@ -407,7 +402,8 @@ def main(
     """Train the cross-encoder, or learn the weights of its scores."""
     if cases is not None:
         if not cases.exists():
-            cases.write_bytes(pickle.dumps(search(learnt_from())))
+            learnt_from = (person for person in everyone() if not person.name.startswith("dev/"))
+            cases.write_bytes(pickle.dumps(search(learnt_from)))
         found = list(groups(pickle.loads(cases.read_bytes()), on=on))
         print(f"{len(found)} prompts with {sum(len(group.texts) for group in found)} memories", flush=True)
         model = E5()

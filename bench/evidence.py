@@ -1,4 +1,4 @@
-"""How much of the evidence of a question is in a block of at most so many tokens.
+"""Measure the share of the evidence of a question in a block of at most so many tokens.
 
 `BudgetScores` cuts rankings to budgets as a recall does, with the same lines for every system, so that only the order of the memories
 and what a system leaves out count. `evidence_section` is the table, and `plot_evidence` draws it.

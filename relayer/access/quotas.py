@@ -3,7 +3,8 @@
 All processes add what they write to one shared object of the account (`read_usage`, `write_usage`). A process may write up to a
 256th of the remaining quota, as of its last look at that object, before it adds its writes there; closer to the quota it
 adds each write before making it. So a single process never exceeds a quota, and each further process exceeds it by at most
-a 256th. The object is compared with the store in the background: after erasures, after a refusal, and every six hours.
+a 256th. If a process dies, the writes that it has not added are missing. So the object is compared with the store, after erasures,
+after a refusal, and every six hours: in the background, since counting takes up to three requests for each namespace.
 
 Only writes that a request asks for are refused. The results of jobs that were accepted earlier are stored, and forgetting
 and erasing are never refused.

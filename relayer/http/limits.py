@@ -2,11 +2,13 @@
 
 `Limits` holds token buckets for accounts, agents, failing peers and unknown accounts. `ReplayCache` remembers the nonces of
 reads, so that a signature is not accepted twice. `UnreadAnswers` limits the bytes of responses that are being sent, and
-`taken` breaks a connection off if its client reads too slowly. `RequestBodies` receives bodies, with a minimum rate and a limit on
-memory. A body may be received before its sender is authenticated, because the signatures of MemWal's clients cover its digest. So the
-bytes that have arrived are counted, not the announced length, and each peer has a maximum share. The rates leave capacity for a gateway with many busy
-agents and stop a client that loops. Each process counts for itself: with n replicas, or n processes on one port, the
-effective limit is n times as high.
+`taken` breaks a connection off if its client reads too slowly. The rates leave capacity for a gateway with many busy agents
+and stop a client that loops. Each process counts for itself: with n replicas, or n processes on one port, the effective
+limit is n times as high.
+
+`RequestBodies` receives bodies, with a minimum rate and a limit on memory. A body may be received before its sender is
+authenticated, because the signatures of MemWal's clients cover its digest. So the bytes that have arrived are counted, not the
+announced length, and each peer has a maximum share. A peer that stops sending counts as failed, like one with a wrong signature.
 """
 
 from __future__ import annotations

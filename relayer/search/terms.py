@@ -304,7 +304,7 @@ def named_in(text: str) -> frozenset[str]:
 
 
 Subject = list[list[list[str]]]
-"""What a wish is about: phrases of words, each word as its terms, see `subject`."""
+"""The subject of a wish: phrases of words, each word as its terms, see `subject`."""
 
 
 def subject(words: Iterable[str]) -> Subject:

@@ -1,4 +1,4 @@
-"""What all trained layers have in common: they are verified at the start, give way to queries, and end with the embedder."""
+"""All trained layers: they are verified at the start, give way to queries, and end with the embedder."""
 
 from __future__ import annotations
 
