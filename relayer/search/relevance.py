@@ -33,7 +33,7 @@ READ_TOGETHER: Final = 5
 # A less probable memory is read only if there is no better one: of 100 that are right, one is less probable.
 _LEAST_LIKELY: Final = 0.01
 # From which logit of its admission a prompt is read together with memories: what no memory concerns costs nothing.
-_LEAST_ADMITTED: Final = -1.0
+_LEAST_ADMITTED: Final = -2.5
 _SHA256: Final = "4a1d7ae0622cb9c3c6379a924aa423d9a36662206787983d4d743a00bc469f35"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
