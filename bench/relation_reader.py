@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +54,8 @@ from relayer.ports import RELATIONS
 SETS = Path(__file__).parent / "sets"
 SAME, REPLACES, REFINES, BOTH = RELATIONS
 # The weight of a pair: what was written by hand counts more than what was combined, and what is rare more than what is frequent.
-_WRITTEN, _COMBINED, _NEIGHBOURS, _RARE = 2.0, 0.7, 1.0, 2.0
+# Of a family in which a part is marked, all pairs are taken.
+_MARKED, _WRITTEN, _COMBINED, _NEIGHBOURS, _RARE = 2.1, 2.0, 0.7, 1.0, 2.0
 # Beside each statement, others that are true together with it are chosen among so many of the nearest ones: a capture is compared
 # with five. Of what one person says, more of them are taken than of templates.
 _NEAREST, _OF_TEMPLATES, _OF_ONE_PERSON = 6, 1, 4
@@ -162,21 +164,38 @@ def written(line: str) -> Pair:
     return Pair(old, new, _LETTERS[line[0]], _WRITTEN)
 
 
+# The part of a statement that the lines ``R`` after it replace, with the punctuation around it.
+_PART = re.compile(r"[\s,;:\u060c\u3001\uff0c\uff1b]*\[\[(.+?)\]\][\s,;:.\u060c\u3001\u3002\uff0c\uff1b]*")
+# A rest of fewer characters says nothing.
+_SHORTEST_REST = 8
+
+
 def families(path: Path) -> list[list[Pair]]:
     """Read families of pairs: a line ``O`` states something, and each line after it has its relation to that statement.
+
+    If a part of the statement is in double square brackets, it is what the lines ``R`` replace: they leave the rest true.
 
     Raises:
         ValueError: a line is neither.
     """
     found: list[list[Pair]] = []
     older = ""
+    marked: re.Match[str] | None = None
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         kind, _, rest = line.partition(" ")
         if kind == "O" and rest:
-            older = rest
+            marked = _PART.search(rest)
+            older = rest.replace("[[", "").replace("]]", "")
             found.append([])
         elif older and rest and kind in _LETTERS:
-            found[-1].append(Pair(older, rest, _LETTERS[kind], _WRITTEN))
+            weight = _WRITTEN if marked is None else _MARKED
+            found[-1].append(Pair(older, rest, _LETTERS[kind], weight))
+            if marked is not None and marked[1] != older:
+                found[-1].append(Pair(marked[1], rest, _LETTERS[kind], weight))
+                around = (marked.string[: marked.start()], marked.string[marked.end() :]) if kind == "R" else ()
+                found[-1] += [
+                    Pair(part, rest, BOTH, weight) for part in around if len(part) >= _SHORTEST_REST
+                ]
         elif line:
             raise ValueError(f"{path.name}, line {number}: begin it with O or a relation")
     return found
@@ -543,7 +562,13 @@ def main(
     most: Annotated[
         int | None,
         typer.Option(
-            help="Train on all pairs that were written by hand and so many others; on all by default."
+            help="Train on the pairs that were written by hand and so many others; on all by default."
+        ),
+    ] = None,
+    most_written: Annotated[
+        int | None,
+        typer.Option(
+            help="Of the pairs that were written by hand, without a marked part; all by default."
         ),
     ] = None,
     smoothing: Annotated[float, typer.Option(help="Of the labels.")] = 0.03,
@@ -566,9 +591,10 @@ def main(
     torch.set_num_threads(1)
     model, weights = E5(), WeightsFile(model_file())
     pairs = training_pairs(model)
-    if most is not None:
-        others = [pair for pair in pairs if pair.weight < _WRITTEN]
-        pairs = [*(pair for pair in pairs if pair.weight >= _WRITTEN), *others[:most]]
+    kinds = [[pair for pair in pairs if pair.weight >= _MARKED]]
+    kinds.append([pair for pair in pairs if _WRITTEN <= pair.weight < _MARKED][:most_written])
+    kinds.append([pair for pair in pairs if pair.weight < _WRITTEN][:most])
+    pairs = [pair for kind in kinds for pair in kind]
     if mistakes:
         pairs += mistaken(model, PairReader(model))
     torch.manual_seed(seed)

@@ -219,6 +219,7 @@ _ECHOED = 0.6
 _REMEMBERED_TURNS = 4
 _STEM = 5
 _COLONS = (":", "\uff1a")
+_PAUSE = re.compile(r"\s*+[,，、،:;!–—-]\s*+(?=\w)")  # noqa: RUF001 - pauses of other scripts
 _LIST = re.compile(r"(?:\n[ \t]*+(?:[-*•]|\d{1,3}[.)])[ \t]++[^\n]*+)++")
 # The logit from which it is certain that a sentence is worth keeping.
 _CERTAIN = 6.0
@@ -246,6 +247,7 @@ class _Split:
         lang: its language.
         spans: where the sentences are.
         asked: those of them that the user asks to remember.
+        courteous: those of them that are courtesies.
     """
 
     text: str
@@ -253,11 +255,12 @@ class _Split:
     lang: str
     spans: tuple[tuple[int, int], ...]
     asked: tuple[tuple[int, int], ...]
+    courteous: tuple[tuple[int, int], ...]
 
     @property
     def earnest(self) -> str:
-        """The text that says whether the turn is meant in earnest: all but what the user asks to remember."""
-        return _without(self.prose, self.asked)
+        """The text that says whether the turn is meant in earnest: all but courtesies and what the user asks to remember."""
+        return _without(self.prose, (*self.asked, *self.courteous))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +323,9 @@ def _split(turn: ConversationTurn) -> Generator[None, object, _Split | str]:
     yield None
     asked = tuple(span for span in spans if turn.role is Role.USER and asks_to_remember(prose[slice(*span)]))
     yield None
-    return _Split(text, prose, lang, spans, asked)
+    courteous = tuple(span for span in spans if is_courtesy(prose[slice(*span)]))
+    yield None
+    return _Split(text, prose, lang, spans, asked, courteous)
 
 
 def _unread(split: Sequence[_Split | str]) -> Iterator[str]:
@@ -432,12 +437,28 @@ def _depends(sentence: str, lang: str) -> bool:
     return len(words) < _FEWEST_WORDS or phrases.length_at(words, 0) > 0
 
 
+def _after_courtesies(prose: str, start: int, end: int) -> int:
+    """Return where a sentence goes on after its courtesies: "Hi, I'm Ida" is one, and what it says."""
+    words = words_of(prose[start : min(end, start + _BEGINNING)])
+    position = start
+    for word in words[: _COURTESIES.covers(words)]:
+        position = prose.index(word.shape, position) + len(word.shape)
+    pause = _PAUSE.match(prose, position, end)
+    return pause.end() if pause and position > start else start
+
+
 def _sentences(text: str, prose: str) -> Iterator[tuple[int, int]]:
-    """Yield the sentences; a line that ends with a colon is one with the list under it, and a very long one is split."""
+    """Yield the sentences; a line that ends with a colon is one with the list under it, and a very long one is split.
+
+    The courtesies that a sentence begins with are one of their own.
+    """
     done = 0
     for first, last in split_sentences(prose):
         if first < done:
             continue
+        if (begun := _after_courtesies(prose, first, last)) > first:
+            yield first, begun
+            first = begun
         listed = _LIST.match(text, last) if prose[last - 1] in _COLONS else None
         start, done = first, last if listed is None else min(listed.end(), first + _LONGEST_STATEMENT)
         while done - start > _LONGEST_SENTENCE:

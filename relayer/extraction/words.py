@@ -104,12 +104,19 @@ _BOUNDARY = re.compile(
 )
 _CLOSERS = "\"'”’»)]*_ 」』）"  # noqa: RUF001 - typographic quotes are the point
 _ASKING = ("?", "？", "؟")  # noqa: RUF001 - the full-width form is the point
+# Abbreviations that something follows, such as a name, a number or an example, and those that a sentence may end with.
 _ABBREVIATIONS = frozenset(
-    {"e.g", "i.e", "etc", "vs", "mr", "mrs", "ms", "dr", "prof", "st", "no", "approx", "cf", "fig"}
+    "e.g i.e vs mr mrs ms dr prof st approx cf fig dra sr sra srta mme mlle mm dott sig ing hr dhr mevr env ca bzw inkl evtl"
+    " z.b d.h m.fl bijv av bd bld str ul np tzw im т.е ул тел руб nr n art apt".split()
 )
+_LAST = frozenset("etc usw enz itd ecc u.a o.ä no м г кв т.д т.п".split())
 # A number of one or two digits, with the word before it: dates and ranks have a dot in German and other languages.
 _ORDINAL = re.compile(r"(\w*) \d{1,2}$")
 _BEFORE_A_DATE = frozenset({"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "dnia", "od", "do"})
+_DATE = re.compile(r"(?<![\d.])\d{1,2}\.\s?\d{1,2}$")
+_MONTH = re.compile(
+    r" (?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)\b", re.IGNORECASE
+)
 _BULLET = re.compile(r"\s*(?:[-*•>#]+|\d{1,3}[.)])\s+")
 
 
@@ -135,17 +142,24 @@ def is_question(sentence: str) -> bool:
 
 
 def _goes_on(text: str, start: int, dot: int) -> bool:
-    """Return whether the dot belongs to an abbreviation, to the number of a list item, or to an ordinal ("am 1. Mai")."""
+    """Return whether the dot belongs to an abbreviation, to the number of a list item, to a date or an ordinal ("am 1. Mai")."""
     if dot - start <= 12 and text[start:dot].strip().isdecimal():
         return True
-    if ordinal := _ORDINAL.search(text, max(start, dot - 12), dot):
-        after = text[dot + 1 : dot + 3]
+    begin, after = max(start, dot - 12), text[dot + 1 : dot + 3]
+    goes_on = after[:1] == " " and (after[1:].islower() or after[1:].isdecimal())
+    if _DATE.search(text, begin, dot) and goes_on:
+        return True
+    if ordinal := _ORDINAL.search(text, begin, dot):
         if after[:1] == " " and (
             after[1:].islower() or (ordinal[1].lower() in _BEFORE_A_DATE and after[1:].isalpha())
         ):
             return True
-    word = text[max(start, dot - 8) : dot].rsplit(maxsplit=1)[-1:] or [""]
-    return word[0].strip("(\"'").lower() in _ABBREVIATIONS
+        if _MONTH.match(text, dot + 1):
+            return True
+    word = (text[begin:dot].rsplit(maxsplit=1)[-1:] or [""])[0].strip("(\"'«„")
+    known = word.lower()
+    # "M. Bertrand", but not "it is 3 m. I measured it"
+    return known in _ABBREVIATIONS or word == "M" or (known in _LAST and goes_on)
 
 
 def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:

@@ -271,8 +271,6 @@ def _line(record: Record, text: str) -> ProfileLine:
     )
 
 
-# Maximum characters of a line.
-_LONGEST_LINE = 120
 # Other tasks run after this many memories, which take a few milliseconds.
 _AT_ONE_TURN = 20
 # Share of the remaining time that classifying memories may take. The rest is for the response.
@@ -341,7 +339,7 @@ def _distinct(opened: OpenNamespace, ordered: Iterable[tuple[bytes, Essential]])
     said: list[frozenset[str]] = []
     for record_id, kind in ordered:
         memory = opened.memory(record_id)
-        text = "" if memory is None else clip(one_line(memory.text), _LONGEST_LINE)
+        text = "" if memory is None else one_line(memory.text)
         words = frozenset(text.casefold().rstrip(".!").split())
         if memory is not None and words and not any(words <= other for other in said):
             said.append(words)
