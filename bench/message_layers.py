@@ -119,7 +119,7 @@ def sampled(cases: Iterable[Case], written: Iterable[Case]) -> list[Case]:
 def examples(without: frozenset[str]) -> list[Example]:
     """Return what is learnt from, without the languages of ``bench/sets/unreal`` that are left out."""
     unreal = [case for case in message_reader.unreal() if case[0] not in without]
-    written = [*unreal, *message_reader.labelled(), *_hurried(unreal)]
+    written = [*unreal, *message_reader.said(), *message_reader.labelled(), *_hurried(unreal)]
     found = []
     for _, label, text in sampled(message_reader.learnt_from(), written):
         for head, classes in MESSAGE_CLASSES.items():

@@ -84,6 +84,11 @@ def unreal() -> list[Case]:
     return _lines(UNREAL_TEXTS)
 
 
+def said() -> list[Case]:
+    """What people type and what assistants reply, half of it messy, and what each is close to."""
+    return _lines(SAID)
+
+
 def kinds() -> list[Case]:
     """Statements by their kind: about the speaker, a person, a thing, or no statement in earnest."""
     return _lines(LABELLED_KINDS)
@@ -91,7 +96,7 @@ def kinds() -> list[Case]:
 
 def learnt_from() -> list[Case]:
     """All that the classifiers of messages learn from: messages, statements, prompts, and variants in which both are typed."""
-    cases = labelled()
+    cases = [*labelled(), *unreal(), *said()]
     cases += [(lang, _SIDE.get(kind, "keep"), text) for lang, kind, text in kinds()]
     cases += [(lang, "keep", text) for lang, label, text in standing.labelled() if label != "none"]
     cases += _of_sessions()

@@ -56,6 +56,8 @@ _NO_CONTINUATIONS = (Phrases(""), ())
 _DENSE_FROM = 0x2E80
 _FEWEST_DENSE_CHARACTERS = 4
 _FEWEST_WORDS = 2
+# A sentence of fewer words is a part of what was said before: "codename pelican".
+_FEWEST_ALONE = 3
 # The beginning of a sentence tells whether it depends on the one before it.
 _BEGINNING = 200
 # Several of them after one another.
@@ -434,7 +436,9 @@ def _depends(sentence: str, lang: str) -> bool:
     )
     if UNSPACED.match(sentence):
         return len(sentence) < _FEWEST_DENSE_CHARACTERS or sentence.startswith(beginnings)
-    return len(words) < _FEWEST_WORDS or phrases.length_at(words, 0) > 0
+    # "90 euros an hour, fifteen hours a week" is about what was said before.
+    begins_with_amount = bool(words) and words[0].shape[0].isdigit()
+    return len(words) < _FEWEST_ALONE or begins_with_amount or phrases.length_at(words, 0) > 0
 
 
 def _after_courtesies(prose: str, start: int, end: int) -> int:
