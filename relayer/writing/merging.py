@@ -254,24 +254,30 @@ async def _replaced(ctx: Context, old: OpenedMemory, new: Record, likely: float)
         chosen, found = spans[best], relations_found[best].replaces
     if found < FOLLOWS_FROM:
         return None
-    clause = await _clause(ctx, text, chosen, new.text)
-    if clause is not None:
-        return MergeDecision(replaces=old.id, span=clause)
-    if found < REPLACES_FROM:
+    over, remains = await _clauses(ctx, text, chosen, new.text)
+    if over is not None:
+        return MergeDecision(replaces=old.id, span=over)
+    if found < REPLACES_FROM or remains:
         return None
     return MergeDecision(replaces=old.id, span=chosen if len(spans) > 1 else None)
 
 
-async def _clause(ctx: Context, text: str, statement: tuple[int, int], new: str) -> tuple[int, int] | None:
-    """Return the only clause of a statement that a newer text replaces, if the others are true together with it; None otherwise."""
+async def _clauses(
+    ctx: Context, text: str, statement: tuple[int, int], new: str
+) -> tuple[tuple[int, int] | None, bool]:
+    """Return the clauses of a statement that a newer text replaces, one after the other, and whether any clause stays true.
+
+    The clauses are None if they are all, or if it is not certain which they are.
+    """
     starts = [statement[0], *(found.end() for found in _CLAUSE.finditer(text, *statement))]
     spans = list(pairwise([*starts, statement[1]]))
     if len(spans) == 1:
-        return None
+        return None, False
     found = await relations(ctx, [(text[start:end], new) for start, end in spans])
-    over = [span for span, relation in zip(spans, found, strict=True) if relation.replaces >= REPLACES_FROM]
-    remaining = [relation for relation in found if relation.both >= _BOTH_TRUE_FROM]
-    return over[0] if len(over) == 1 and len(remaining) == len(spans) - 1 else None
+    over = [number for number, relation in enumerate(found) if relation.replaces >= REPLACES_FROM]
+    remaining = sum(relation.both >= _BOTH_TRUE_FROM for relation in found)
+    certain = over and remaining == len(spans) - len(over) > 0 and over[-1] - over[0] == len(over) - 1
+    return (spans[over[0]][0], spans[over[-1]][1]) if certain else None, remaining > 0
 
 
 async def _nearest(opened: OpenNamespace, new: Record, vector: Vector) -> AsyncIterator[OpenedMemory]:
