@@ -32,6 +32,13 @@ def sentences(text):
         ("我喜欢茶。你呢？", ["我喜欢茶。", "你呢？"]),  # noqa: RUF001 - full-width marks are the point
         ('He said "stop." Then left.', ['He said "stop."', "Then left."]),
         ("Wait... what?!", ["Wait...", "what?!"]),
+        ("closed from 22.12. bis 6.1., all of us", ["closed from 22.12. bis 6.1., all of us"]),
+        ("Neuer Termin 20. Oktober", ["Neuer Termin 20. Oktober"]),
+        ("le kiné (M. Perrault) dit non. Voilà", ["le kiné (M. Perrault) dit non.", "Voilà"]),
+        ("12 bd. Foch, env. 60 m². Merci", ["12 bd. Foch, env. 60 m².", "Merci"]),
+        ("I take vitamin D. It helps", ["I take vitamin D.", "It helps"]),
+        ("milk, eggs etc. and bread. etc. Then", ["milk, eggs etc. and bread.", "etc.", "Then"]),
+        ("Er kommt am 22.12. Danach nicht", ["Er kommt am 22.12.", "Danach nicht"]),
         ("!!! ... ???", []),
     ],
 )

@@ -39,6 +39,31 @@ def test_a_user_statement_is_kept(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("hi, I'm Ida and I live in Tromsø", "I'm Ida and I live in Tromsø"),
+        ("Hallo, ich bin Ida und wohne in Kassel", "ich bin Ida und wohne in Kassel"),
+        ("你好，我叫小艾，我住在成都", "我叫小艾，我住在成都"),  # noqa: RUF001 - full-width marks are the point
+        ("hi, thanks, the server is called heron", "the server is called heron"),
+        ("hello world is printed by the first program", "hello world is printed by the first program"),
+    ],
+)
+def test_a_greeting_does_not_hide_what_is_said_after_it(text, stored):
+    assert [one.text for one in said(text)] == [stored]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Our dog is called Bramble, a beagle. Except she's allergic to chicken, the vet said",
+        "We work for a book shop in Dublin. 90 euros an hour, 15 hours a week",
+    ],
+)
+def test_a_part_without_a_subject_stays_with_what_was_said_before(text):
+    assert [one.text for one in said(text)] == [text]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "thanks a lot!",
