@@ -31,7 +31,7 @@ from relayer.ports import MESSAGE_LOGITS
 Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_reader"]
 SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "f081bb97f8ea3cdc64f2c9a84917ab4aa54f43a12bc8b0367c44d62e522545ae",
-    "message_layers": "016f21d45ef7d30eed468d930865e46625bcebf2becb75ee3218d5266d2e9dd7",
+    "message_layers": "ef6742de8c7e5c474158482696bee692bb962f1ec11b5fc1bad5f144f314e9ef",
     "prompt_layers": "250acf3f2dbd81618bf150ae26d2cc19459471b8e45f692309be97d4d0612360",
     "relation_reader": "f078aa854c7ee9fdec8b964cd6791f716e83bf4f0c9b39f2b76747803f9f391d",
 }
