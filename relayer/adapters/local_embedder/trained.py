@@ -33,7 +33,7 @@ SHA256: Final[dict[Name, str]] = {
     "cross_encoder": "f081bb97f8ea3cdc64f2c9a84917ab4aa54f43a12bc8b0367c44d62e522545ae",
     "message_layers": "ef6742de8c7e5c474158482696bee692bb962f1ec11b5fc1bad5f144f314e9ef",
     "prompt_layers": "250acf3f2dbd81618bf150ae26d2cc19459471b8e45f692309be97d4d0612360",
-    "relation_reader": "f078aa854c7ee9fdec8b964cd6791f716e83bf4f0c9b39f2b76747803f9f391d",
+    "relation_reader": "9cf80493e54dda01a193acd5bf9c917b489c87f23449ddd298a17c88a76563e7",
 }
 READ_TOKENS: Final = 96
 """The most tokens that are read of a message, of a prompt that is read together with a memory, and of that memory."""
