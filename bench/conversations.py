@@ -89,9 +89,7 @@ class Person:
         for one in replaced:
             statement = _plain(one.statement).strip(" .,;")
             right = any(statement in _plain(over) or _plain(over) in statement for over in self._over)
-            self._counts.add(
-                "replaced in vain", not right, "" if right else f"{one.statement} <- {one.text}"
-            )
+            self._counts.add("replaced in vain", not right, "" if right else f"{one.statement} <- {one.text}")
 
     def _key(self, turn: dict[str, Any]) -> str:
         return f"agent:{self._name}:{turn['session']}"

@@ -97,7 +97,7 @@ def kinds() -> list[Case]:
 
 def learnt_from() -> list[Case]:
     """All that the classifiers of messages learn from: messages, statements, prompts, and variants in which both are typed."""
-    cases = [*labelled(), *unreal(), *said()]
+    cases = labelled()
     cases += [(lang, _SIDE.get(kind, "keep"), text) for lang, kind, text in kinds()]
     cases += [(lang, "keep", text) for lang, label, text in standing.labelled() if label != "none"]
     cases += _of_sessions()

@@ -192,7 +192,9 @@ def families(path: Path) -> list[list[Pair]]:
             found[-1].append(Pair(older, rest, _LETTERS[kind], weight))
             if marked is not None and marked[1] != older:
                 found[-1].append(Pair(marked[1], rest, _LETTERS[kind], weight))
-                around = (marked.string[: marked.start()], marked.string[marked.end() :]) if kind == "R" else ()
+                around = (
+                    (marked.string[: marked.start()], marked.string[marked.end() :]) if kind == "R" else ()
+                )
                 found[-1] += [
                     Pair(part, rest, BOTH, weight) for part in around if len(part) >= _SHORTEST_REST
                 ]
@@ -567,9 +569,7 @@ def main(
     ] = None,
     most_written: Annotated[
         int | None,
-        typer.Option(
-            help="Of the pairs that were written by hand, without a marked part; all by default."
-        ),
+        typer.Option(help="Of the pairs that were written by hand, without a marked part; all by default."),
     ] = None,
     smoothing: Annotated[float, typer.Option(help="Of the labels.")] = 0.03,
     rate: Annotated[

@@ -460,11 +460,11 @@ def _sentences(text: str, prose: str) -> Iterator[tuple[int, int]]:
     for first, last in split_sentences(prose):
         if first < done:
             continue
-        if (begun := _after_courtesies(prose, first, last)) > first:
+        begun = _after_courtesies(prose, first, last)
+        if begun > first:
             yield first, begun
-            first = begun
         listed = _LIST.match(text, last) if prose[last - 1] in _COLONS else None
-        start, done = first, last if listed is None else min(listed.end(), first + _LONGEST_STATEMENT)
+        start, done = begun, last if listed is None else min(listed.end(), begun + _LONGEST_STATEMENT)
         while done - start > _LONGEST_SENTENCE:
             cut = prose.rfind(" ", start + _LONGEST_SENTENCE // 2, start + _LONGEST_SENTENCE)
             cut = start + _LONGEST_SENTENCE if cut < 0 else cut

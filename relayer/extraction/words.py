@@ -105,17 +105,14 @@ _BOUNDARY = re.compile(
 _CLOSERS = "\"'”’»)]*_ 」』）"  # noqa: RUF001 - typographic quotes are the point
 _ASKING = ("?", "？", "؟")  # noqa: RUF001 - the full-width form is the point
 # Abbreviations that something follows, such as a name, a number or an example, and those that a sentence may end with.
-_ABBREVIATIONS = frozenset(
-    "e.g i.e vs mr mrs ms dr prof st approx cf fig dra sr sra srta mme mlle mm dott sig ing hr dhr mevr env ca bzw inkl evtl"
-    " z.b d.h m.fl bijv av bd bld str ul np tzw im т.е ул тел руб nr n art apt".split()
-)
-_LAST = frozenset("etc usw enz itd ecc u.a o.ä no м г кв т.д т.п".split())
+_ABBREVIATIONS, _LAST = (frozenset(line.split()) for line in read_text("abbreviations.txt").splitlines())
 # A number of one or two digits, with the word before it: dates and ranks have a dot in German and other languages.
 _ORDINAL = re.compile(r"(\w*) \d{1,2}$")
 _BEFORE_A_DATE = frozenset({"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "dnia", "od", "do"})
 _DATE = re.compile(r"(?<![\d.])\d{1,2}\.\s?\d{1,2}$")
 _MONTH = re.compile(
-    r" (?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)\b", re.IGNORECASE
+    r" (?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)\b",
+    re.IGNORECASE,
 )
 _BULLET = re.compile(r"\s*(?:[-*•>#]+|\d{1,3}[.)])\s+")
 

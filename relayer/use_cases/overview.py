@@ -36,7 +36,7 @@ from relayer.wire import codec as base64url
 from relayer.wire import codec as ulid
 from relayer.wire import schemas
 from relayer.wire.errors import Malformed
-from relayer.wire.fields import Kind, Trust, clip, one_line
+from relayer.wire.fields import Kind, Trust, one_line
 from relayer.wire.labels import PROJECTS, decode_metadata
 from relayer.wire.memories import ContextDay, ContextResponse
 from relayer.wire.service import (
