@@ -104,16 +104,14 @@ _BOUNDARY = re.compile(
 )
 _CLOSERS = "\"'”’»)]*_ 」』）"  # noqa: RUF001 - typographic quotes are the point
 _ASKING = ("?", "？", "؟")  # noqa: RUF001 - the full-width form is the point
-# Abbreviations that something follows, such as a name, a number or an example, and those that a sentence may end with.
-_ABBREVIATIONS, _LAST = (frozenset(line.split()) for line in read_text("abbreviations.txt").splitlines())
+# Abbreviations that something follows, such as a name, a number or an example, those that a sentence may end with, and months.
+_ABBREVIATIONS, _LAST, _MONTHS = (
+    frozenset(line.split()) for line in read_text("abbreviations.txt").splitlines()
+)
 # A number of one or two digits, with the word before it: dates and ranks have a dot in German and other languages.
 _ORDINAL = re.compile(r"(\w*) \d{1,2}$")
 _BEFORE_A_DATE = frozenset({"am", "vom", "zum", "ab", "seit", "bis", "den", "der", "dem", "dnia", "od", "do"})
 _DATE = re.compile(r"(?<![\d.])\d{1,2}\.\s?\d{1,2}$")
-_MONTH = re.compile(
-    r" (?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember)\b",
-    re.IGNORECASE,
-)
 _BULLET = re.compile(r"\s*(?:[-*•>#]+|\d{1,3}[.)])\s+")
 
 
@@ -151,7 +149,8 @@ def _goes_on(text: str, start: int, dot: int) -> bool:
             after[1:].islower() or (ordinal[1].lower() in _BEFORE_A_DATE and after[1:].isalpha())
         ):
             return True
-        if _MONTH.match(text, dot + 1):
+        following = _WORD.match(text, dot + 2)
+        if following is not None and following[0].lower() in _MONTHS:
             return True
     word = (text[begin:dot].rsplit(maxsplit=1)[-1:] or [""])[0].strip("(\"'«„")
     known = word.lower()
