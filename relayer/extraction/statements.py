@@ -191,7 +191,7 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
 _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
 # The same for what is rather a courtesy, or said without meaning it much.
-_LIGHT = 1.5
+_LIGHT = 0.8
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request. The second
 # one is for what a model read, too, which is right more often.
 _REQUEST, _READ_REQUEST = -0.8, -0.3
