@@ -11,8 +11,8 @@ are printed.
 from __future__ import annotations
 
 import asyncio
+import html
 import json
-import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -34,8 +34,6 @@ SETS = Path(__file__).parent / "sets" / "conversations"
 _TELLING = frozenset({"tell", "update", "alike"})
 _IN_VAIN = frozenset({"ask", "old", "never", "none", "fiction", "remark"})
 _PATIENCE = 60.0
-_LINE = re.compile(r"^\w+ \([^)]*\) ")
-_MARKS = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 MEASURES = (
     "told of what was asked", "told of old values", "told of what plans need", "found by the tool", "telling stored",
     "in vain stored", "replies stored", "corrected removed", "replaced in vain", "lines for a question", "lines for a plan",
@@ -64,9 +62,7 @@ class Counts:
 
 
 def _plain(text: str) -> str:
-    for mark, char in _MARKS.items():
-        text = text.replace(mark, char)
-    return " ".join(text.casefold().split())
+    return " ".join(html.unescape(text).casefold().split())
 
 
 class Person:
@@ -81,7 +77,7 @@ class Person:
         """Play all turns, and count at the end what was replaced."""
         for turn in turns:
             await (self._search(turn) if turn["kind"] == "search" else self._say(turn))
-        live = " \n ".join(map(_plain, await self._listed(turns[0], everything=True)))
+        live = "\n".join((await self._listed(turns[0], 100, everything=True)).values())
         for over in self._over:
             gone = _plain(over) not in live
             self._counts.add("corrected removed", gone, "" if gone else over)
@@ -94,17 +90,16 @@ class Person:
     def _key(self, turn: dict[str, Any]) -> str:
         return f"agent:{self._name}:{turn['session']}"
 
-    async def _listed(self, turn: dict[str, Any], *, everything: bool = False) -> list[str]:
-        found: list[str] = []
-        arguments: dict[str, Any] = {"limit": 100 if everything else 30}
+    async def _listed(self, turn: dict[str, Any], limit: int, *, everything: bool = False) -> dict[str, str]:
+        """Return the texts of the newest live memories, or of all, by their ids."""
+        found: dict[str, str] = {}
+        arguments: dict[str, Any] = {"limit": limit}
         while True:
             answer = await self._plugin.tool("memory_list", arguments, session_key=self._key(turn))
-            lines = answer.text.splitlines()
-            found += [line for line in lines if _LINE.match(line)]
-            following = re.search(r"cursor[=: ]+\"?([\w+/=.-]{8,})", lines[-1])
-            if not everything or following is None:
+            found |= {one["id"]: _plain(one["text"]) for one in answer.details["memories"]}
+            if not everything or "next_cursor" not in answer.details:
                 return found
-            arguments = {"limit": 100, "cursor": following[1]}
+            arguments["cursor"] = answer.details["next_cursor"]
 
     async def _search(self, turn: dict[str, Any]) -> None:
         answer = await self._plugin.tool(
@@ -145,9 +140,9 @@ class Person:
         await self._count_stored(turn)
 
     async def _count_stored(self, turn: dict[str, Any]) -> None:
-        new = [line for line in await self._listed(turn) if line.split(" ")[0] not in self._known]
-        self._known.update(line.split(" ")[0] for line in new)
-        texts = [_plain(_LINE.sub("", line)) for line in new]
+        newest = await self._listed(turn, 30)
+        texts = [text for memory, text in newest.items() if memory not in self._known]
+        self._known.update(newest)
         own = [text for text in texts if text in _plain(turn["user"])]
         replies = [text for text in texts if text in _plain(turn["assistant"]) and text not in own]
         if turn["kind"] in _TELLING:

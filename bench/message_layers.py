@@ -5,7 +5,7 @@
 
 A message or a sentence of one is read once, and linear forms of its vector say whether it is worth storing, by the classes of
 users and of assistants, and which kind of statement it is. The texts are those of `bench.message_reader.learnt_from`, of which
-alike ones are a sample, and ``bench/sets/unreal``. Needs torch and scikit-learn; a pass takes about five minutes of one processor.
+alike ones are a sample, and ``bench/sets/unreal`` and ``bench/sets/said``. Needs torch and scikit-learn; a pass takes about five minutes of one processor.
 The same sets and model give nearly the same file, which depends on the version of torch.
 """
 
@@ -119,9 +119,10 @@ def sampled(cases: Iterable[Case], written: Iterable[Case]) -> list[Case]:
 def examples(without: frozenset[str]) -> list[Example]:
     """Return what is learnt from, without the languages of ``bench/sets/unreal`` that are left out."""
     unreal = [case for case in message_reader.unreal() if case[0] not in without]
-    written = [*unreal, *message_reader.said(), *message_reader.labelled(), *_hurried(unreal)]
+    more = [*unreal, *message_reader.said()]
+    written = [*more, *message_reader.labelled(), *_hurried(unreal)]
     found = []
-    for _, label, text in sampled(message_reader.learnt_from(), written):
+    for _, label, text in sampled(message_reader.learnt_from(more), written):
         for head, classes in MESSAGE_CLASSES.items():
             if label in classes:
                 found.append(Example(head, classes.index(label), _COUNTS.get(label, 1.0), text))

@@ -95,9 +95,9 @@ def kinds() -> list[Case]:
     return _lines(LABELLED_KINDS)
 
 
-def learnt_from() -> list[Case]:
+def learnt_from(more: Iterable[Case] = ()) -> list[Case]:
     """All that the classifiers of messages learn from: messages, statements, prompts, and variants in which both are typed."""
-    cases = labelled()
+    cases = [*labelled(), *more]
     cases += [(lang, _SIDE.get(kind, "keep"), text) for lang, kind, text in kinds()]
     cases += [(lang, "keep", text) for lang, label, text in standing.labelled() if label != "none"]
     cases += _of_sessions()

@@ -257,7 +257,7 @@ class _Split:
     lang: str
     spans: tuple[tuple[int, int], ...]
     asked: tuple[tuple[int, int], ...]
-    courteous: tuple[tuple[int, int], ...]
+    courteous: frozenset[tuple[int, int]]
 
     @property
     def earnest(self) -> str:
@@ -325,7 +325,7 @@ def _split(turn: ConversationTurn) -> Generator[None, object, _Split | str]:
     yield None
     asked = tuple(span for span in spans if turn.role is Role.USER and asks_to_remember(prose[slice(*span)]))
     yield None
-    courteous = tuple(span for span in spans if is_courtesy(prose[slice(*span)]))
+    courteous = frozenset(span for span in spans if is_courtesy(prose[slice(*span)]))
     yield None
     return _Split(text, prose, lang, spans, asked, courteous)
 
@@ -352,7 +352,11 @@ def _judged(
         spans = parts.asked
     hits: list[_Hit] = []
     for number, span in enumerate(spans):
-        hits.append(_judge(turn, prose, span, lang, before, whole=None if len(text) > _LONG else whole.worth))
+        if span in parts.courteous:
+            hits.append(_Hit(span, 0.0, passes=False))
+        else:
+            long = len(text) > _LONG
+            hits.append(_judge(turn, prose, span, lang, before, whole=None if long else whole.worth))
         if number % _SENTENCES_A_STEP == _SENTENCES_A_STEP - 1:
             yield None
     statements = yield from _distinct(text, _statements(text, lang, hits))
@@ -494,7 +498,7 @@ def _judge(
     """
     sentence = prose[slice(*span)]
     repeats = turn.role is Role.ASSISTANT and (is_question(sentence) or _echoes(sentence, before.said))
-    if repeats or is_courtesy(sentence):
+    if repeats:
         return _Hit(span, 0.0, passes=False)
     if turn.role is Role.USER and _must_be_kept(sentence):
         return _Hit(span, _CERTAIN, passes=True)

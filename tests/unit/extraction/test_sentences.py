@@ -36,6 +36,10 @@ def sentences(text):
         ("Neuer Termin 20. Oktober", ["Neuer Termin 20. Oktober"]),
         ("le kiné (M. Perrault) dit non. Voilà", ["le kiné (M. Perrault) dit non.", "Voilà"]),
         ("12 bd. Foch, env. 60 m². Merci", ["12 bd. Foch, env. 60 m².", "Merci"]),
+        (
+            "I work in HR. I like modern art. Tests run on the staging env. So",
+            ["I work in HR.", "I like modern art.", "Tests run on the staging env.", "So"],
+        ),
         ("I take vitamin D. It helps", ["I take vitamin D.", "It helps"]),
         ("milk, eggs etc. and bread. etc. Then", ["milk, eggs etc. and bread.", "etc.", "Then"]),
         ("Er kommt am 22.12. Danach nicht", ["Er kommt am 22.12.", "Danach nicht"]),

@@ -22,6 +22,7 @@ def kept(text, role=Role.USER) -> bool:
     "text",
     [
         "I prefer dark roast over anything else.",
+        "I love hiking",
         "My daughter starts school in September.",
         "We decided to keep the monolith for another year.",
         "The staging database is called heron and runs Postgres 16.",
