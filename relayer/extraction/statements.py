@@ -190,6 +190,8 @@ _BASE_IMPORTANCE: dict[Kind, float] = {
 }
 # The logit from which a sentence is worth keeping, alone and together with its message; `bench.message_reader` measures it.
 _WORTH = {Role.USER: -0.7, Role.ASSISTANT: 0.0}
+# The logit from which rules may lift an English sentence of an assistant that a model read: without this they lift suggestions, too.
+_LIFTED = -1.0
 # The same for what is rather a courtesy, or said without meaning it much.
 _LIGHT = 0.8
 # The same for what looks like a user's request: short facts do so, and losing a fact is worse than keeping a request. The second
@@ -514,6 +516,7 @@ def _judge(
         together = max(worth, (worth + whole) / 2)
     if (
         turn.role is Role.ASSISTANT
+        and (not reading.by_model or together > _LIFTED)
         and lang in {"en", UNDETERMINED}
         and judge_assistant_sentence(sentence) >= PASSES
     ):

@@ -36,7 +36,7 @@ LOOKED_AT = 5
 """The number of nearest live memories that a memory is compared with."""
 SAME_FROM = 0.9
 """The likelihood from which a newer statement says the same as an older one."""
-REPLACES_FROM = 0.985
+REPLACES_FROM = 0.99
 """The likelihood from which a newer statement replaces an older one."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
