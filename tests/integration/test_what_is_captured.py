@@ -73,6 +73,17 @@ def test_the_rules_of_memory_core_plus_leave_out_what_it_left_out(site):
     assert site.texts() == [edge]
 
 
+def test_a_long_danger_stands_whole_in_every_prompt(site):
+    plugin = site.plugin()
+    danger = (
+        "I am allergic to penicillin and to latex, both since the operation at the harbour clinic, "
+        "so please check every ointment for them"
+    )
+    assert len(danger) > 120
+    say(plugin, danger, key="agent:main:told", answer="I will.")
+    assert f"- {danger}\n" in recall(plugin, "What can you tell me about sailing?").standing
+
+
 @pytest.mark.row("CP-36", level="e2e")
 def test_by_default_talk_about_software_is_kept_and_an_attack_is_not(site):
     plugin = site.plugin()
