@@ -40,9 +40,15 @@ REPLACES_FROM = 0.99
 """The likelihood from which a newer statement replaces an older one."""
 FOLLOWS_FROM = 0.8
 """The likelihood from which a newer statement is shown before an older one."""
+CLAUSE_REPLACES_FROM = 0.995
+"""The likelihood from which a newer statement replaces a clause of a memory that stays true as a whole."""
 
 # The likelihood that remains if the reader's word is not enough to replace a statement: the newer one is shown first.
 _UNCERTAIN = 0.9
+# The number of nearest memories whose clauses are read one by one.
+_CLAUSES_OF = 3
+# A clause of fewer characters says too little to be compared.
+_SHORTEST_CLAUSE = 6
 # The number of nearest memories that were forgotten, among which one may say the same.
 _PAST_LOOKED_AT = 3
 _SAME, _REPLACES, _BOTH = (RELATIONS.index(name) for name in ("same", "replaces", "both"))
@@ -53,8 +59,8 @@ _MOST_TOKENS = 120
 # The number of shared tokens after a number from which it is part of a name rather than an amount: an amount has a unit at most.
 _AFTER_A_NAME = 2
 _NUMBER = re.compile(r"\d+")
-# The end of a clause within a sentence, with the space after it.
-_CLAUSE = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
+CLAUSE = re.compile(r"[,;:]\s+|\s[-\u2013\u2014]\s|[\u060c\u061b\uff0c\uff1b\u3001]\s*")
+"""The end of a clause within a sentence, with the space after it."""
 # The likelihood from which a clause is true together with a statement that replaces another clause of its sentence.
 _BOTH_TRUE_FROM = 0.5
 
@@ -128,7 +134,7 @@ async def classify(
     ]
     likely, old = max(replaceable, key=lambda pair: pair[0], default=(0.0, None))
     if old is None or likely < FOLLOWS_FROM:
-        return NOTHING_KNOWN
+        return await _clause_replaced(ctx, [memory for _, memory in replaceable[:_CLAUSES_OF]], new)
     if not old.record.pinned:
         decision = await _replaced(ctx, old, new, likely)
         if decision is not None:
@@ -262,6 +268,51 @@ async def _replaced(ctx: Context, old: OpenedMemory, new: Record, likely: float)
     return MergeDecision(replaces=old.id, span=chosen if len(spans) > 1 else None)
 
 
+async def _clause_replaced(ctx: Context, near: Sequence[OpenedMemory], new: Record) -> MergeDecision:
+    """Return the decision about the likeliest clause that a newer text replaces, of memories that seem to stay true as a whole.
+
+    People say several things at once: "Cem plays Hamlet, we rehearse on Tuesdays, the play is in June". Read together with all of
+    that, "Hamlet is Emre now" changes little. Only the clause is hidden.
+    """
+    places = [
+        (memory, (start, end))
+        for memory in near
+        if not memory.record.pinned
+        for start, end in _clauses_of(memory)
+    ]
+    found = await relations(ctx, [(_clause(memory.record.text, span), new.text) for memory, span in places])
+    likely, at = max(((relation.replaces, at) for at, relation in enumerate(found)), default=(0.0, 0))
+    if likely < CLAUSE_REPLACES_FROM:
+        return NOTHING_KNOWN
+    memory, span = places[at]
+    return MergeDecision(replaces=memory.id, span=span)
+
+
+def _clauses_of(memory: OpenedMemory) -> list[tuple[int, int]]:
+    """Return the spans of the clauses that a memory's text makes, without those that were replaced; none if it is only one."""
+    text = memory.record.text
+    found = [span for start, end in split_sentences(text) for span in _clause_spans(text, start, end)]
+    if len(found) == 1:
+        return []
+    return [
+        (start, end)
+        for start, end in found
+        if end - start >= _SHORTEST_CLAUSE
+        and not any(gone.start < end and start < gone.end for gone in memory.replaced)
+    ]
+
+
+def _clause_spans(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the spans of the clauses of a sentence, each up to the beginning of the next one."""
+    starts = [start, *(found.end() for found in CLAUSE.finditer(text, start, end))]
+    return list(pairwise([*starts, end]))
+
+
+def _clause(text: str, span: tuple[int, int]) -> str:
+    """Return a clause without what separates it from the next one."""
+    return text[slice(*span)].rstrip(" ,;:-\u2013\u2014\u060c\u061b\uff0c\uff1b\u3001")
+
+
 async def _clauses(
     ctx: Context, text: str, statement: tuple[int, int], new: str
 ) -> tuple[tuple[int, int] | None, bool]:
@@ -269,11 +320,10 @@ async def _clauses(
 
     The clauses are None if they are all, or if it is not certain which they are.
     """
-    starts = [statement[0], *(found.end() for found in _CLAUSE.finditer(text, *statement))]
-    spans = list(pairwise([*starts, statement[1]]))
+    spans = _clause_spans(text, *statement)
     if len(spans) == 1:
         return None, False
-    found = await relations(ctx, [(text[start:end], new) for start, end in spans])
+    found = await relations(ctx, [(_clause(text, span), new) for span in spans])
     over = [number for number, relation in enumerate(found) if relation.replaces >= REPLACES_FROM]
     remaining = sum(relation.both >= _BOTH_TRUE_FROM for relation in found)
     certain = over and remaining == len(spans) - len(over) > 0 and over[-1] - over[0] == len(over) - 1

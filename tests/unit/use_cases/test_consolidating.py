@@ -49,9 +49,9 @@ async def said(house, *texts, role="user", **changes):
     return answers[-1].memories[0]
 
 
-async def wrote(house, text):
+async def wrote(house, text, **item):
     """Store a text by hand, which is not split into statements; returns its answer."""
-    request = RememberRequest(items=[{"text": text}])
+    request = RememberRequest(items=[{"text": text, **item}])
     return (await house.call(remember, request)).memories[0]
 
 
@@ -201,10 +201,46 @@ async def test_what_replaced_a_statement_and_is_forgotten_gives_it_back(house):
 
 async def test_of_a_sentence_the_clause_that_is_over_is_replaced_if_the_other_stays_true(house):
     text = "The workshop is in room 214, bring your own laptop"
-    replaced_by_moved(house, text, "The workshop is in room 214, ")
+    replaced_by_moved(house, text, "The workshop is in room 214")
     await wrote(house, text)
     await said(house, MOVED)
     assert await live(house) == [MOVED, "bring your own laptop"]
+
+
+CLAUSES = "The workshop is in room 214, bring your own laptop, we finish at six"
+
+
+async def test_the_clause_that_is_over_is_replaced_though_the_memory_as_a_whole_seems_true(house):
+    replaced_by_moved(house, "The workshop is in room 214")
+    old = await wrote(house, CLAUSES)
+    new = await said(house, MOVED)
+    assert await live(house) == [MOVED, "bring your own laptop, we finish at six"]
+    shown = (await got(house, old.id)).memory
+    assert [(gone.text, gone.by) for gone in shown.replaced] == [("The workshop is in room 214, ", new.id)]
+
+
+async def test_another_clause_of_the_same_memory_is_replaced_later(house):
+    replaced_by_moved(house, "The workshop is in room 214")
+    house.relations.state("we finish at six", "The workshop ends at five now.", "replaces", 0.999)
+    await wrote(house, CLAUSES)
+    await said(house, MOVED, "The workshop ends at five now.")
+    assert sorted(await live(house)) == sorted(
+        [MOVED, "The workshop ends at five now.", "bring your own laptop"]
+    )
+
+
+async def test_a_clause_that_is_probably_over_stays(house):
+    house.relations.state("The workshop is in room 214", MOVED, "replaces", 0.99)
+    await wrote(house, CLAUSES)
+    await said(house, MOVED)
+    assert sorted(await live(house)) == sorted([CLAUSES, MOVED])
+
+
+async def test_a_pinned_memory_keeps_its_clauses(house):
+    replaced_by_moved(house, "The workshop is in room 214")
+    await wrote(house, CLAUSES, pinned=True)
+    await said(house, MOVED)
+    assert sorted(await live(house)) == sorted([CLAUSES, MOVED])
 
 
 async def test_what_was_replaced_as_a_whole_comes_back_beside_it(house):
