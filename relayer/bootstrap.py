@@ -94,15 +94,7 @@ async def build(
 ) -> AsyncIterator[Relayer]:
     """Build a relayer and run its background tasks while the context lasts.
 
-    Args:
-        settings: the validated settings.
-        relayer_key: 32 bytes, or the address of a key.
-        port: the port at which clients will reach it; requests are signed for the port.
-        store: used instead of the store of the settings; closed by the caller.
-        embedder: used instead of the embedder of the settings; closed by the caller.
-        relations: used instead of the reader that belongs to the embedder.
-        clock: used instead of the system clock.
-        randomness: used instead of the system's source of random bytes.
+    Requests are signed for the port. What is given in place of what the settings name is closed by the caller.
 
     Raises:
         ConfigurationError: the model is missing, or a key management service refuses.

@@ -106,13 +106,7 @@ def make_keyring(
 ) -> Keyring:
     """Create the keyring of an incarnation from 32 random bytes of salt and a random 16-byte key id.
 
-    Args:
-        secret: the namespace secret.
-        incarnation: the incarnation of the namespace.
-        salt: the salt of the namespace key.
-        key_id: the id of the keys.
-        account: the id of the account, for ``earlier``.
-        earlier: the MAC keys of the incarnations that this one replaces.
+    ``earlier`` are the MAC keys of the incarnations that this one replaces; the account is needed for them alone.
     """
     key = _namespace_key(secret, incarnation, salt)
     sealed = b""

@@ -91,11 +91,7 @@ def raise_descriptor_limit() -> None:
 
 
 def connections_within(wanted: int) -> int:
-    """Return how many connections to allow, so that file descriptors remain for the store and everything else.
-
-    Args:
-        wanted: the number in the settings, which is the maximum.
-    """
+    """Return how many connections to allow, so that file descriptors remain for the store and everything else."""
     room = connections_within_files(wanted)
     if room < wanted:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -39,10 +39,6 @@ Say = Callable[[str], None]
 async def serve(settings: RelayerSettings, say: Say) -> None:
     """Run a relayer until SIGTERM or SIGINT; a second signal ends the process immediately.
 
-    Args:
-        settings: the validated settings.
-        say: prints one line for the user.
-
     Raises:
         ConfigurationError: the port is taken, a file is missing, or as `build`.
     """

@@ -28,10 +28,6 @@ from relayer.telemetry import log
 async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
     """Open the store that the settings name; the caller closes it.
 
-    Args:
-        settings: the validated settings.
-        clock: the clock for the timestamps of objects.
-
     Raises:
         StoreError: it cannot be used. No request is sent to a bucket yet.
     """
@@ -79,11 +75,6 @@ async def rotate_key(
     settings: RelayerSettings, current: RelayerKey, new: RelayerKey
 ) -> tuple[bool, int | None]:
     """Replace the relayer key of the store that the settings name. Its relayers may be running.
-
-    Args:
-        settings: the validated settings.
-        current: the relayer key until now.
-        new: the one from now on.
 
     Returns:
         Whether anything was written, and how many older versions of the wrapped store key the bucket keeps, which the

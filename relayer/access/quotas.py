@@ -105,7 +105,6 @@ class SeenUsage:
     """The shared object as read from the store.
 
     Attributes:
-        usage: the sum.
         counted_at: when it was last compared with the store, in ms of the store's time; 0 for never.
         etag: the etag of the object; None if there is no object.
         store_time: the store's time at its response, in ms.
@@ -170,7 +169,6 @@ class CountedUsage:
 
     Attributes:
         usage: namespaces, bytes, and about the least possible number of memories.
-        most_memories: the greatest possible number of memories.
     """
 
     usage: Usage = Usage()
@@ -266,8 +264,6 @@ class Quotas:
     """Holds accounts to their quotas.
 
     Args:
-        ports: the store.
-        usual: the quota of every account.
         own: the quotas of single accounts, instead of ``usual``.
         limits_of: returns the limits that the operator has set for an account in the store, see `quota_of`.
     """

@@ -84,7 +84,6 @@ class Site:
     """An open store, with the progress display of a command.
 
     Attributes:
-        provider: of the relayer key.
         ports: the store; a store that may not exist yet has random keys.
         known: accounts known without listing the store: those given as options and those served.
     """
@@ -112,12 +111,9 @@ def store_command(
 ) -> Callable[[_Work], Callable[..., None]]:
     """Turn a function into a command. The function takes an open store and the command's options, and returns a report.
 
-    The command prints the report. It exits with 1 if the report needs the attention of a person.
-
-    Args:
-        title: title of the progress bar.
-        accounts: whether the command has an option for ids of accounts whose own object is lost.
-        is_empty: whether the store may not exist yet.
+    The command prints the report. It exits with 1 if the report needs the attention of a person. The title is that of the
+    progress bar. With ``accounts`` the command has an option for ids of accounts whose own object is lost; with ``is_empty``
+    the store may not exist yet.
     """
 
     def made(work: _Work) -> Callable[..., None]:

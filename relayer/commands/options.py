@@ -21,13 +21,9 @@ def settings_command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command that takes settings as options, in addition to its own ones.
 
-    The command gets them as keyword arguments, None for settings that are not given. The settings' models need the packages of
-    the extra, so the options are created when the command is run or asked for help.
-
-    Args:
-        app: the application that the command is added to.
-        names: names of the settings; by default all that can be options.
-        name: name of the command, by default that of the function.
+    The command gets them as keyword arguments, None for settings that are not given. The settings' models need the packages
+    of the extra, so the options are created when the command is run or asked for help. Without names of settings, all that
+    can be options are. The command has the name of the function unless it is given another one.
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -42,12 +38,7 @@ def deferred_command(
 ) -> None:
     """Add a command like `settings_command`, whose function is imported only when it is run or asked for help.
 
-    Args:
-        app: the application that the command is added to.
-        where: module and function, as in ``package.module:function``.
-        summary: the command's line in the list of commands, the same as the first line of the function's docstring.
-        names: names of the settings.
-        name: name of the command, by default that of the function.
+    ``where`` is ``package.module:function``, and ``summary`` the first line of the function's docstring.
     """
     module, _, function = where.partition(":")
     _add(app, name or function, summary, lambda: getattr(import_module(module), function), names)

@@ -307,10 +307,6 @@ class MetricsPage:
     async def read(self, peer: str, authorization: str) -> bytes:
         """Return the page, at most one second old.
 
-        Args:
-            peer: address of the client.
-            authorization: its ``Authorization`` header.
-
         Raises:
             HttpProblem: ``unauthorized``.
         """

@@ -90,12 +90,7 @@ _ALSO = {
 
 
 def document(routes: Sequence[Route], version: str) -> bytes:
-    """Return the OpenAPI document of the routes, encoded as JSON.
-
-    Args:
-        routes: all routes that are served.
-        version: version of the relayer.
-    """
+    """Return the OpenAPI document of the routes, encoded as JSON."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

@@ -137,14 +137,12 @@ class HttpProblem(Exception):
 
     Attributes:
         code: stable; a key of `CODES` or a code of the services.
-        status: of the response.
         detail: tells the client what to do, and quotes no value of the request.
         rule: the true reason, for the log only.
         retry_after: seconds until the request may be repeated; None sends no ``Retry-After``.
         generation: the generation of the secret that opens the namespace, if the request had another one.
         server_time: the relayer's time in seconds since the epoch, if the client's clock is off.
         accepted: the names that this relayer accepts, if the request was addressed to another.
-        errors: the fields that violate a rule.
         allow: methods for the ``Allow`` header of a 405.
     """
 

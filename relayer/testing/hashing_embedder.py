@@ -26,10 +26,6 @@ _WORD = re.compile(r"\w+")
 class HashingEmbedder:
     """An `Embedder` for tests: hashes a bag of words to a unit vector.
 
-    Args:
-        dimension: of the vectors.
-        name: name of the model; different names are different models.
-
     Attributes:
         down: if true, every call raises `EmbedderUnavailable`.
         calls: the texts of every successful call.

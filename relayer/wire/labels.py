@@ -244,12 +244,6 @@ def passes(
 ) -> bool:
     """Return whether a memory passes a filter.
 
-    Args:
-        where: a valid filter, in the form of ``where`` in a request.
-        tags: the memory's tags.
-        session: the session in which it was stored.
-        metadata: its metadata.
-
     Example:
         >>> passes({"price": {"gt": 5}}, tags=(), session="", metadata={"price": 7})
         True

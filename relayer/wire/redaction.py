@@ -558,10 +558,6 @@ def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]
 def redact(text: str, policy: Policy | None = None) -> Redacted:
     """Replace the secrets of a text.
 
-    Args:
-        text: a text from a conversation.
-        policy: the action for each class; the defaults if None.
-
     Example:
         >>> redact("my password is hunter2!x").text
         'my password is [password removed]'

@@ -33,10 +33,8 @@ class CompatError(Exception):
     """Raised to refuse a request; ``message`` goes into ``{"error": ...}``, an empty one gives an empty body.
 
     Attributes:
-        status: of the response.
         message: names the field and the rule, and quotes nothing that was sent.
         rule: the true reason, for the log and the metrics.
-        headers: of the response.
         more: further fields of the body.
         steady: whether the response is delayed by the fixed time of all refusals that depend on secrets or state.
     """

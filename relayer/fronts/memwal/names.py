@@ -130,14 +130,8 @@ class IdTokens:
 def principal_of(account_key: bytes, signer: bytes, nonce: bytes, until: int, peer: str) -> Principal:
     """Return the principal of a request, with an unsigned stand-in for a certificate.
 
-    The body is not part of the principal, because here an idempotency key identifies a write, whatever the body.
-
-    Args:
-        account_key: see the function `account_key`.
-        signer: the public key that signed the request.
-        nonce: identifies the request.
-        until: end of its validity, in seconds since the epoch.
-        peer: name of the client's address, see `relayer.http.limits.peer_name`.
+    The body is not part of the principal, because here an idempotency key identifies a write, whatever the body. ``until`` is
+    the end of its validity, in seconds since the epoch.
     """
     certificate = Certificate(
         account_key=account_key,

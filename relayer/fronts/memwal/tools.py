@@ -67,14 +67,10 @@ class Tool:
     """A tool.
 
     Attributes:
-        name: the name by which it is called.
         title: for people.
         description: for the model.
         properties: its arguments, as properties of a JSON schema.
-        required: names of required arguments.
         work: runs the tool and returns the text for the model.
-        points: cost of a call, in points.
-        seconds: the maximum duration of a call.
         reads: whether it changes nothing.
         route: the signed route that does the same.
     """
@@ -113,11 +109,7 @@ class Tool:
 async def call_tool(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], namespace: str) -> Json:
     """Call a tool and return its result. An error is a result as well, which begins with the class of the error.
 
-    Args:
-        call: the request that carries the call.
-        tool: the tool to call.
-        arguments: as received, not validated yet.
-        namespace: the namespace, if the arguments name none.
+    The arguments are as they were received. ``namespace`` counts if they name none.
     """
     begun = perf_counter()
     try:
