@@ -34,36 +34,6 @@ RelayerError
 
 from __future__ import annotations
 
-__all__ = [
-    "AccountBusy",
-    "AccountLost",
-    "BrokenPromise",
-    "ConfigurationError",
-    "CorruptNamespace",
-    "DeadlineExceeded",
-    "EmbedderUnavailable",
-    "KeyProviderUnavailable",
-    "KeysAreRotated",
-    "ModelAnswerUnusable",
-    "ModelUnavailable",
-    "NamespaceClosed",
-    "QueueFull",
-    "RateLimited",
-    "Refused",
-    "RelayerError",
-    "StoreError",
-    "StoreFull",
-    "StoreMisconfigured",
-    "StoreThrottled",
-    "StoreUnavailable",
-    "UpgradeRequired",
-    "VersionsHidden",
-    "WrongCustody",
-    "WrongGeneration",
-    "WrongNamespaceKey",
-    "WrongRelayerKey",
-]
-
 
 class RelayerError(Exception):
     """The base class of everything the relayer raises on purpose; its text is safe to show to an operator."""

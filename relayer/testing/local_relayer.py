@@ -37,8 +37,6 @@ from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.signing_gateway import SigningGateway, encode
 
-__all__ = ["RELAYER_KEY", "LocalRelayer", "local_relayer", "threaded_relayer"]
-
 RELAYER_KEY = b"k" * 32
 
 

@@ -19,8 +19,6 @@ from relayer.wire.sealed_keys import SealedKey
 from relayer.wire.sealing import FIRST_GENERATION, RootKeys
 from relayer.wire.signing import Certificate, Right
 
-__all__ = ["AGENT", "SigningGateway", "encode"]
-
 AGENT = "researcher"
 
 
