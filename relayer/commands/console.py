@@ -5,7 +5,7 @@ A failing command prints one sentence, and its exit code says what kind of failu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -15,8 +15,6 @@ from relayer.wire.command_line import FAILED, STOPPED, UNREACHABLE, USAGE
 
 NOT_WELL = FAILED
 UNAVAILABLE = UNREACHABLE
-Tell = Callable[..., None]
-"""Prints the result of a command: ``tell(document, *lines)``, with the document for programs or the lines for people."""
 EXTRA = "pip install '.[relayer]' in a clone of memrelay"
 _EXTRA_PACKAGES = frozenset(
     {
