@@ -527,36 +527,7 @@ export interface ReadyResponse {
   "degraded"?: boolean;
 }
 
-export interface RecallHit {
-  "id": string;
-  "text": string;
-  "kind": "statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported";
-  "audience": "agent" | "direct" | "group";
-  "trust": "user" | "imported" | "assistant" | "tool";
-  "suspect"?: boolean;
-  "pinned"?: boolean;
-  "importance"?: number;
-  "lang"?: string;
-  "created_at": string;
-  "occurred_at"?: string | null;
-  "valid_from"?: string | null;
-  "valid_to"?: string | null;
-  "expires_at"?: string | null;
-  "state"?: "live" | "superseded" | "forgotten";
-  "supersedes"?: (string)[];
-  "superseded_by"?: string | null;
-  "reinforced"?: number;
-  "context_of"?: string | null;
-  "contradicts"?: (string)[];
-  "follows"?: (string)[];
-  "replaced"?: (ReplacedStatement)[];
-  "searchable"?: boolean;
-  "source"?: SourceInfo;
-  "extractor"?: string;
-  "embedding"?: string;
-  "tags"?: (string)[];
-  "metadata"?: Record<string, unknown>;
-  "unmentioned"?: (string)[];
+export interface RecallHit extends Memory {
   "relevance": number;
   "distance": number;
   "evidence"?: Evidence | null;
@@ -684,16 +655,7 @@ export interface SourcePenalty {
   "penalty"?: number;
 }
 
-export interface StandingLine {
-  "id": string;
-  "text": string;
-  "speaker"?: string;
-  "kind": "statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported";
-  "audience": "agent" | "direct" | "group";
-  "trust": "user" | "imported" | "assistant" | "tool";
-  "pinned"?: boolean;
-  "place"?: string;
-  "sender"?: string;
+export interface StandingLine extends ProfileLine {
   "about": "harm" | "style" | "identity";
 }
 
