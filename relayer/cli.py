@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from relayer.commands.console import NOT_WELL, explained, fail
+from relayer.commands.console import explained
 from relayer.commands.operator import STORE_SETTINGS, register
 from relayer.commands.options import deferred_command
 from relayer.health import Unhealthy, ask, own_url
-from relayer.wire.command_line import JsonOption, application, tell
+from relayer.wire.command_line import FAILED, USAGE, JsonOption, application, fail, tell
 from relayer.wire.extensions import COMMANDS, load_extensions
 
 # Commands that act as a gateway. They need its secret, which a relayer must not hold.
@@ -68,7 +68,7 @@ def health(
     try:
         state = ask(asked, ready=ready)
     except Unhealthy as error:
-        fail(str(error), NOT_WELL)
+        fail(FAILED, str(error))
     tell({"url": asked, "status": state}, f"{asked} is {state}", as_json=as_json)
 
 
@@ -89,7 +89,7 @@ def _hand_over(name: str) -> None:
             sys.argv = ["memrelay-gateway", name, *context.args]
             entry.load()()
             return
-        fail(f"memrelay-gateway is not installed, and {name} is its command")
+        fail(USAGE, f"memrelay-gateway is not installed, and {name} is its command")
 
     app.command(
         name,

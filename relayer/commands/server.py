@@ -17,7 +17,6 @@ from typing import Annotated
 import typer
 
 from relayer import serving, stores
-from relayer.commands.console import NOT_WELL, UNAVAILABLE
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.launcher import launch
 from relayer.process import check_ready_file, cores
@@ -31,7 +30,7 @@ from relayer.settings.keys import (
     read_new_key,
 )
 from relayer.telemetry import configure
-from relayer.wire.command_line import JsonOption, tell
+from relayer.wire.command_line import FAILED, UNREACHABLE, JsonOption, tell
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sheet import RELAYER_SHEET, read_sheet_file
 
@@ -86,12 +85,12 @@ def probe_store(*, as_json: JsonOption = False, **flags: object) -> None:
     try:
         row = _run(stores.probe_store(settings, say))
     except BrokenPromise as error:
-        code, row = NOT_WELL, {"broken": str(error)}
+        code, row = FAILED, {"broken": str(error)}
         say("BROKEN", str(error))
     except StoreUnavailable as error:
         if as_json:
             raise
-        code = UNAVAILABLE
+        code = UNREACHABLE
         say("silent", str(error))
     store = next((text for word, text in found if word == "store"), None)
     kept = [text for word, text in found if word == "kept"]

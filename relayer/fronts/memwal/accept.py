@@ -31,6 +31,7 @@ from relayer.http.limits import MAX_BODY, Limits, ReplayCache, RequestBodies, pe
 from relayer.http.problems import HttpProblem
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
+from relayer.wire.sealing import is_account_id
 
 CLIENT_DRIFT = 300
 """Seconds that the clock of a MemWal client may be off; MemWal's own relayer allows the same."""
@@ -359,7 +360,7 @@ class CompatAcceptance:
             raise _refused("replayed", steady=True) from error
 
     async def _admit(self, key: bytes, shown: str, peer: str) -> None:
-        if not names.is_shown_account(shown):
+        if not is_account_id(shown):
             raise _refused("account", steady=True)
         inner = names.inner_account(shown)
         try:

@@ -120,19 +120,23 @@ class Weights(_Body):
         )
 
 
-class RememberBody(_Body):
+class NamespaceBody(_Body):
+    """``POST /api/forget``, ``/api/stats`` and ``/api/clear-namespace``, and what most bodies have."""
+
+    namespace: str = "default"
+
+
+class RememberBody(NamespaceBody):
     """``POST /api/remember``."""
 
     text: str
-    namespace: str = "default"
     idempotency_key: str | None = None
 
 
-class BulkItem(_Body):
+class BulkItem(NamespaceBody):
     """One item of a bulk."""
 
     text: str
-    namespace: str = "default"
 
 
 class BulkBody(_Body):
@@ -148,12 +152,11 @@ class BulkStatusBody(_Body):
     job_ids: list[str]
 
 
-class RecallBody(_Body):
+class RecallBody(NamespaceBody):
     """``POST /api/recall``; ``sort`` wins over the weights."""
 
     query: str
     limit: _Count = 10
-    namespace: str = "default"
     scoring_weights: Weights | None = None
     sort: Literal["relevance", "recent"] | None = None
     deadline_ms: Annotated[int, Field(ge=0)] | None = None
@@ -175,38 +178,34 @@ def _bytes_of(value: object) -> object:
 _Vector = Annotated[list[_Number], Field(max_length=MAX_DIMENSION)]
 
 
-class ManualBody(_Body):
+class ManualBody(NamespaceBody):
     """``POST /api/remember/manual``: bytes that the client sealed, or the id of bytes that it keeps elsewhere."""
 
     encrypted_data: Annotated[bytes | None, BeforeValidator(_bytes_of)] = None
     blob_id: Annotated[str, Field(max_length=_MOST_BLOB_ID)] | None = None
     vector: _Vector
-    namespace: str = "default"
 
 
-class ManualRecallBody(_Body):
+class ManualRecallBody(NamespaceBody):
     """``POST /api/recall/manual``."""
 
     vector: _Vector
     limit: _Count = 10
-    namespace: str = "default"
     scoring_weights: Weights | None = None
 
 
-class AnalyzeBody(_Body):
+class AnalyzeBody(NamespaceBody):
     """``POST /api/analyze``."""
 
     text: str
-    namespace: str = "default"
     occurred_at: Annotated[int | None, BeforeValidator(_at)] = None
 
 
-class AskBody(_Body):
+class AskBody(NamespaceBody):
     """``POST /api/ask``."""
 
     question: str
     limit: _Count = 5
-    namespace: str = "default"
     scoring_weights: Weights | None = None
 
 
@@ -217,22 +216,15 @@ class RestoreBody(_Body):
     limit: _Count = 10
 
 
-class NamespaceBody(_Body):
-    """``POST /api/forget``, ``/api/stats`` and ``/api/clear-namespace``."""
-
-    namespace: str = "default"
-
-
 class EmbedBody(_Body):
     """``POST /api/embed``."""
 
     text: str
 
 
-class ListBody(_Body):
+class ListBody(NamespaceBody):
     """``POST /api/list``: memories of a namespace, newest first; ``cursor`` is an answer's ``next_cursor``."""
 
-    namespace: str = "default"
     limit: _Count = 20
     cursor: str | None = None
 

@@ -21,7 +21,7 @@ from relayer.domain.namespace import Custody
 from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.errors import Malformed
-from relayer.wire.sealing import FIRST_GENERATION, account_id, is_account_id
+from relayer.wire.sealing import FIRST_GENERATION, account_id
 from relayer.wire.signing import Certificate, Right
 
 ROOT = "memwal"
@@ -45,11 +45,6 @@ def account_key(shown: str) -> bytes:
 def inner_account(shown: str) -> str:
     """Return the id under which an account is stored, from the id that clients know."""
     return account_id(account_key(shown))
-
-
-def is_shown_account(text: str) -> bool:
-    """Return whether a text has the form of an account id as clients know it."""
-    return is_account_id(text)
 
 
 def inner_namespace(name: str) -> str:
