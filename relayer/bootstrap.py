@@ -51,7 +51,7 @@ from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibratio
 from relayer.search.ranking import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import RelayerKey, find_metrics_token
-from relayer.stores import check_promises, key_provider, layout_of, open_store, ports_over
+from relayer.stores import check_promises, key_provider, layout_of, opened_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
@@ -105,8 +105,7 @@ async def build(
     clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
     async with AsyncExitStack() as stack:
         if store is None:
-            store = await open_store(settings, clock)
-            stack.push_async_callback(store.close)
+            store = await stack.enter_async_context(opened_store(settings, clock))
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
         provider = key_provider(relayer_key, randomness)

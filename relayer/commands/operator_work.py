@@ -42,11 +42,11 @@ from relayer.operator.repair import repair_namespace
 from relayer.operator.reports import CommandReport
 from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
-from relayer.ports import Clock, KeyProvider, ObjectStore
+from relayer.ports import KeyProvider
 from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key
-from relayer.stores import key_provider, layout_of, open_store, ports_over
+from relayer.stores import key_provider, layout_of, opened_store, ports_over
 from relayer.telemetry import configure, describe, log
 from relayer.wire.command_line import JsonOption, span, tell
 from relayer.wire.errors import InvalidSecret
@@ -155,7 +155,8 @@ async def _site(
         raise ConfigurationError(f"--data: no store in {settings.data}")
     randomness = SystemRandomness()
     provider = key_provider(key, randomness)
-    async with _opened(settings) as (store, clock):
+    clock = SystemClock()
+    async with opened_store(settings, clock) as store:
         store_key = (
             randomness.bytes(SECRET_SIZE)
             if is_empty
@@ -173,16 +174,6 @@ def _shown(title: str, *, quiet: bool) -> Progress:
         return track(items, title, console=console, transient=True, disable=hidden)
 
     return progress
-
-
-@asynccontextmanager
-async def _opened(settings: RelayerSettings) -> AsyncIterator[tuple[ObjectStore, Clock]]:
-    clock = SystemClock()
-    store = await open_store(settings, clock)
-    try:
-        yield store, clock
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -211,7 +202,8 @@ async def opened_backup(
         layout_of(settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"--{option}: {error}") from error
-    async with _opened(settings) as (store, clock):
+    clock = SystemClock()
+    async with opened_store(settings, clock) as store:
         yield BackupStore(replace(site.ports, store=store, clock=clock, layout=layout_of(settings)))
 
 

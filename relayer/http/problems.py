@@ -8,7 +8,7 @@ error's own text, which may name paths and is for the operator.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from http import HTTPStatus
 
 from relayer import errors
@@ -105,6 +105,7 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class HttpProblem(Exception):
     """Raised to refuse a request.
 
@@ -119,32 +120,21 @@ class HttpProblem(Exception):
         allow: methods for the ``Allow`` header of a 405.
     """
 
-    def __init__(
-        self,
-        code: str,
-        detail: str | None = None,
-        *,
-        status: int | None = None,
-        rule: str | None = None,
-        retry_after: float | None = None,
-        generation: int | None = None,
-        server_time: int | None = None,
-        accepted: tuple[str, ...] | None = None,
-        errors: tuple[ProblemField, ...] = (),
-        allow: str | None = None,
-    ) -> None:
-        super().__init__(code)
-        row = CODES.get(code) or CODES["conflict"]
-        self.code = code
-        self.status = status or row.status
-        self.detail = detail or row.detail
-        self.rule = rule
-        self.retry_after = retry_after
-        self.generation = generation
-        self.server_time = server_time
-        self.accepted = accepted
-        self.errors = errors
-        self.allow = allow
+    code: str
+    detail: str = ""
+    _: KW_ONLY
+    status: int = 0
+    rule: str | None = None
+    retry_after: float | None = None
+    generation: int | None = None
+    server_time: int | None = None
+    accepted: tuple[str, ...] | None = None
+    errors: tuple[ProblemField, ...] = ()
+    allow: str | None = None
+
+    def __post_init__(self) -> None:
+        row = CODES.get(self.code) or CODES["conflict"]
+        self.status, self.detail = self.status or row.status, self.detail or row.detail
 
     @property
     def headers(self) -> dict[str, str]:
@@ -207,7 +197,7 @@ def _known(error: Exception, code: str) -> HttpProblem:
     retry_after = getattr(error, "retry_after", None)
     if code == "store_unavailable" and retry_after is None:
         retry_after = 1.0
-    detail = None
+    detail = ""
     if isinstance(error, errors.DeadlineExceeded):
         waited = _WAITS_FOR_THE_STORE.get(error.step, "")
         detail = f"The time was up during {error.step}{waited and f': {waited}'}."

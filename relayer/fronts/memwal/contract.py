@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -29,6 +30,7 @@ _MOST_BLOB_ID = 256
 UNAVAILABLE = "Upstream temporarily unavailable"
 
 
+@dataclass(eq=False, repr=False)
 class CompatError(Exception):
     """Raised to refuse a request; ``message`` goes into ``{"error": ...}``, an empty one gives an empty body.
 
@@ -39,23 +41,13 @@ class CompatError(Exception):
         steady: whether the response is delayed by the fixed time of all refusals that depend on secrets or state.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str = "",
-        *,
-        rule: str = "",
-        headers: dict[str, str] | None = None,
-        more: dict[str, Any] | None = None,
-        steady: bool = False,
-    ) -> None:
-        super().__init__(rule or message)
-        self.status = status
-        self.message = message
-        self.rule = rule
-        self.headers = headers or {}
-        self.more = more or {}
-        self.steady = steady
+    status: int
+    message: str = ""
+    _: KW_ONLY
+    rule: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+    steady: bool = False
 
 
 def bad(message: str) -> CompatError:
