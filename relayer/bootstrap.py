@@ -113,7 +113,7 @@ async def build(
         ports = ports_over(metered, settings, store_key, clock, randomness)
         if settings.store is not None:
             await check_promises(settings, ports)
-        fleet = FleetKeys(ports, partial(_warn, "fleet_keys_left"))
+        fleet = FleetKeys(ports, lambda error: log.warning("fleet_keys_left", **describe(error)))
         await fleet.start()
         readiness = Readiness(ports, fleet)
         models = Models(settings, clock, randomness, readiness, stack)
@@ -376,10 +376,6 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
 def _report(task: str, error: BaseException) -> None:
     """Log a failure of a background task: as a warning if it is one of the store, which may pass, else as an error."""
     (log.warning if isinstance(error, StoreError) else log.error)(f"{task}_failed", **describe(error))
-
-
-def _warn(event: str, error: BaseException) -> None:
-    log.warning(event, **describe(error))
 
 
 def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSettings) -> None:
