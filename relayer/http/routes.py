@@ -43,8 +43,16 @@ from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter, Vocabulary
-from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, Kind, Status, Trust
+from relayer.wire.fields import (
+    AUDIENCE_PATTERN,
+    MAX_AUDIENCES,
+    AudienceFilter,
+    Kind,
+    Status,
+    Trust,
+    Vocabulary,
+)
+from relayer.wire.memories import MAX_LIMIT, MAX_WAIT_MS
 from relayer.wire.sealed_keys import SealedKey, named_fleet_key
 from relayer.wire.signing import Prover, RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
