@@ -112,7 +112,7 @@ MAX_LIMIT = 100
 
 
 class MemoryFields(Request):
-    """What a client says of a memory that it sends, to be remembered or imported."""
+    """The fields of a memory that a client sends, to be remembered or imported."""
 
     text: Text
     kind: Kind
@@ -384,7 +384,7 @@ class SourcePenalty(Request):
 
 
 class _Search(Request):
-    """What every search has: where to look, which memories count, and how many of them are wanted."""
+    """The fields of every search: where to look, which memories count, and how many of them are wanted."""
 
     namespace: NamespaceName | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 8
