@@ -86,29 +86,17 @@ __all__ = [
     "__version__",
 ]
 
-# The module of `gateway_plugin` that defines each name. Names that are not listed here are in its module `errors`.
-_MODULES: Final = {
-    "Added": "memory",
-    "AskAnswer": "memory",
-    "AsyncMemory": "memory",
-    "AsyncMemoryPlugin": "plugin",
-    "CaptureReport": "plugin",
-    "ErasureReport": "memory",
-    "HostTurn": "plugin",
-    "ImportReport": "memory",
-    "Injection": "plugin",
-    "Memory": "memory",
-    "MemoryChange": "memory",
-    "MemoryChanges": "memory",
-    "MemoryPlugin": "plugin",
-    "MemoryProfile": "memory",
-    "PluginSettings": "settings.model",
-    "PluginStatus": "plugin",
-    "RelayerClient": "client",
-    "SearchHit": "memory",
-    "StoredMemory": "memory",
-    "SyncRelayerClient": "client",
-}
+# The names of each module of `gateway_plugin`. Those that are not listed here are in its module `errors`.
+_NAMES: Final = {
+    "client": ("RelayerClient", "SyncRelayerClient"),
+    "memory": (
+        "Added", "AskAnswer", "AsyncMemory", "ErasureReport", "ImportReport", "Memory", "MemoryChange", "MemoryChanges",
+        "MemoryProfile", "SearchHit", "StoredMemory",
+    ),
+    "plugin": ("AsyncMemoryPlugin", "CaptureReport", "HostTurn", "Injection", "MemoryPlugin", "PluginStatus"),
+    "settings.model": ("PluginSettings",),
+}  # fmt: skip
+_MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

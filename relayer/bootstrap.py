@@ -51,7 +51,7 @@ from relayer.search.baseline import LEXICAL_PRIOR, Calibration, first_calibratio
 from relayer.search.ranking import worth_reader
 from relayer.settings.config import RelayerSettings, accepted_authorities, read_quotas
 from relayer.settings.keys import RelayerKey, find_metrics_token
-from relayer.stores import check_promises, key_provider, layout_of, open_store, ports_over
+from relayer.stores import check_promises, key_provider, layout_of, opened_store, ports_over
 from relayer.telemetry import describe, log
 from relayer.use_cases.changes import ChangeStreams
 from relayer.wire.connections import ConnectionLimits, Connections
@@ -94,15 +94,7 @@ async def build(
 ) -> AsyncIterator[Relayer]:
     """Build a relayer and run its background tasks while the context lasts.
 
-    Args:
-        settings: the validated settings.
-        relayer_key: 32 bytes, or the address of a key.
-        port: the port at which clients will reach it; requests are signed for the port.
-        store: used instead of the store of the settings; closed by the caller.
-        embedder: used instead of the embedder of the settings; closed by the caller.
-        relations: used instead of the reader that belongs to the embedder.
-        clock: used instead of the system clock.
-        randomness: used instead of the system's source of random bytes.
+    Requests are signed for the port. What is given in place of what the settings name is closed by the caller.
 
     Raises:
         ConfigurationError: the model is missing, or a key management service refuses.
@@ -113,8 +105,7 @@ async def build(
     clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
     async with AsyncExitStack() as stack:
         if store is None:
-            store = await open_store(settings, clock)
-            stack.push_async_callback(store.close)
+            store = await stack.enter_async_context(opened_store(settings, clock))
         metrics = Metrics()
         metered = MeteredStore(store, metrics.observe_store)
         provider = key_provider(relayer_key, randomness)
@@ -122,7 +113,7 @@ async def build(
         ports = ports_over(metered, settings, store_key, clock, randomness)
         if settings.store is not None:
             await check_promises(settings, ports)
-        fleet = FleetKeys(ports, partial(_warn, "fleet_keys_left"))
+        fleet = FleetKeys(ports, lambda error: log.warning("fleet_keys_left", **describe(error)))
         await fleet.start()
         readiness = Readiness(ports, fleet)
         models = Models(settings, clock, randomness, readiness, stack)
@@ -385,10 +376,6 @@ def _start_background(scheduler: Scheduler, relayer: Relayer, forget_inactive_da
 def _report(task: str, error: BaseException) -> None:
     """Log a failure of a background task: as a warning if it is one of the store, which may pass, else as an error."""
     (log.warning if isinstance(error, StoreError) else log.error)(f"{task}_failed", **describe(error))
-
-
-def _warn(event: str, error: BaseException) -> None:
-    log.warning(event, **describe(error))
 
 
 def _publish_gauges(metrics: Metrics, relayer: Relayer, settings: RelayerSettings) -> None:

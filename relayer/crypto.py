@@ -106,13 +106,7 @@ def make_keyring(
 ) -> Keyring:
     """Create the keyring of an incarnation from 32 random bytes of salt and a random 16-byte key id.
 
-    Args:
-        secret: the namespace secret.
-        incarnation: the incarnation of the namespace.
-        salt: the salt of the namespace key.
-        key_id: the id of the keys.
-        account: the id of the account, for ``earlier``.
-        earlier: the MAC keys of the incarnations that this one replaces.
+    ``earlier`` are the MAC keys of the incarnations that this one replaces; the account is needed for them alone.
     """
     key = _namespace_key(secret, incarnation, salt)
     sealed = b""
@@ -198,14 +192,8 @@ class NamespaceKeys:
     def likeness_mac(self, normal_text: str, audience: str, trust: str, *voice: str, suspect: bool) -> bytes:
         """Return the MAC that two memories share if one is a duplicate of the other.
 
-        Duplicates have the same text, audience and trust, the same place and sender, and are both suspect or both not.
-
-        Args:
-            normal_text: the normalized text.
-            audience: the name of the memory's audience.
-            trust: the name of its trust level.
-            voice: place and sender, where either is known.
-            suspect: whether the memory is marked as suspect.
+        Duplicates have the same text, audience and trust, the same place and sender, and are both suspect or both not. ``voice``
+        is place and sender, where either is known.
         """
         fields = lp("like", normal_text, audience, trust, int(suspect), *voice)
         return _mac(self.macs.content, fields)
@@ -215,11 +203,7 @@ class NamespaceKeys:
         return _mac(self.macs.idempotency, lp(*fields))
 
     def renew_content_mac(self, mac: bytes) -> bytes:
-        """Return the MAC in this incarnation of a content, from its MAC in the previous incarnation.
-
-        Args:
-            mac: the previous MAC; ``b""`` if the content has none, which is returned as it is.
-        """
+        """Return the MAC in this incarnation of a content, from that in the previous one; ``b""`` if the content has none."""
         return mac and _mac(self.macs.content[-1:], mac)
 
     def renew_idempotency_mac(self, mac: bytes) -> bytes:

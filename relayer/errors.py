@@ -34,47 +34,13 @@ RelayerError
 
 from __future__ import annotations
 
-__all__ = [
-    "AccountBusy",
-    "AccountLost",
-    "BrokenPromise",
-    "ConfigurationError",
-    "CorruptNamespace",
-    "DeadlineExceeded",
-    "EmbedderUnavailable",
-    "KeyProviderUnavailable",
-    "KeysAreRotated",
-    "ModelAnswerUnusable",
-    "ModelUnavailable",
-    "NamespaceClosed",
-    "QueueFull",
-    "RateLimited",
-    "Refused",
-    "RelayerError",
-    "StoreError",
-    "StoreFull",
-    "StoreMisconfigured",
-    "StoreThrottled",
-    "StoreUnavailable",
-    "UpgradeRequired",
-    "VersionsHidden",
-    "WrongCustody",
-    "WrongGeneration",
-    "WrongNamespaceKey",
-    "WrongRelayerKey",
-]
-
 
 class RelayerError(Exception):
     """The base class of everything the relayer raises on purpose; its text is safe to show to an operator."""
 
 
 class RetryLater(RelayerError):
-    """Base class of errors that pass by themselves.
-
-    Attributes:
-        retry_after: seconds after which a retry is reasonable.
-    """
+    """Base class of errors that pass by themselves."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
@@ -134,11 +100,7 @@ class StoreMisconfigured(StoreError):
 
 
 class VersionsHidden(StoreMisconfigured):
-    """Raised when older versions may not be listed, so that they cannot be deleted.
-
-    Attributes:
-        kept: whether the store is known to keep versions at all.
-    """
+    """Raised when older versions may not be listed, so that they cannot be deleted."""
 
     code = "versions_hidden"
 
@@ -183,11 +145,7 @@ class WrongNamespaceKey(RelayerError):
 
 
 class WrongGeneration(RelayerError):
-    """Raised when a request has the namespace secret of another generation than the namespace is kept under.
-
-    Attributes:
-        generation: the generation of the secret that opens the namespace.
-    """
+    """Raised when a request has the namespace secret of another generation than the namespace is kept under."""
 
     def __init__(self, generation: int) -> None:
         super().__init__(f"this namespace is kept under generation {generation} of its secret")
@@ -195,11 +153,7 @@ class WrongGeneration(RelayerError):
 
 
 class KeysAreRotated(RelayerError):
-    """Raised when the keys of a namespace are being rotated, or a rotation was interrupted after the old log was closed.
-
-    Attributes:
-        retry_after: seconds until the caller may retry.
-    """
+    """Raised when the keys of a namespace are being rotated, or a rotation was interrupted after the old log was closed."""
 
     retry_after = 1.0
 

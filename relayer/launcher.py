@@ -36,12 +36,6 @@ async def launch(
 
     The first one starts alone, so that the keys and the store are created only once.
 
-    Args:
-        settings: the validated settings.
-        flags: the settings of the command line, which are passed on to the processes.
-        count: the number of processes.
-        say: prints one line for the user.
-
     Returns:
         The exit code: 0 after an orderly stop, 1 after processes were killed, or that of a first process that cannot start.
 

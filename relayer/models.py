@@ -40,15 +40,7 @@ class _Remote(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Creates the models that the settings name.
-
-    Attributes:
-        settings: the validated settings.
-        clock: the clock for timeouts and pauses.
-        randomness: the source of jitter.
-        readiness: reports which endpoints are unavailable.
-        stack: closes the created models.
-    """
+    """Creates the models that the settings name."""
 
     settings: RelayerSettings
     clock: Clock

@@ -38,26 +38,13 @@ def product_version() -> str:
         return "0+source"
 
 
-def bind(settings: RelayerSettings) -> socket.socket:
-    """Bind a socket to ``port``; clients can connect only once the server listens on it.
+def bind(settings: RelayerSettings, *, monitoring: bool = False) -> socket.socket:
+    """Bind a socket to ``port``, or to ``monitoring_port``; clients can connect only once the server listens on it.
 
     Raises:
         ConfigurationError: the address is not this machine's, or the port is taken.
     """
-    return _bound(settings, "port", settings.port, shared=settings.reuse_port)
-
-
-def bind_monitoring(settings: RelayerSettings) -> socket.socket:
-    """Bind a socket to ``monitoring_port``; raises as `bind`."""
-    return _bound(settings, "monitoring-port", settings.monitoring_port, shared=False)
-
-
-def _bound(settings: RelayerSettings, option: str, port: int, *, shared: bool) -> socket.socket:
-    """Return a socket that is bound to a port.
-
-    Raises:
-        ConfigurationError: the address is not this machine's, or the port is taken.
-    """
+    option, port = ("monitoring-port", settings.monitoring_port) if monitoring else ("port", settings.port)
     host = settings.host.strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -68,7 +55,7 @@ def _bound(settings: RelayerSettings, option: str, port: int, *, shared: bool) -
         raise ConfigurationError(f"--host: {settings.host} is not an address of this machine") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
+        if settings.reuse_port and not monitoring:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind(address)
     except OSError as error:
@@ -91,11 +78,7 @@ def raise_descriptor_limit() -> None:
 
 
 def connections_within(wanted: int) -> int:
-    """Return how many connections to allow, so that file descriptors remain for the store and everything else.
-
-    Args:
-        wanted: the number in the settings, which is the maximum.
-    """
+    """Return how many connections to allow, so that file descriptors remain for the store and everything else."""
     room = connections_within_files(wanted)
     if room < wanted:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

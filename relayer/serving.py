@@ -19,7 +19,6 @@ from relayer.bootstrap import STOP_SECONDS, Relayer, build
 from relayer.http.server import Listener, RelayerServer
 from relayer.process import (
     bind,
-    bind_monitoring,
     product_version,
     raise_descriptor_limit,
     ready_file,
@@ -39,10 +38,6 @@ Say = Callable[[str], None]
 async def serve(settings: RelayerSettings, say: Say) -> None:
     """Run a relayer until SIGTERM or SIGINT; a second signal ends the process immediately.
 
-    Args:
-        settings: the validated settings.
-        say: prints one line for the user.
-
     Raises:
         ConfigurationError: the port is taken, a file is missing, or as `build`.
     """
@@ -54,7 +49,7 @@ async def serve(settings: RelayerSettings, say: Say) -> None:
     tls_context(settings)
     async with AsyncExitStack() as stack:
         listening = stack.enter_context(bind(settings))
-        watched = [stack.enter_context(bind_monitoring(settings))] if settings.monitoring_port else []
+        watched = [stack.enter_context(bind(settings, monitoring=True))] if settings.monitoring_port else []
         key = require_relayer_key(settings, say)
         relayer = await stack.enter_async_context(_answering(settings, [listening, *watched], key))
         url = url_of(settings, listening.getsockname()[1])

@@ -1,13 +1,14 @@
 """The object store that the settings name: how it is opened, and how its guarantees are checked.
 
-`open_store` opens a directory or a bucket, and `ports_over` combines it with everything else that logs need. `key_provider`
+`opened_store` opens a directory or a bucket, and `ports_over` combines it with everything else that logs need. `key_provider`
 returns the provider of a relayer key, and `rotate_key` replaces that key. `check_promises` probes a bucket at start-up, and
 `probe_store` does so for ``memrelay store probe``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 from relayer.access.store_key import older_versions, rotate_relayer_key
@@ -25,27 +26,26 @@ from relayer.settings.keys import RelayerKey
 from relayer.telemetry import log
 
 
-async def open_store(settings: RelayerSettings, clock: Clock) -> ObjectStore:
-    """Open the store that the settings name; the caller closes it.
-
-    Args:
-        settings: the validated settings.
-        clock: the clock for the timestamps of objects.
+@asynccontextmanager
+async def opened_store(settings: RelayerSettings, clock: Clock) -> AsyncIterator[ObjectStore]:
+    """Open the store that the settings name while the block runs.
 
     Raises:
         StoreError: it cannot be used. No request is sent to a bucket yet.
     """
     address = settings.bucket
     if address is None:
-        return await DirectoryStore.open(objects_directory(settings.data), clock=clock)
-    from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
+        store: ObjectStore = await DirectoryStore.open(objects_directory(settings.data), clock=clock)
+    else:
+        from relayer.adapters.s3_store import S3Store  # noqa: PLC0415 - boto3 costs 23 MiB, for buckets only
 
-    return await S3Store.open(
-        address.bucket,
-        clock=clock,
-        endpoint_url=settings.endpoint_url,
-        region=settings.region,
-    )
+        store = await S3Store.open(
+            address.bucket, clock=clock, endpoint_url=settings.endpoint_url, region=settings.region
+        )
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def layout_of(settings: RelayerSettings) -> Layout:
@@ -80,11 +80,6 @@ async def rotate_key(
 ) -> tuple[bool, int | None]:
     """Replace the relayer key of the store that the settings name. Its relayers may be running.
 
-    Args:
-        settings: the validated settings.
-        current: the relayer key until now.
-        new: the one from now on.
-
     Returns:
         Whether anything was written, and how many older versions of the wrapped store key the bucket keeps, which the
         current key still opens; None if the bucket does not list its versions.
@@ -94,13 +89,10 @@ async def rotate_key(
         StoreError: the store cannot be used.
     """
     clock, randomness, layout = SystemClock(), SystemRandomness(), layout_of(settings)
-    store = await open_store(settings, clock)
-    try:
+    async with opened_store(settings, clock) as store:
         providers = (key_provider(key, randomness) for key in (current, new))
         changed = await rotate_relayer_key(store, layout, clock, *providers)
         return changed, await older_versions(store, layout)
-    finally:
-        await store.close()
 
 
 async def check_promises(settings: RelayerSettings, ports: LogPorts) -> None:
@@ -145,8 +137,7 @@ async def probe_store(settings: RelayerSettings, say: Callable[[str, str], None]
         StoreError: it cannot be probed.
     """
     clock = SystemClock()
-    store = await open_store(settings, clock)
-    try:
+    async with opened_store(settings, clock) as store:
         say("store", store.description)
         began = clock.monotonic()
         report = await probe(
@@ -166,5 +157,3 @@ async def probe_store(settings: RelayerSettings, say: Callable[[str, str], None]
             "seconds": round(seconds, 3),
             "missing": report.missing,
         }
-    finally:
-        await store.close()

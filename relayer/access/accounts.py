@@ -54,7 +54,6 @@ class Principal:
     """An agent whose certificate and signature were accepted.
 
     Attributes:
-        certificate: the agent's certificate.
         nonce: the signature's nonce. Together with the signing key and ``expires`` it identifies a write, so that a write
             that is sent twice is applied once (I7).
         expires: when the signature expires, in ms since the epoch.
@@ -88,9 +87,6 @@ class Access:
     """The access of a principal to one namespace, after its right was checked.
 
     Attributes:
-        principal: the agent that sent the request.
-        namespace: the name of the namespace.
-        generation: the generation of the namespace's secret.
         custody: who keeps the secret.
         key_not_after: the time until which the relayer may hold the secret, in ms since the epoch.
         secret: the namespace secret, from the sealed key, or derived for custody ``relayer``.
@@ -146,7 +142,6 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         shown: the account id that those clients use.
-        keys: the keys that sign for it.
     """
 
     shown: str
@@ -213,13 +208,10 @@ class _KnownAccount:
 
     Attributes:
         stored: the account's object; None if none was seen.
-        etag: the etag of that object.
         read_at: when it was last read; monotonic, in seconds.
         revocations: the newest list of revocations that was seen.
         counter: the counter of that list; -1 if there is none.
         second_counter: the counter of the list in the second object; -1 if there is none.
-        agent_keys: the revoked signing keys.
-        serials: the serials of the revoked certificates.
         rules: the newest rules of the operator that were seen.
         second_rules: the counter of the rules in the second object; 0 if there are none.
     """
@@ -251,9 +243,7 @@ class Accounts:
     """Admits certificates and stores revocations, with a cache of the accounts of this process.
 
     Args:
-        ports: the store, and what is needed to read account objects.
         served: the ids of the accounts that are served; None for all accounts, up to ``caps``.
-        caps: see `AccountCaps`.
 
     Attributes:
         on_revoked: called with an account when this process sees a new list of revocations of it, or that the whole account
@@ -304,12 +294,8 @@ class Accounts:
         """Check a certificate against a list of revocations that is at most 15 seconds old.
 
         While the store does not respond, a list read in the last five minutes is used; after that, no certificate is
-        admitted.
-
-        Args:
-            certificate: a verified certificate within its validity.
-            revokes: whether the request only reads or replaces the list of revocations. It is admitted even if the
-                account's object is lost, because sending the list again restores the object.
+        admitted. ``revokes`` says that the request only reads or replaces the list of revocations. It is admitted even if the
+        account's object is lost, because sending the list again restores the object.
 
         Raises:
             NotAccepted: ``account_not_served``, ``revoked``, or ``account_revoked`` if the operator revoked the whole account.
@@ -334,9 +320,7 @@ class Accounts:
     async def make(self, account: str, address: str = "") -> bool:
         """Create an account if it does not exist, before anything is stored for it.
 
-        Args:
-            account: the id of an admitted account.
-            address: the peer's address, from `relayer.http.limits.peer_name`, for the hourly limit; empty for no limit.
+        ``address`` is the peer's, from `relayer.http.limits.peer_name`, for the hourly limit; empty for no limit.
 
         Returns:
             Whether this call created it.
@@ -684,11 +668,6 @@ class Accounts:
 
 def account_at(keys: RelayerKeys, key: str, data: bytes) -> str:
     """Return the id of the account to which an object belongs: its own object or the copy of its list of revocations.
-
-    Args:
-        keys: the relayer's keys.
-        key: the object's key in the layout.
-        data: the object's content.
 
     Raises:
         CorruptNamespace: it cannot be decrypted as an object with this key, or belongs to another account.

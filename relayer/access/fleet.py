@@ -60,7 +60,6 @@ class FleetKeys:
     """The key pairs that this replica accepts. Call `start` before use, and run `task` in the background.
 
     Args:
-        ports: the store, the clock, randomness and the relayer's keys.
         on_left: called at most once a day with the reason why pairs of past days could not be deleted permanently. The
             deletion is retried all the same.
     """

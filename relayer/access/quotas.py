@@ -58,6 +58,8 @@ _WRITING_SECONDS, _CLOSING_SECONDS = 60.0, 5.0
 # Comparisons of one account take at most a tenth of the time, and come no sooner than this.
 _PAUSE_SHARE, _PAUSE_SECONDS = 10.0, 15.0
 _ATTEMPTS = 8
+# What quotas limit, in the order in which an excess is told.
+_COUNTED = ("namespaces", "bytes", "memories")
 _MAX_TALLIES = 10_000
 _NOT_KEPT = (OperationResult.REFUSED, OperationResult.DUPLICATE)
 
@@ -105,7 +107,6 @@ class SeenUsage:
     """The shared object as read from the store.
 
     Attributes:
-        usage: the sum.
         counted_at: when it was last compared with the store, in ms of the store's time; 0 for never.
         etag: the etag of the object; None if there is no object.
         store_time: the store's time at its response, in ms.
@@ -170,7 +171,6 @@ class CountedUsage:
 
     Attributes:
         usage: namespaces, bytes, and about the least possible number of memories.
-        most_memories: the greatest possible number of memories.
     """
 
     usage: Usage = Usage()
@@ -251,23 +251,19 @@ class _Tally:
         """Return whether ``more`` may be written before it is in the shared object."""
         if self.seen is None:
             return False
-        used, ahead = self.seen.usage, self.added + more
-        return all(
-            not (limit and wanted) or total <= (limit - known) // _AHEAD_SHARE
-            for limit, known, wanted, total in (
-                (quota.namespaces, used.namespaces, more.namespaces, ahead.namespaces),
-                (quota.memories, used.memories, more.memories, ahead.memories),
-                (quota.bytes, used.bytes, more.bytes, ahead.bytes),
+        for what in _COUNTED:
+            limit, known, wanted, added = (
+                getattr(one, what) for one in (quota, self.seen.usage, more, self.added)
             )
-        )
+            if limit and wanted and added + wanted > (limit - known) // _AHEAD_SHARE:
+                return False
+        return True
 
 
 class Quotas:
     """Holds accounts to their quotas.
 
     Args:
-        ports: the store.
-        usual: the quota of every account.
         own: the quotas of single accounts, instead of ``usual``.
         limits_of: returns the limits that the operator has set for an account in the store, see `quota_of`.
     """
@@ -313,11 +309,7 @@ class Quotas:
                 return stored
             return min(stored, of_process) if stored else of_process
 
-        return Quota(
-            bytes=limit(limits.bytes, quota.bytes),
-            namespaces=limit(limits.namespaces, quota.namespaces),
-            memories=limit(limits.memories, quota.memories),
-        )
+        return Quota(**{name: limit(getattr(limits, name), getattr(quota, name)) for name in _COUNTED})
 
     def add_ids(self, id_of: Callable[[str], str]) -> None:
         """Apply the quotas of single accounts also to the ids that ``id_of`` derives from the accounts' own."""
@@ -558,11 +550,8 @@ def _is_asked(operation: Operation) -> bool:
 
 
 def _beyond(quota: Quota, used: Usage, more: Usage) -> Refused | None:
-    for what, most, known, add in (
-        ("namespaces", quota.namespaces, used.namespaces, more.namespaces),
-        ("bytes", quota.bytes, used.bytes, more.bytes),
-        ("memories", quota.memories, used.memories, more.memories),
-    ):
+    for what in _COUNTED:
+        most, known, add = (getattr(one, what) for one in (quota, used, more))
         if most and add and known + add > most:
             return Refused(
                 "quota_exceeded",

@@ -50,7 +50,6 @@ class StoredKey(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
     """The content of the object ``relayer``, and of its copy in a backup.
 
     Attributes:
-        format: version of the content.
         provider: name of the provider that wrapped the store key, see `KeyProvider`.
         wrapped: the wrapped store key.
         state: a constant, or the run that is being restored; sealed with the store key.
@@ -133,10 +132,7 @@ async def _is_used(ports: LogPorts) -> bool:
 async def create_store_key(ports: LogPorts, provider: KeyProvider, store_key: bytes) -> Found:
     """Write a store key into a store without one, and return the object that the store then has.
 
-    Args:
-        ports: the store; its keys are those of ``store_key``.
-        provider: wraps the store key.
-        store_key: 32 bytes.
+    The keys of ``ports`` are those of the store key.
 
     Raises:
         StoreError: the store does not respond.
@@ -160,13 +156,6 @@ async def rotate_relayer_key(
     """Wrap the key of a store under a new relayer key, by one conditional write. Relayers that are running are not affected.
 
     Calling this again is safe, also after a call that was killed.
-
-    Args:
-        store: the store.
-        layout: its layout.
-        clock: for pauses.
-        current: unwraps the store key.
-        new: wraps it.
 
     Returns:
         Whether anything was written; False if the store key is wrapped under the new key already.
@@ -224,10 +213,8 @@ async def begun_restore(ports: LogPorts) -> str:
 async def begin_restore(ports: LogPorts, key: StoredKey, run: str) -> None:
     """Reserve an empty store for a restore, or continue a restore that was started in it.
 
-    Args:
-        ports: the store; its keys are those of the backup.
-        key: the store key of the backup, as it was wrapped there.
-        run: the name of the run; it must differ between runs that restore different content.
+    The keys of ``ports`` are those of the backup, and ``key`` is the store key as it was wrapped there. The name of the run
+    must differ between runs that restore different content.
 
     Raises:
         StoreMisconfigured: a relayer has used the store, or the restore of another run was started in it.
@@ -273,10 +260,6 @@ async def check_rights(ports: LogPorts, probed: Found) -> None:
 
     These are the permission to see that an object does not exist, and to write. The write tries to create the object
     ``relayer`` as it is; it exists already, so nothing changes.
-
-    Args:
-        ports: the store.
-        probed: the object, see `probe`.
 
     Raises:
         StoreError: one of the two is denied, or the store does not respond.

@@ -101,8 +101,6 @@ class _Listing:
     Attributes:
         account: the id under which it is stored.
         created_at: when its object was written first, in ms since the epoch; 0 if that is not known.
-        registration: the registration of a client without certificates.
-        rules: what the operator has set.
         usage: what it stores; None if that cannot be read.
     """
 

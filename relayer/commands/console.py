@@ -5,18 +5,12 @@ A failing command prints one sentence, and its exit code says what kind of failu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
 from relayer.errors import KeyProviderUnavailable, RelayerError, StoreUnavailable
-from relayer.wire import command_line
-from relayer.wire.command_line import FAILED, STOPPED, UNREACHABLE, USAGE
+from relayer.wire.command_line import STOPPED, UNREACHABLE, USAGE, fail
 
-NOT_WELL = FAILED
-UNAVAILABLE = UNREACHABLE
-Tell = Callable[..., None]
-"""Prints the result of a command: ``tell(document, *lines)``, with the document for programs or the lines for people."""
 EXTRA = "pip install '.[relayer]' in a clone of memrelay"
 _EXTRA_PACKAGES = frozenset(
     {
@@ -43,15 +37,10 @@ def explained() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA_PACKAGES:
             raise
-        fail(f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
+        fail(USAGE, f"{error.name} is not installed; a relayer needs more than the plugin: {EXTRA}")
     except (StoreUnavailable, KeyProviderUnavailable) as error:
-        fail(str(error), UNREACHABLE)
+        fail(UNREACHABLE, str(error))
     except RelayerError as error:
-        fail(str(error))
+        fail(USAGE, str(error))
     except KeyboardInterrupt:
-        fail("stopped; it is safe to run it again, and it continues where possible", STOPPED)
-
-
-def fail(sentence: str, code: int = USAGE) -> NoReturn:
-    """Print a message and exit."""
-    command_line.fail(code, sentence)
+        fail(STOPPED, "stopped; it is safe to run it again, and it continues where possible")

@@ -51,9 +51,9 @@ def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for name, summary in _COMMANDS.items():
         more = _GRACE_SETTINGS if name == "collect" else ()
-        deferred_command(app, f"relayer.commands.operator_work:{name}", summary, *STORE_SETTINGS, *more)
+        deferred_command(app, f"relayer.commands.operator_work:{name}", summary, STORE_SETTINGS + more)
     accounts = account_commands(app)
     for function, summary in _ACCOUNT_COMMANDS.items():
         where, name = f"relayer.commands.account_work:{function}", function.removesuffix("_accounts")
         more = _GRACE_SETTINGS if function == "erase" else ()
-        deferred_command(accounts, where, summary, *STORE_SETTINGS, *more, name=name)
+        deferred_command(accounts, where, summary, STORE_SETTINGS + more, name=name)

@@ -42,11 +42,11 @@ from relayer.operator.repair import repair_namespace
 from relayer.operator.reports import CommandReport
 from relayer.operator.stats import measure, parse_traffic
 from relayer.operator.verify import StoreReport, verify_namespace, verify_store
-from relayer.ports import Clock, KeyProvider, ObjectStore
+from relayer.ports import KeyProvider
 from relayer.process import stop_event
 from relayer.settings.config import RelayerSettings, load_settings, objects_directory, read_quotas
 from relayer.settings.keys import find_relayer_key
-from relayer.stores import key_provider, layout_of, open_store, ports_over
+from relayer.stores import key_provider, layout_of, opened_store, ports_over
 from relayer.telemetry import configure, describe, log
 from relayer.wire.command_line import JsonOption, span, tell
 from relayer.wire.errors import InvalidSecret
@@ -84,7 +84,6 @@ class Site:
     """An open store, with the progress display of a command.
 
     Attributes:
-        provider: of the relayer key.
         ports: the store; a store that may not exist yet has random keys.
         known: accounts known without listing the store: those given as options and those served.
     """
@@ -112,12 +111,9 @@ def store_command(
 ) -> Callable[[_Work], Callable[..., None]]:
     """Turn a function into a command. The function takes an open store and the command's options, and returns a report.
 
-    The command prints the report. It exits with 1 if the report needs the attention of a person.
-
-    Args:
-        title: title of the progress bar.
-        accounts: whether the command has an option for ids of accounts whose own object is lost.
-        is_empty: whether the store may not exist yet.
+    The command prints the report. It exits with 1 if the report needs the attention of a person. The title is that of the
+    progress bar. With ``accounts`` the command has an option for ids of accounts whose own object is lost; with ``is_empty``
+    the store may not exist yet.
     """
 
     def made(work: _Work) -> Callable[..., None]:
@@ -159,7 +155,8 @@ async def _site(
         raise ConfigurationError(f"--data: no store in {settings.data}")
     randomness = SystemRandomness()
     provider = key_provider(key, randomness)
-    async with _opened(settings) as (store, clock):
+    clock = SystemClock()
+    async with opened_store(settings, clock) as store:
         store_key = (
             randomness.bytes(SECRET_SIZE)
             if is_empty
@@ -177,16 +174,6 @@ def _shown(title: str, *, quiet: bool) -> Progress:
         return track(items, title, console=console, transient=True, disable=hidden)
 
     return progress
-
-
-@asynccontextmanager
-async def _opened(settings: RelayerSettings) -> AsyncIterator[tuple[ObjectStore, Clock]]:
-    clock = SystemClock()
-    store = await open_store(settings, clock)
-    try:
-        yield store, clock
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -215,7 +202,8 @@ async def opened_backup(
         layout_of(settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"--{option}: {error}") from error
-    async with _opened(settings) as (store, clock):
+    clock = SystemClock()
+    async with opened_store(settings, clock) as store:
         yield BackupStore(replace(site.ports, store=store, clock=clock, layout=layout_of(settings)))
 
 

@@ -16,57 +16,24 @@ from relayer.commands.console import explained
 from relayer.wire.amounts import show_bytes, show_seconds
 
 
-def settings_command(
-    app: typer.Typer, *names: str, name: str | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a command that takes settings as options, in addition to its own ones.
-
-    The command gets them as keyword arguments, None for settings that are not given. The settings' models need the packages of
-    the extra, so the options are created when the command is run or asked for help.
-
-    Args:
-        app: the application that the command is added to.
-        names: names of the settings; by default all that can be options.
-        name: name of the command, by default that of the function.
-    """
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        _add(app, name or command.__name__, command.__doc__, lambda: command, names or None)
-        return command
-
-    return add
-
-
 def deferred_command(
-    app: typer.Typer, where: str, summary: str, *names: str, name: str | None = None
+    app: typer.Typer, where: str, summary: str, settings: Collection[str] | None = (), *, name: str = ""
 ) -> None:
-    """Add a command like `settings_command`, whose function is imported only when it is run or asked for help.
+    """Add a command that takes settings as options, in addition to its own ones; None for all that can be options.
 
-    Args:
-        app: the application that the command is added to.
-        where: module and function, as in ``package.module:function``.
-        summary: the command's line in the list of commands, the same as the first line of the function's docstring.
-        names: names of the settings.
-        name: name of the command, by default that of the function.
+    The command gets them as keyword arguments, None for settings that are not given. Its function and the settings' models need
+    the packages of the extra, so both are imported when the command is run or asked for help. ``where`` is
+    ``package.module:function``, and ``summary`` the first line of the function's docstring.
     """
     module, _, function = where.partition(":")
-    _add(app, name or function, summary, lambda: getattr(import_module(module), function), names)
 
-
-def _add(
-    app: typer.Typer,
-    name: str,
-    summary: str | None,
-    find: Callable[[], Callable[..., None]],
-    names: Collection[str] | None,
-) -> None:
     class Command(TyperCommand):
         """The command in the list of commands. Parsing, help and running are delegated to the command with the settings."""
 
         @cached_property
         def whole(self) -> Any:
             with explained():
-                whole = _command(find(), names)
+                whole = _command(getattr(import_module(module), function), settings)
             self.help = whole.help
             return whole
 
@@ -79,7 +46,7 @@ def _add(
     def listed() -> None:
         """Represent the command in the list of commands."""
 
-    app.command(name, help=summary, cls=Command)(listed)
+    app.command(name or function, help=summary, cls=Command)(listed)
 
 
 def _command(command: Callable[..., None], names: Collection[str] | None) -> Any:

@@ -1,4 +1,8 @@
-"""The implementation of the commands that need more than the base installation; `relayer.cli` imports it when one is run."""
+"""The commands of ``memrelay`` that run a relayer and look after its key and its store; imported when one of them is run.
+
+`relayer.cli` lists them with their summaries. The settings that a command takes are among its keyword arguments, None for a
+setting that is not given. A wrong setting is a `ConfigurationError`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from relayer import serving, stores
-from relayer.commands.console import NOT_WELL, UNAVAILABLE, Tell
 from relayer.errors import BrokenPromise, ConfigurationError, StoreUnavailable
 from relayer.launcher import launch
 from relayer.process import check_ready_file, cores
@@ -26,7 +30,7 @@ from relayer.settings.keys import (
     read_new_key,
 )
 from relayer.telemetry import configure
-from relayer.wire.command_line import tell
+from relayer.wire.command_line import FAILED, UNREACHABLE, JsonOption, tell
 from relayer.wire.errors import InvalidSecret
 from relayer.wire.sheet import RELAYER_SHEET, read_sheet_file
 
@@ -43,33 +47,30 @@ _CREDENTIALS = (
     "#AWS_ACCESS_KEY_ID=\n"
     "#AWS_SECRET_ACCESS_KEY=\n"
 )
+_NewFile = Annotated[Path, typer.Argument(help="File to make, readable by its owner alone.")]
 
 
-def serve(flags: Mapping[str, object], say: Callable[[str], None]) -> int:
-    """Run a relayer until it is told to stop, and return the exit code.
+def serve(**flags: object) -> None:
+    """Run a relayer. Every option is also an environment variable: MEMRELAY_HOST and so on.
 
-    Raises:
-        relayer.errors.RelayerError: the relayer cannot start.
+    Example: memrelay serve --port 8787 --cache-bytes 512M
+
+    Example: memrelay serve --store s3://memories/team --host 0.0.0.0 --public-url https://memory.example.org --accounts open
     """
     settings = load_settings(flags, os.environ)
     if settings.ready_file is not None:
         check_ready_file(settings.ready_file)
     configure(settings.log_format, settings.log_level)
     workers = min(cores(), MOST_WORKERS) if settings.workers == "auto" else settings.workers
-    if workers == 1:
-        _run(serving.serve(settings, say))
-        return 0
-    return asyncio.run(launch(settings, flags, workers, say))
+    if workers > 1:
+        raise typer.Exit(asyncio.run(launch(settings, flags, workers, typer.echo)))
+    _run(serving.serve(settings, typer.echo))
 
 
-def probe_store(flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Test the guarantees that a store must give, and print the results, line by line or as one document at the end.
+def probe_store(*, as_json: JsonOption = False, **flags: object) -> None:
+    """Try whether a store keeps what the log rests on. Exit code 1: it does not; 2: settings; 3: no answer.
 
-    Returns the command's exit code: 0 if the store keeps every guarantee, 1 if it breaks one, 3 if it does not respond.
-
-    Raises:
-        ConfigurationError: a setting is wrong.
-        StoreMisconfigured: the store cannot be tested until an operator fixes its configuration.
+    Example: memrelay store probe --store s3://memories/team
     """
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
@@ -84,34 +85,31 @@ def probe_store(flags: Mapping[str, object], *, as_json: bool) -> int:
     try:
         row = _run(stores.probe_store(settings, say))
     except BrokenPromise as error:
-        code, row = NOT_WELL, {"broken": str(error)}
+        code, row = FAILED, {"broken": str(error)}
         say("BROKEN", str(error))
     except StoreUnavailable as error:
         if as_json:
             raise
-        code = UNAVAILABLE
+        code = UNREACHABLE
         say("silent", str(error))
     store = next((text for word, text in found if word == "store"), None)
     kept = [text for word, text in found if word == "kept"]
     tell({"store": store, "can_hold_the_log": code == 0, "kept": kept, **row}, as_json=as_json)
-    return code
+    raise typer.Exit(code)
 
 
-def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
-    """Create a relayer key and a file of settings, and print the next steps. An existing key is kept.
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder for the key and the settings.")],
+    *,
+    as_json: JsonOption = False,
+    **flags: object,
+) -> None:
+    """Make a relayer key and a file of settings for services, containers and shells; says what to do next.
 
-    The settings file works for every way of running the relayer. systemd (``EnvironmentFile=``), containers (``--env-file``)
-    and shells (``set -a; . FILE``) agree on lines ``NAME=value`` only as long as no value needs quotes, so values that need
-    quotes are refused.
-
-    Args:
-        folder: directory for the files, created if needed; without a bucket it is also the data directory.
-        flags: settings by name; None means the default.
-        say: prints the result.
-
-    Raises:
-        ConfigurationError: a setting is wrong or cannot be written without quotes, or the settings file exists already.
+    Example: memrelay init ~/memrelay --store s3://memories/team
     """
+    # An existing key is kept. systemd (EnvironmentFile=), containers (--env-file) and shells (set -a; . FILE) agree on lines
+    # NAME=value only as long as no value needs quotes, so values that need quotes are refused.
     folder = folder.expanduser().absolute()
     key_file, file = generated_key_file(folder), folder / ENVIRONMENT_FILE
     given = {name: str(value) for name, value in flags.items() if value is not None}
@@ -129,7 +127,7 @@ def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(text)
     probe = ("          memrelay store probe          check that the bucket supports conditional writes",)
-    say(
+    tell(
         {"key_file": str(key_file), "key_made": made, "settings_file": str(file)},
         f"key       {key_file} ({'made' if made else 'was there'}); it cannot be recovered: keep a copy",
         f"settings  {file}",
@@ -138,6 +136,7 @@ def init(folder: Path, flags: Mapping[str, object], say: Tell) -> None:
         "          memrelay keys recovery        print the key as a recovery sheet",
         *(probe if settings.store is not None else ()),
         "          memrelay serve                run a relayer; all replicas use the same key and settings",
+        as_json=as_json,
     )
 
 
@@ -149,29 +148,35 @@ def _plain(name: str, value: str) -> str:
     return value
 
 
-def make_key(file: Path, say: Tell) -> None:
-    """Create a file with a new relayer key. Raises `ConfigurationError` if the file exists or cannot be written."""
+def make_key(file: _NewFile, *, as_json: JsonOption = False) -> None:
+    """Make a relayer key for a relayer over a bucket.
+
+    Example: memrelay keys make relayer.key
+    """
     if not make_key_file(file.expanduser()):
         raise ConfigurationError(f"{file} already exists: relayer keys are never overwritten")
-    say(
+    tell(
         {"file": str(file)},
         f"created a relayer key in {file}; use it with MEMRELAY_RELAYER_KEY_FILE={file}",
         "Without the key the store cannot be read: keep a copy (memrelay keys recovery)",
+        as_json=as_json,
     )
 
 
-def rotate_key(flags: Mapping[str, object], new_key_file: Path | None, say: Tell) -> None:
-    """Replace the relayer key of a store, and print what to do next.
+def rotate_key(
+    *,
+    new_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="MEMRELAY_NEW_RELAYER_KEY_FILE", help="File of memrelay keys make with the new key."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    **flags: object,
+) -> None:
+    """Replace the relayer key of a store by a new one. Its relayers go on, and need the new key at their next start.
 
-    Args:
-        flags: settings by name; None means the default.
-        new_key_file: file with the new key.
-        say: prints the result.
-
-    Raises:
-        ConfigurationError: a setting is wrong, or a key is missing.
-        WrongRelayerKey: neither key opens the store.
-        StoreError: the store cannot be used.
+    Example: memrelay keys rotate --new-key-file new.key
     """
     settings = load_settings(flags, os.environ)
     configure(settings.log_format, settings.log_level)
@@ -193,20 +198,29 @@ def rotate_key(flags: Mapping[str, object], new_key_file: Path | None, say: Tell
         lines.append(
             f"          the bucket {kept} older versions of the object relayer, which the old key opens: delete them"
         )
-    say({"rotated": changed, "new_key_file": str(new_key_file), "older_versions": older}, *lines)
+    told = {"rotated": changed, "new_key_file": str(new_key_file), "older_versions": older}
+    tell(told, *lines, as_json=as_json)
 
 
-def print_sheet(flags: Mapping[str, object], say: Tell) -> None:
-    """Print the recovery sheet of the relayer key. Raises `ConfigurationError` if there is no key."""
-    sheet = RELAYER_SHEET.render(_key(flags))
-    say({"sheet": sheet}, sheet)
+def recovery(
+    *,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare a sheet from standard input.")] = False,
+    as_json: JsonOption = False,
+    **flags: object,
+) -> None:
+    """Print the relayer key as a sheet with checksums, or compare a sheet with the key.
 
+    Example: memrelay keys recovery
 
-def check_sheet(flags: Mapping[str, object], sheet: str, say: Tell) -> None:
-    """Compare a sheet with the relayer key. Raises `ConfigurationError` with the difference if they do not match."""
-    if _read_sheet(sheet) != _key(flags):
+    Example: memrelay keys recovery --verify < sheet.txt
+    """
+    if not verify:
+        sheet = RELAYER_SHEET.render(_key(flags))
+        tell({"sheet": sheet}, sheet, as_json=as_json)
+        return
+    if _read_sheet(sys.stdin.read()) != _key(flags):
         raise ConfigurationError("the sheet is valid, but belongs to another relayer")
-    say({"in_order": True}, "the sheet holds this relayer's key")
+    tell({"in_order": True}, "the sheet holds this relayer's key", as_json=as_json)
 
 
 def _read_sheet(sheet: str) -> bytes:
@@ -216,30 +230,30 @@ def _read_sheet(sheet: str) -> bytes:
         raise ConfigurationError(str(error)) from error
 
 
-def text_of_sheet(file: Path) -> str:
-    """Return the content of a file. Raises `ConfigurationError` if it cannot be read."""
+def recover(
+    file: _NewFile,
+    *,
+    sheet: Annotated[str, typer.Option(metavar="FILE", help="The sheet; - is standard input.")] = "-",
+    as_json: JsonOption = False,
+) -> None:
+    """Make the file of a relayer key from its sheet; the line that is wrong is named.
+
+    Example: memrelay keys recover relayer.key --sheet sheet.txt
+    """
     try:
-        return read_sheet_file(file.expanduser())
+        text = sys.stdin.read() if sheet == "-" else read_sheet_file(Path(sheet).expanduser())
     except OSError as error:
-        raise ConfigurationError(f"--sheet: {file} cannot be read ({error.strerror})") from error
+        raise ConfigurationError(f"--sheet: {sheet} cannot be read ({error.strerror})") from error
     except InvalidSecret as error:
         raise ConfigurationError(f"--sheet: {error}") from error
-
-
-def recover_key(file: Path, sheet: str, say: Tell) -> None:
-    """Create the file of the relayer key from its recovery sheet. An existing file is kept.
-
-    Raises:
-        ConfigurationError: a line of the sheet is wrong, or a file with another key exists, or the file cannot be written.
-    """
     file = file.expanduser()
-    key = _read_sheet(sheet)
+    key = _read_sheet(text)
     if not make_key_file(file, key) and read_key(file) != key:
         raise ConfigurationError(
             f"{file} already exists with another key: relayer keys are never overwritten"
         )
     said = f"the relayer key of the sheet is in {file}; use it with MEMRELAY_RELAYER_KEY_FILE={file}"
-    say({"file": str(file)}, said)
+    tell({"file": str(file)}, said, as_json=as_json)
 
 
 def _key(flags: Mapping[str, object]) -> bytes:

@@ -67,15 +67,8 @@ class Acceptance:
     """Accepts or refuses requests; there is one per relayer process.
 
     Args:
-        routes: the routes that are served.
         authorities: the names of this relayer, as in the Host header.
-        accounts: the accounts that are served, with their revocations.
-        fleet: holds the private keys that open sealed keys.
-        keys: the relayer's own keys, which the secrets of namespaces of custody ``relayer`` are derived from.
-        limits: the rate limits.
-        texts: the executor that parses large bodies.
         connections: gets every accepted request, to know which connections are worth keeping.
-        clock: local time.
         trusted: networks of proxies that are trusted to name the client in ``X-Forwarded-For``.
     """
 
@@ -349,13 +342,6 @@ class Acceptance:
     ) -> Access | None:
         """Return the access to the request's namespace; None for a route that is not about one namespace.
 
-        Args:
-            route: the matched route.
-            right: the right that it needs.
-            signer: the principal that signed the request.
-            key: the opened sealed key, if the request has one.
-            namespace: the namespace that the body names, if it names one.
-
         Raises:
             HttpProblem: ``missing_header`` if neither body nor sealed key names a namespace.
             NotAccepted: the namespace is not granted, or is not the one of the sealed key.
@@ -472,9 +458,7 @@ class RequestHead(msgspec.Struct, frozen=True):
 def read_head(request: BaseRequest, trusted: Sequence[Network] = ()) -> RequestHead:
     """Read the head of a request and check its size limits.
 
-    Args:
-        request: the request.
-        trusted: networks of proxies that are trusted to name the client in ``X-Forwarded-For``.
+    ``trusted`` are the networks of proxies that may name the client in ``X-Forwarded-For``.
 
     Raises:
         HttpProblem: ``malformed`` for a header that is given twice or is not ASCII, ``header_too_large``.

@@ -56,10 +56,6 @@ class RenderedError:
     """A rendered error.
 
     Attributes:
-        status: of the response.
-        body: encoded.
-        headers: the content type and further headers.
-        code: for logs and metrics.
         rule: the true reason, for the log and the metrics of a 429 only.
     """
 
@@ -97,12 +93,7 @@ class Front(Protocol[C]):
         """Check a call again before a further chunk of its response; raises `NotAccepted` if it is no longer admitted."""
 
     async def refuse(self, error: Exception, context: RequestContext) -> RenderedError:
-        """Convert an error of `accept` or `handle` to an HTTP response with the front's error format.
-
-        Args:
-            error: the exception that was raised.
-            context: the request that it was raised for.
-        """
+        """Convert an error of `accept` or `handle` to an HTTP response with the front's error format."""
 
     def observe(
         self, method: str, route: str, refusal: RenderedError | None, status: int, seconds: float
@@ -116,11 +107,4 @@ class CreateFront(Protocol):
     def __call__(
         self, settings: Any, services: Services, acceptance: Acceptance, registry: CollectorRegistry
     ) -> Front[Any]:
-        """Create the front.
-
-        Args:
-            settings: the `relayer.settings.config.RelayerSettings`.
-            services: the services of the native routes.
-            acceptance: limits, bodies and connections of the process.
-            registry: for metrics of the front's own.
-        """
+        """Create the front."""

@@ -100,10 +100,6 @@ class Limits:
     """The token buckets of this process.
 
     Args:
-        clock: monotonic time.
-        enabled: False lets every request pass.
-        account: the rate of each account.
-        agent: the rate of each agent.
         failures: the rate of refused requests of each peer.
         strangers: the rate of each peer's requests for accounts that have nothing stored here.
     """
@@ -159,12 +155,8 @@ class Limits:
     def lookup(self, is_known: Callable[[], bool], peer: str, cost: float) -> Iterator[None]:
         """Charge the lookup of an account in the block to its peer, unless the account has something stored here.
 
-        A client can make up any number of accounts, and each lookup takes a request of the store.
-
-        Args:
-            is_known: returns whether the account is known to have something stored here, before and after the lookup.
-            peer: a `peer_name`.
-            cost: in tokens.
+        A client can make up any number of accounts, and each lookup takes a request of the store. ``is_known`` is asked
+        before and after the lookup; ``peer`` is a `peer_name`.
 
         Raises:
             HttpProblem: ``rate_limited``.
@@ -213,9 +205,6 @@ class ReplayCache:
     A slice that has been dropped stays closed. If the clock is set back, expired signatures become valid again, and nothing
     distinguishes a new one from a repetition. So they are refused until the clock has passed them again. A step back of less
     than four minutes closes no slice.
-
-    Args:
-        most: the maximum number of reads that are remembered.
     """
 
     def __init__(self, *, most: int = _MOST_SEEN) -> None:
@@ -284,11 +273,8 @@ class UnreadAnswers:
     """Counts the bytes of responses that are being sent, by account, and limits them.
 
     An account with no response under way may always send one, so that unread responses of others never lock it out. Responses
-    of up to 64 KiB are neither counted nor refused, because the limit on connections also limits these.
-
-    Args:
-        most: maximum bytes of all accounts.
-        per_account: maximum bytes of one account.
+    of up to 64 KiB are neither counted nor refused, because the limit on connections also limits these. Both limits are in
+    bytes.
     """
 
     SMALL = 64 * 1024
@@ -331,11 +317,7 @@ class UnreadAnswers:
 async def taken(request: BaseRequest, writing: Awaitable[None], size: int, seconds: float) -> None:
     """Wait until a response is written and the kernel has accepted all of it.
 
-    Args:
-        request: the request that is answered.
-        writing: writes the response.
-        size: its size in bytes.
-        seconds: the interval in which the peer has to receive at least 16 KiB.
+    ``size`` is in bytes. In every interval of ``seconds`` the peer has to receive at least 16 KiB.
 
     Raises:
         SlowClient: the peer received less than that; the connection is broken off.
@@ -416,7 +398,6 @@ class RequestBodies:
     share, so that other clients behind the same address are still served; they do count towards the total.
 
     Args:
-        limits: where peers that stop sending are charged.
         most: maximum bytes of all bodies.
         per_peer: maximum bytes of one peer's bodies that are larger than `SMALL`.
     """
@@ -437,11 +418,7 @@ class RequestBodies:
     ) -> tuple[bytes, bytes]:
         """Receive a body and return it with its SHA-256.
 
-        Args:
-            request: positioned at its body.
-            peer: address of the sender.
-            most: the maximum size of the body, in bytes.
-            seconds: the maximum duration; never more than `READ_SECONDS`.
+        ``most`` is in bytes. It may take ``seconds``, and never more than `READ_SECONDS`.
 
         Raises:
             HttpProblem: ``too_large``, ``body_timeout`` or ``malformed``.

@@ -129,7 +129,7 @@ class Metrics:
 
     def counters(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
         """Publish counters that another part keeps, by the value of a label; ``read`` is called when metrics are rendered."""
-        self.registry.register(_KeptByLabel(f"memrelay_{name}", help_text, label, read))
+        self.registry.register(_CountedElsewhere(f"memrelay_{name}", help_text, read, label))
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Publish a gauge; ``read`` is called when metrics are rendered."""
@@ -141,36 +141,27 @@ class Metrics:
 
 
 class _CountedElsewhere(Collector):
-    """A counter whose value another part keeps."""
+    """A counter whose values another part keeps: one, or one for each value of a label."""
 
-    def __init__(self, name: str, help_text: str, read: Callable[[], int]) -> None:
+    def __init__(
+        self, name: str, help_text: str, read: Callable[[], int | Mapping[str, int]], *labels: str
+    ) -> None:
         self._name = name
         self._help = help_text
         self._read = read
+        self._labels = labels
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        yield CounterMetricFamily(self._name, self._help, value=self._read())
-
-
-class _KeptByLabel(Collector):
-    """A counter whose values another part keeps, one for each value of a label."""
-
-    def __init__(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
-        self._name = name
-        self._help = help_text
-        self._label = label
-        self._read = read
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily(self._name, self._help, labels=(self._label,))
-        for value, count in sorted(self._read().items()):
-            family.add_metric((value,), count)
+        family, read = CounterMetricFamily(self._name, self._help, labels=self._labels), self._read()
+        if isinstance(read, Mapping):
+            for value, count in sorted(read.items()):
+                family.add_metric((value,), count)
+        else:
+            family.add_metric((), read)
         yield family
 
 
 Observe = Callable[[str, str, float], None]
-
-
 """Receives the method of the port, the result and the seconds of a call. The result is the lower-case name of the outcome or of
 the error, such as ``found``, ``unknown`` or ``unavailable``; ``done`` for methods without an outcome."""
 
@@ -306,10 +297,6 @@ class MetricsPage:
 
     async def read(self, peer: str, authorization: str) -> bytes:
         """Return the page, at most one second old.
-
-        Args:
-            peer: address of the client.
-            authorization: its ``Authorization`` header.
 
         Raises:
             HttpProblem: ``unauthorized``.

@@ -66,36 +66,20 @@ _WITH_BODY = (413, 415)
 _WHEN_WRITTEN = (507,)
 _WITH_MODEL = (502,)
 # Codes of requests that state or a quota does not allow; the detail of the response says more.
-_REFUSED = (
-    *(
-        f"`{refusal}`"
-        for refusal in Refusal
-        if refusal not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED, Refusal.EXPIRED}
-    ),
-    *(
-        "`quota_exceeded`",
-        "`no_model`",
-        "`over_budget`",
-        "`nonce_reused`",
-        "`stale_counter`",
-        "`wrong_confirmation`",
-    ),
-)
+_REFUSED = [
+    *(code for code in Refusal if code not in {Refusal.UNKNOWN_RECORD, Refusal.MALFORMED, Refusal.EXPIRED}),
+    *("quota_exceeded", "no_model", "over_budget", "nonce_reused", "stale_counter", "wrong_confirmation"),
+]
 # Codes that may come with a status other than that of the table.
 _ALSO = {
-    409: ", ".join(_REFUSED),
+    409: ", ".join(f"`{code}`" for code in _REFUSED),
     414: "header_too_large",
     422: "bad_vector, bad_cursor, revocations_invalid, malformed",
 }
 
 
 def document(routes: Sequence[Route], version: str) -> bytes:
-    """Return the OpenAPI document of the routes, encoded as JSON.
-
-    Args:
-        routes: all routes that are served.
-        version: version of the relayer.
-    """
+    """Return the OpenAPI document of the routes, encoded as JSON."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

@@ -43,8 +43,16 @@ from relayer.use_cases.transcripts import transcript
 from relayer.wire import codec as base64url
 from relayer.wire import memories, questions, schemas, service
 from relayer.wire.errors import Malformed, NotAccepted
-from relayer.wire.fields import AUDIENCE_PATTERN, MAX_AUDIENCES, AudienceFilter, Vocabulary
-from relayer.wire.schemas import MAX_LIMIT, MAX_WAIT_MS, Kind, Status, Trust
+from relayer.wire.fields import (
+    AUDIENCE_PATTERN,
+    MAX_AUDIENCES,
+    AudienceFilter,
+    Kind,
+    Status,
+    Trust,
+    Vocabulary,
+)
+from relayer.wire.memories import MAX_LIMIT, MAX_WAIT_MS
 from relayer.wire.sealed_keys import SealedKey, named_fleet_key
 from relayer.wire.signing import Prover, RevocationsRequest, RevocationsResponse, RevocationsView, Right
 
@@ -68,9 +76,7 @@ class BaseRoute:
     """One method of one path, as every front declares it.
 
     Attributes:
-        method: upper case.
         path: with at most one ``{id}``.
-        seconds: the maximum duration of a request.
         ends_with_caller: whether the work is cancelled when the client disconnects; never for routes that write.
         interactive: whether a user waits for the response, so that it takes precedence over background work.
         answers_head: whether HEAD is answered like GET.
@@ -94,12 +100,8 @@ class Route(BaseRoute):
         cost: in tokens of the rate limits.
         takes: schema of the body for POST and PUT, of the query for all other methods; None if the route takes neither.
         answer: schema of the response, or of each of its lines; None if the response is not JSON of this API.
-        handle: the handler of accepted calls.
-        summary: one line for the OpenAPI document.
-        namespaced: whether the route is about one namespace.
         bytes_a_token: bytes of the body for one more token, because reading, parsing and searching take longer for long bodies.
         rows_a_token: rows of the requested page size for one more token, because each row is decrypted; None charges none.
-        media_type: of the response.
         statuses: of successful responses.
         writes: whether the route changes anything. The log detects repeated writes, so they are never refused as replays.
     """
@@ -263,8 +265,6 @@ class RequestContext:
     Metrics, the log line and the proof of the response depend on it.
 
     Attributes:
-        request: the request.
-        request_id: the id of the request.
         started: when its answer was begun, on the scale of `time.perf_counter`.
         route: the matched route; None until one has matched.
         prover: makes the proof of the response; None if the request states no signature to bind a proof to.
@@ -281,11 +281,7 @@ class AcceptedCall(msgspec.Struct, frozen=True):
     """A request that has passed all checks: the input of a handler.
 
     Attributes:
-        route: the matched route.
-        deadline: when the response is due.
         parameter: the ``{id}`` in the path; empty if the route has none.
-        query: the validated query; None if the route takes none.
-        body: the validated body; None if the route takes none.
         signer: the principal that signed the request; None on open routes.
         namespace_access: the access to the request's namespace; None unless the route is namespaced.
         events: whether a stream of server-sent events is requested.
@@ -344,9 +340,6 @@ class Reply:
 
     Attributes:
         body: the whole body; empty with ``chunks``.
-        status: the HTTP status.
-        media_type: the content type.
-        headers: further headers.
         chunks: the parts of a streamed body. If the iterator raises, the connection is broken off.
         endless: whether the chunks go on for as long as the client listens. When the relayer stops, the stream just ends.
     """
@@ -370,14 +363,6 @@ class Services:
     """The services that handlers use; created by the composition root.
 
     Attributes:
-        context: for the use cases.
-        accounts: stores revocations.
-        quotas: the limits of what accounts may store.
-        streams: the event streams of changes.
-        fleet: the public keys that clients seal for.
-        readiness: the checks of ``GET /ready``.
-        metrics: the metrics page.
-        version: the response of ``GET /version``.
         document: returns the encoded OpenAPI document; the first call takes about 0.1 s.
     """
 

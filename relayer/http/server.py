@@ -114,12 +114,6 @@ class RequestHandler:
 
     Args:
         fronts: the first one that declares a path answers it; the last one is a `NativeFront`.
-        connections: the open connections.
-        unread: counts the bytes of responses that are being sent.
-        metrics: counts requests.
-        randomness: for request ids.
-        traces: the exporter of spans; None exports none.
-        pages: the web pages that may call.
     """
 
     def __init__(
@@ -479,14 +473,7 @@ class RelayerServer(web.Server):
 
 
 class Listener(web.SockSite):
-    """Accepts connections, as far as capacity allows. A connection counts from before its TLS handshake.
-
-    Args:
-        runner: the runner of the server.
-        listening: a bound socket.
-        server: the server of the runner.
-        tls: the context that encrypts connections; None for plain HTTP.
-    """
+    """Accepts connections, as far as capacity allows. A connection counts from before its TLS handshake."""
 
     def __init__(
         self,

@@ -112,11 +112,7 @@ def public_authority(url: str) -> str:
 def accepted_authorities(host: str, port: int, *, scheme: str, public_url: str | None) -> tuple[str, ...]:
     """Return the values of ``Host`` that requests may have, each once, in normal form with the port.
 
-    Args:
-        host: the address that the relayer listens on. If it is loopback or unspecified, loopback names count.
-        port: the port that it listens on.
-        scheme: ``http`` or ``https``.
-        public_url: the URL of a proxy or an own name, whose authority comes first; None if there is none.
+    If the host is loopback or unspecified, loopback names count. The authority of the public URL comes first.
     """
     names: list[str] = []
     if host not in _ANY:
@@ -600,11 +596,9 @@ class RelayerSettings(_Serving, _Storage, _Memories, _Embeddings, _LanguageModel
 def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> RelayerSettings:
     """Load the settings of this process.
 
-    The file is the one named by ``config``, or else ``relayer.toml`` in memrelay's configuration folder, if that exists.
-
-    Args:
-        flags: the options of the command line; None means that an option was not given.
-        environment: checked for variables that must not be set or are misspelt. The settings read the process's own environment.
+    The file is the one named by ``config``, or else ``relayer.toml`` in memrelay's configuration folder, if that exists. An
+    option that is None was not given. ``environment`` is only checked for variables that must not be set or are misspelt: the
+    settings read the process's own.
 
     Raises:
         ConfigurationError: in one line, the setting as it was written and how to correct it.

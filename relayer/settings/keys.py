@@ -104,10 +104,6 @@ def find_relayer_key(settings: RelayerSettings) -> RelayerKey | None:
 def require_relayer_key(settings: RelayerSettings, say: Callable[[str], None]) -> RelayerKey:
     """Return the relayer key, and create one for a new data directory.
 
-    Args:
-        settings: checked settings.
-        say: prints a line for the operator; called if a key is created.
-
     Raises:
         ConfigurationError: a key is required but there is none, or as `find_relayer_key` and `make_relayer_key`.
     """
@@ -159,11 +155,8 @@ def read_key(file: Path) -> bytes:
 def make_key_file(final: Path, key: bytes | None = None) -> bool:
     """Create a key file (0600) if it does not exist yet; returns whether it was created.
 
-    Two processes that start at the same time get the same key, because only one of them can create the hard link.
-
-    Args:
-        final: path of the file.
-        key: the key to write; None generates one.
+    Two processes that start at the same time get the same key, because only one of them can create the hard link. Without a
+    key it generates one.
 
     Raises:
         ConfigurationError: the directory cannot be written.
@@ -202,10 +195,6 @@ def check_kept(path: Path, what: str) -> None:
     A file that has another owner or is on a read-only mount, such as a mounted secret or volume, is the responsibility of its
     owner; it only gets a warning in the log. The group of such a file may read it (Kubernetes' ``fsGroup``). The group of any
     directory may write to it.
-
-    Args:
-        path: the file or directory.
-        what: its name for messages.
 
     Raises:
         ConfigurationError: with the command that corrects it.

@@ -7,8 +7,6 @@ import heapq
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["FakeClock"]
-
 T = TypeVar("T")
 
 # Iterations of the event loop after which tasks that do not sleep are assumed to have made all the progress they can.

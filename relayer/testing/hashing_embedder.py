@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from relayer.errors import EmbedderUnavailable
 from relayer.ports import EmbeddingModel
 
-__all__ = ["HashingEmbedder"]
-
 # Texts up to this size are hashed on the event loop: a thread would take longer and make the order of events random.
 _INLINE_CHARACTERS, _INLINE_TEXTS = 1024, 8
 _WORD = re.compile(r"\w+")
@@ -25,10 +23,6 @@ _WORD = re.compile(r"\w+")
 
 class HashingEmbedder:
     """An `Embedder` for tests: hashes a bag of words to a unit vector.
-
-    Args:
-        dimension: of the vectors.
-        name: name of the model; different names are different models.
 
     Attributes:
         down: if true, every call raises `EmbedderUnavailable`.

@@ -37,8 +37,6 @@ from relayer.testing.hashing_embedder import HashingEmbedder
 from relayer.testing.recording_store import RecordingStore
 from relayer.testing.signing_gateway import SigningGateway, encode
 
-__all__ = ["RELAYER_KEY", "LocalRelayer", "local_relayer", "threaded_relayer"]
-
 RELAYER_KEY = b"k" * 32
 
 
@@ -79,14 +77,8 @@ class LocalRelayer:
     ) -> httpx.Response:
         """Send a signed request.
 
-        Args:
-            method: the HTTP method.
-            target: path and query.
-            body: encoded as JSON, unless it is bytes.
-            key: whether to send a memory-key, or the one to send.
-            extra: further headers.
-            gateway: the gateway that signs; by default `LocalRelayer.gateway`.
-            broken: further arguments of `SigningGateway.headers`.
+        A body is encoded as JSON unless it is bytes. ``key`` says whether to send a memory-key, or is the one to send;
+        ``broken`` are further arguments of `SigningGateway.headers`.
         """
         raw = encode(body)
         memory_key = key if isinstance(key, str) else (self.memory_key() if key else "")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from relayer.ports import ObjectStore, T, WrappedStore
 
-__all__ = ["RecordingStore", "StoreCall"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:

@@ -19,8 +19,6 @@ from relayer.wire.sealed_keys import SealedKey
 from relayer.wire.sealing import FIRST_GENERATION, RootKeys
 from relayer.wire.signing import Certificate, Right
 
-__all__ = ["AGENT", "SigningGateway", "encode"]
-
 AGENT = "researcher"
 
 
@@ -29,13 +27,7 @@ class SigningGateway:
     """One agent of an account, with the keys to sign its requests.
 
     Args:
-        root: the account's keys; new ones by default.
-        agent: the name of the agent whose key signs.
-        namespaces: the namespaces in its certificate.
-        rights: the rights in its certificate.
-        clock: gives the time of signing.
         made: start of the certificate's validity, in seconds since the epoch; 0 takes the current time.
-        serial: serial number of the certificate.
     """
 
     root: RootKeys = field(default_factory=lambda: RootKeys(secrets.token_bytes(32)))

@@ -98,11 +98,8 @@ def complain(sentence: str, fix: str = "") -> None:
 def fail(code: int, sentence: str, fix: str = "", *, kind: str = "") -> NoReturn:
     """Print an error and end the command.
 
-    Args:
-        code: the exit code.
-        sentence: what is wrong, without any secret or memory text.
-        fix: how to fix it.
-        kind: the error code for programs; by default it follows from the exit code.
+    ``sentence`` names no secret and no text of a memory. ``kind`` is the error's code for programs; by default it follows
+    from the exit code.
     """
     complain(sentence, fix)
     running = _running.get(None)
@@ -197,11 +194,7 @@ def span(
 ) -> Callable[[object], float]:
     """Return a parser for an option that is a duration, see `relayer.wire.amounts.parse_seconds`.
 
-    Args:
-        option: name of the option, for error messages.
-        unit: unit of a number without one, and of the returned value.
-        least: minimum, in that unit.
-        most: maximum, in that unit.
+    A number without a unit is in ``unit``, and so are the bounds and the returned value. Error messages name the option.
     """
 
     def read(given: object) -> float:
@@ -226,11 +219,8 @@ def application(
 ) -> typer.Typer:
     """Return a program without commands, with ``-h``, ``--version``, shell completion and one-sentence errors.
 
-    Args:
-        program: name of the program, as it is typed.
-        version: returns the version; called only when it is requested.
-        aliases: other names of commands, which no help lists, each with the words that it abbreviates.
-        options: passed on to `typer.Typer`.
+    The version is read only when it is requested. ``aliases`` are other names of commands, which no help lists, each with the
+    words that it abbreviates; the remaining options are those of `typer.Typer`.
     """
 
     class Program(_Program):

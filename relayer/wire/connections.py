@@ -62,14 +62,7 @@ class Connections:
         return len(self._open)
 
     def enter(self, connection: object, end: Callable[[], None], address: str, now: float) -> bool:
-        """Register a new connection, and close another one if needed. Return False if none can be closed for it.
-
-        Args:
-            connection: identifies the connection.
-            end: aborts the connection.
-            address: address of the peer.
-            now: the time.
-        """
+        """Register a new connection, and close another one if needed. Return False if none can be closed for it."""
         if self.limits.per_address and self._of[address] >= self.limits.per_address:
             room = self._end_one(lambda state: state.address == address)
         else:

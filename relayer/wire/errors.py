@@ -1,12 +1,4 @@
-"""Errors of the shared layer.
-
-WireError
-├─ Malformed          bytes that do not follow their format
-├─ InvalidName        a name that has no normal form, or is not in it
-├─ InvalidSecret      a secret that is not 32 bytes
-├─ UnsealError        any failure to open a sealed object; deliberately the same for every cause
-└─ NotAccepted        a certificate, sealed key or signature that breaks a rule; ``rule`` names it for the log
-"""
+"""Errors of the shared layer."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ COMMANDS: Final = "memrelay.commands"
 def load_extensions(group: str, report: Callable[[str], None] | None = None) -> dict[str, Any]:
     """Load what is registered in a group of entry points.
 
-    Args:
-        group: the name of the group.
-        report: is called with a sentence for each extension that cannot be loaded; by default, its error is raised.
+    ``report`` is called with a sentence for each extension that cannot be loaded; by default, its error is raised.
 
     Returns:
         The loaded objects by name, sorted. Extensions whose own module is missing are left out: their package was removed.

@@ -64,24 +64,16 @@ def _check_tag(tag: str) -> str:
     if (
         not 1 <= len(tag) <= MAX_TAG
         or tag != tag.strip()
-        or any(_is_invisible(character) for character in tag)
+        or any(unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for character in tag)
     ):
         raise ValueError(_TAG_RULE)
     return tag
-
-
-def _is_invisible(character: str) -> bool:
-    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def _check_is_list(value: object) -> object:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ValueError("must be a list of texts")  # noqa: TRY004 - pydantic collects ValueError
     return value
-
-
-def _distinct(tags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tags))
 
 
 Tag = Annotated[
@@ -95,7 +87,7 @@ Tags = Annotated[
     at_most(MAX_TAGS),
     Field(json_schema_extra={"description": "must be a list of texts"}),
     BeforeValidator(_check_is_list),
-    AfterValidator(_distinct),
+    AfterValidator(lambda tags: tuple(dict.fromkeys(tags))),
 ]
 
 
@@ -243,12 +235,6 @@ def passes(
     where: Mapping[str, Any], *, tags: Sequence[str], session: str, metadata: Mapping[str, Any]
 ) -> bool:
     """Return whether a memory passes a filter.
-
-    Args:
-        where: a valid filter, in the form of ``where`` in a request.
-        tags: the memory's tags.
-        session: the session in which it was stored.
-        metadata: its metadata.
 
     Example:
         >>> passes({"price": {"gt": 5}}, tags=(), session="", metadata={"price": 7})

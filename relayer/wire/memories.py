@@ -111,14 +111,13 @@ MAX_ITEMS = 100
 MAX_LIMIT = 100
 
 
-class MemoryItem(Request):
-    """One thing to remember."""
+class MemoryFields(Request):
+    """The fields of a memory that a client sends, to be remembered or imported."""
 
     text: Text
-    vector: Vector | None = None
-    kind: Kind = Kind.STATEMENT
+    kind: Kind
     audience: Audience = Audience.AGENT
-    trust: Trust = Trust.USER
+    trust: Trust
     suspect: bool = False
     pinned: bool = False
     importance: Unit = 0.5
@@ -126,11 +125,19 @@ class MemoryItem(Request):
     occurred_at: Time | None = None
     valid_from: Time | None = None
     valid_to: Time | None = None
-    ttl_seconds: Annotated[int, Field(gt=0, le=MAX_TTL_SECONDS)] | None = None
     context_of: MemoryId | None = None
     source: SourceInfo = SourceInfo()
     tags: Tags = ()
     metadata: Metadata = Field(default_factory=dict)
+
+
+class MemoryItem(MemoryFields):
+    """One thing to remember."""
+
+    kind: Kind = Kind.STATEMENT
+    trust: Trust = Trust.USER
+    vector: Vector | None = None
+    ttl_seconds: Annotated[int, Field(gt=0, le=MAX_TTL_SECONDS)] | None = None
 
 
 class RememberRequest(Request):
@@ -362,6 +369,7 @@ class JobResponse(Answer):
 
 
 PastName = Literal["superseded", "forgotten"]
+MOST_SHOWN = 20
 
 
 class SourcePenalty(Request):
@@ -375,7 +383,24 @@ class SourcePenalty(Request):
     penalty: Unit = 0.15
 
 
-class RecallRequest(Request):
+class _Search(Request):
+    """The fields of every search: where to look, which memories count, and how many of them are wanted."""
+
+    namespace: NamespaceName | None = None
+    limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 8
+    floor: Unit = 0.2
+    kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
+    audiences: Audiences = ()
+    trusts: Annotated[tuple[Trust, ...], Field(max_length=4), at_most(4)] = ()
+    include_suspect: bool = False
+    occurred_after: Time | None = None
+    occurred_before: Time | None = None
+    consistency: Consistency = Consistency.STRONG
+    min_position: Position | None = None
+    where: Filter | None = None
+
+
+class RecallRequest(_Search):
     """``POST /v1/recall``: a query, a vector, or both (then the vector is taken as the query's).
 
     ``include`` adds memories that are superseded or forgotten; ``as_of`` answers from what held at that time, in ms,
@@ -388,18 +413,9 @@ class RecallRequest(Request):
 
     query: Text | None = None
     vector: Vector | None = None
-    namespace: NamespaceName | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 5
     floor: Unit = 0.3
     max_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
-    audiences: Audiences = ()
-    trusts: Annotated[tuple[Trust, ...], Field(max_length=4), at_most(4)] = ()
-    include_suspect: bool = False
-    occurred_after: Time | None = None
-    occurred_before: Time | None = None
-    consistency: Consistency = Consistency.STRONG
-    min_position: Position | None = None
     explain: bool = False
     penalties: Annotated[tuple[SourcePenalty, ...], Field(max_length=16), at_most(16)] | None = None
     diversity: Unit = 0.0
@@ -408,7 +424,6 @@ class RecallRequest(Request):
     as_of: Time | None = None
     standing: Annotated[tuple[MemoryId, ...], Field(max_length=100), at_most(100)] = ()
     named: Audiences = ()
-    where: Filter | None = None
     prompt: bool = False
     unasked: bool = False
 
@@ -651,7 +666,6 @@ class ChangesResponse(Answer):
     position: Position | None = None
 
 
-MOST_SHOWN = 20
 MAX_CONTEXT_CHARS = 25_000
 
 StyleName = Literal["balanced", "strict", "contextual", "recall-heavy", "precision-heavy", "preference-only"]
@@ -661,23 +675,6 @@ FallbackReason = Literal[
 
 
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"]
-
-
-class _Search(Request):
-    """The filters that both have in common with a recall."""
-
-    namespace: NamespaceName | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_SHOWN)] = 8
-    floor: Unit = 0.2
-    kinds: Annotated[tuple[Kind, ...], Field(max_length=9), at_most(9)] = ()
-    audiences: Audiences = ()
-    trusts: Annotated[tuple[Trust, ...], Field(max_length=4), at_most(4)] = ()
-    include_suspect: bool = False
-    occurred_after: Time | None = None
-    occurred_before: Time | None = None
-    consistency: Consistency = Consistency.STRONG
-    min_position: Position | None = None
-    where: Filter | None = None
 
 
 class ActiveRecallRequest(_Search):

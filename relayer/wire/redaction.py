@@ -325,10 +325,6 @@ _REVERSED: Final = (
 )
 
 
-def _published(kind: str, form: str, hints: tuple[str, ...]) -> Rule:
-    return Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints, long=kind == "jwt")
-
-
 def _named(
     kind: str, words: str, value: str, check: _Check, hints: tuple[str, ...], *, then: str = _IS
 ) -> Rule:
@@ -347,7 +343,10 @@ RULES: Final[tuple[Rule, ...]] = (
         ("-----begin ",),
         long=True,
     ),
-    *(_published(*form) for form in PUBLISHED),
+    *(
+        Rule(kind, re.compile(f"{_EDGE}(?:{form}){_STOP}"), hints, long=kind == "jwt")
+        for kind, form, hints in PUBLISHED
+    ),
     Rule(
         "url_password",
         re.compile(
@@ -557,10 +556,6 @@ def find_secrets(text: str, policy: Policy | None = None) -> tuple[Finding, ...]
 
 def redact(text: str, policy: Policy | None = None) -> Redacted:
     """Replace the secrets of a text.
-
-    Args:
-        text: a text from a conversation.
-        policy: the action for each class; the defaults if None.
 
     Example:
         >>> redact("my password is hunter2!x").text

@@ -198,10 +198,6 @@ class RootKeys:
     def shared_secret(self, scope: str, generation: int) -> bytes:
         """Return the secret of a namespace that agents of this account share, 32 bytes.
 
-        Args:
-            scope: the name of the shared namespace.
-            generation: the generation of the secret; a rotation begins a new one.
-
         Example:
             >>> len(RootKeys(bytes(32)).shared_secret("shared/team", 0))
             32

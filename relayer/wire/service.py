@@ -15,26 +15,21 @@ from relayer.wire.fields import (
     Audiences,
     IdempotencyKey,
     Kind,
-    Lang,
     MemoryId,
     NamespaceName,
     PlaceName,
     Position,
     Request,
     Short,
-    SourceInfo,
     SpokenRole,
     Status,
-    Text,
     Time,
     Trust,
-    Unit,
     Vocabulary,
     at_most,
     one_line,
 )
-from relayer.wire.labels import Metadata, Tags
-from relayer.wire.memories import MAX_ITEMS, Memory, Selection
+from relayer.wire.memories import MAX_ITEMS, Memory, MemoryFields, Selection
 
 
 class NamespaceView(Answer):
@@ -406,30 +401,17 @@ class ExportEnd(Answer):
     turns: int = 0
 
 
-class ImportItem(Request):
+class ImportItem(MemoryFields):
     """A memory as an export shows it; only the text is needed."""
 
     model_config = ConfigDict(extra="ignore")
 
     id: MemoryId | None = None
-    text: Text
     kind: Kind = Kind.IMPORTED
-    audience: Audience = Audience.AGENT
     trust: Trust = Trust.IMPORTED
-    suspect: bool = False
-    pinned: bool = False
-    importance: Unit = 0.5
-    lang: Lang = ""
     created_at: Time | None = None
-    occurred_at: Time | None = None
-    valid_from: Time | None = None
-    valid_to: Time | None = None
     expires_at: Time | None = None
     state: Status = Status.LIVE
-    context_of: MemoryId | None = None
-    source: SourceInfo = SourceInfo()
-    tags: Tags = ()
-    metadata: Metadata = Field(default_factory=dict)
     unmentioned: Annotated[tuple[Short, ...], Field(max_length=8), at_most(8)] = ()
 
 

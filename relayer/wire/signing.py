@@ -24,12 +24,13 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.codec import Reader, lp
 from relayer.wire.errors import Malformed, NotAccepted, UnsealError
+from relayer.wire.fields import Answer, Request
 from relayer.wire.sealing import account_id, derive
 
 
@@ -189,26 +190,20 @@ _REVOCATIONS_LABEL = "memrelay/v1/revocations"
 _KEY_SIZE = 32
 
 
-class RevocationsRequest(BaseModel):
+class RevocationsRequest(Request):
     """``PUT /v1/account/revocations``: the signed list in base64url."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     revocations: Annotated[str, Field(max_length=128 * 1024)]
 
 
-class RevocationsResponse(BaseModel):
+class RevocationsResponse(Answer):
     """The counter of the list that now holds."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     counter: int
 
 
-class RevocationsView(BaseModel):
+class RevocationsView(Answer):
     """``GET /v1/account/revocations``: the signed list in base64url as the account sent it, "" when there is none."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     revocations: str = ""
 

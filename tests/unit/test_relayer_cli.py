@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gateway_plugin import cli as gateway_cli
 from relayer import cli
-from relayer.commands import account_work, operator, operator_work
+from relayer.commands import account_work, operator, operator_work, server
 from relayer.settings.config import GROUPS, RelayerSettings
 
 RUN = CliRunner()
@@ -113,6 +113,8 @@ def test_the_list_of_the_operators_commands_says_what_their_functions_say() -> N
         name: getattr(account_work, name).__doc__.partition("\n")[0] for name in operator._ACCOUNT_COMMANDS
     }
     assert summaries == operator._ACCOUNT_COMMANDS
+    for _, _, function, summary, _ in cli._SERVER_COMMANDS:
+        assert summary == getattr(server, function).__doc__.partition("\n")[0]
 
 
 def test_the_list_of_commands_needs_no_package_of_the_extra() -> None:

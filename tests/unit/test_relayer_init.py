@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,9 @@ BUCKET = {"store": "s3://memories/team", "endpoint_url": "http://127.0.0.1:8333"
 
 
 def _init(folder: Path, **flags: object) -> str:
-    said: list[str] = []
-    init(folder, flags, lambda _, *lines: said.extend(lines))
-    return "\n".join(said)
+    with redirect_stdout(StringIO()) as said:
+        init(folder, **flags)
+    return said.getvalue()
 
 
 def _read(folder: Path) -> dict[str, str]:

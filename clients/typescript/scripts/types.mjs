@@ -26,25 +26,33 @@ function typed(schema) {
       if (schema.prefixItems) return `[${schema.prefixItems.map(typed).join(", ")}]`;
       return `(${typed(schema.items)})[]`;
     case "object":
-      if (schema.properties) return `{ ${fields(schema, " ")} }`;
+      if (schema.properties) return `{ ${fields(schema).join(" ")} }`;
       return `Record<string, ${typed(schema.additionalProperties)}>`;
     default:
       return "unknown";
   }
 }
 
-function fields(schema, separator) {
+function fields(schema) {
   const required = new Set(schema.required ?? []);
   const one = ([name, value]) => `${JSON.stringify(name)}${required.has(name) ? "" : "?"}: ${typed(value)};`;
-  return Object.entries(schema.properties ?? {}).map(one).join(separator);
+  return Object.entries(schema.properties ?? {}).map(one);
 }
 
 let text = "";
 for await (const chunk of process.stdin) text += chunk;
 const { schemas } = JSON.parse(text).components;
 console.log("// Made by scripts/types.mjs from the OpenAPI document of the relayer. Do not edit.");
+const written = Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, fields(schema)]));
+// An interface that begins with all fields of another one extends it.
+const baseOf = (name) =>
+  Object.keys(written).find((other) => {
+    const { length } = written[other];
+    return length > 3 && length < written[name].length && written[other].every((field, at) => field === written[name][at]);
+  });
 for (const name of Object.keys(schemas).sort()) {
-  const schema = schemas[name];
-  if (schema.properties) console.log(`\nexport interface ${named(name)} {\n  ${fields(schema, "\n  ")}\n}`);
-  else console.log(`\nexport type ${named(name)} = ${typed(schema)};`);
+  const base = baseOf(name);
+  const own = written[name].slice(base ? written[base].length : 0);
+  if (schemas[name].properties) console.log(`\nexport interface ${named(name)}${base ? ` extends ${named(base)}` : ""} {\n  ${own.join("\n  ")}\n}`);
+  else console.log(`\nexport type ${named(name)} = ${typed(schemas[name])};`);
 }

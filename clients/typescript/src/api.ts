@@ -270,7 +270,6 @@ export interface HealthResponse {
 }
 
 export interface ImportItem {
-  "id"?: string | null;
   "text": string;
   "kind"?: "statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported";
   "audience"?: "agent" | "direct" | "group";
@@ -279,16 +278,17 @@ export interface ImportItem {
   "pinned"?: boolean;
   "importance"?: number;
   "lang"?: string;
-  "created_at"?: string | null;
   "occurred_at"?: string | null;
   "valid_from"?: string | null;
   "valid_to"?: string | null;
-  "expires_at"?: string | null;
-  "state"?: "live" | "superseded" | "forgotten";
   "context_of"?: string | null;
   "source"?: SourceInfo;
   "tags"?: (string)[];
   "metadata"?: Record<string, unknown>;
+  "id"?: string | null;
+  "created_at"?: string | null;
+  "expires_at"?: string | null;
+  "state"?: "live" | "superseded" | "forgotten";
   "unmentioned"?: (string)[];
 }
 
@@ -387,7 +387,6 @@ export interface Memory {
 
 export interface MemoryItem {
   "text": string;
-  "vector"?: string | null;
   "kind"?: "statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported";
   "audience"?: "agent" | "direct" | "group";
   "trust"?: "user" | "imported" | "assistant" | "tool";
@@ -398,11 +397,12 @@ export interface MemoryItem {
   "occurred_at"?: string | null;
   "valid_from"?: string | null;
   "valid_to"?: string | null;
-  "ttl_seconds"?: number | null;
   "context_of"?: string | null;
   "source"?: SourceInfo;
   "tags"?: (string)[];
   "metadata"?: Record<string, unknown>;
+  "vector"?: string | null;
+  "ttl_seconds"?: number | null;
 }
 
 export interface MemoryResponse {
@@ -527,36 +527,7 @@ export interface ReadyResponse {
   "degraded"?: boolean;
 }
 
-export interface RecallHit {
-  "id": string;
-  "text": string;
-  "kind": "statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported";
-  "audience": "agent" | "direct" | "group";
-  "trust": "user" | "imported" | "assistant" | "tool";
-  "suspect"?: boolean;
-  "pinned"?: boolean;
-  "importance"?: number;
-  "lang"?: string;
-  "created_at": string;
-  "occurred_at"?: string | null;
-  "valid_from"?: string | null;
-  "valid_to"?: string | null;
-  "expires_at"?: string | null;
-  "state"?: "live" | "superseded" | "forgotten";
-  "supersedes"?: (string)[];
-  "superseded_by"?: string | null;
-  "reinforced"?: number;
-  "context_of"?: string | null;
-  "contradicts"?: (string)[];
-  "follows"?: (string)[];
-  "replaced"?: (ReplacedStatement)[];
-  "searchable"?: boolean;
-  "source"?: SourceInfo;
-  "extractor"?: string;
-  "embedding"?: string;
-  "tags"?: (string)[];
-  "metadata"?: Record<string, unknown>;
-  "unmentioned"?: (string)[];
+export interface RecallHit extends Memory {
   "relevance": number;
   "distance": number;
   "evidence"?: Evidence | null;
@@ -564,12 +535,9 @@ export interface RecallHit {
 }
 
 export interface RecallRequest {
-  "query"?: string | null;
-  "vector"?: string | null;
   "namespace"?: string | null;
   "limit"?: number;
   "floor"?: number;
-  "max_tokens"?: number | null;
   "kinds"?: ("statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported")[];
   "audiences"?: (string)[];
   "trusts"?: ("user" | "imported" | "assistant" | "tool")[];
@@ -578,6 +546,10 @@ export interface RecallRequest {
   "occurred_before"?: string | null;
   "consistency"?: Consistency;
   "min_position"?: Position | null;
+  "where"?: Record<string, unknown> | null;
+  "query"?: string | null;
+  "vector"?: string | null;
+  "max_tokens"?: number | null;
   "explain"?: boolean;
   "penalties"?: (SourcePenalty)[] | null;
   "diversity"?: number;
@@ -586,7 +558,6 @@ export interface RecallRequest {
   "as_of"?: string | null;
   "standing"?: (string)[];
   "named"?: (string)[];
-  "where"?: Record<string, unknown> | null;
   "prompt"?: boolean;
   "unasked"?: boolean;
 }
@@ -684,16 +655,7 @@ export interface SourcePenalty {
   "penalty"?: number;
 }
 
-export interface StandingLine {
-  "id": string;
-  "text": string;
-  "speaker"?: string;
-  "kind": "statement" | "fact" | "preference" | "decision" | "event" | "task" | "summary" | "profile" | "imported";
-  "audience": "agent" | "direct" | "group";
-  "trust": "user" | "imported" | "assistant" | "tool";
-  "pinned"?: boolean;
-  "place"?: string;
-  "sender"?: string;
+export interface StandingLine extends ProfileLine {
   "about": "harm" | "style" | "identity";
 }
 

@@ -7,7 +7,6 @@ export type Field = Uint8Array | string | number | readonly Field[];
 export class Malformed extends Error {}
 
 const encoder = new TextEncoder();
-const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 export function concat(...parts: Uint8Array[]): Bytes {
   const joined = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
@@ -44,45 +43,6 @@ export function lp(...fields: readonly Field[]): Bytes {
       return [u64(content.length), content];
     }),
   );
-}
-
-/** Reads the fields of one `lp` value in order. */
-export class Reader {
-  #at = 0;
-  constructor(private readonly data: Uint8Array) {}
-
-  bytes(size?: number): Bytes {
-    const start = this.#at + 8;
-    if (start > this.data.length) throw new Malformed("the value ends inside a length");
-    const length = new DataView(this.data.buffer, this.data.byteOffset).getBigUint64(this.#at);
-    if (length > BigInt(this.data.length - start)) throw new Malformed("the value ends inside a field");
-    if (size !== undefined && length !== BigInt(size)) throw new Malformed("a field has another length");
-    this.#at = start + Number(length);
-    return this.data.slice(start, this.#at) as Bytes;
-  }
-
-  text(): string {
-    let value: string;
-    try {
-      value = strict.decode(this.bytes());
-    } catch (error) {
-      if (error instanceof Malformed) throw error;
-      throw new Malformed("a string is not UTF-8");
-    }
-    if (value.normalize("NFC") !== value) throw new Malformed("a string is not in NFC");
-    return value;
-  }
-
-  integer(): number {
-    const bytes = this.bytes(8);
-    const value = new DataView(bytes.buffer).getBigUint64(0);
-    if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw new Malformed("an integer is too large");
-    return Number(value);
-  }
-
-  end(): void {
-    if (this.#at !== this.data.length) throw new Malformed("bytes follow the last field");
-  }
 }
 
 export function base64(bytes: Uint8Array): string {

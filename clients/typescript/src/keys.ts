@@ -134,11 +134,6 @@ export function isNormal(name: string): boolean {
   return /^[a-z0-9_-]{1,64}$/.test(name) || HASHED.test(name);
 }
 
-export function isNormalNamespace(text: string): boolean {
-  const parts = text.split("/");
-  return parts.length <= NAMES && parts.every(isNormal);
-}
-
 function hashed(folded: string): string {
   const slug = folded.replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 32);
   return `_h_${slug}_${hex(sha256(utf8(folded)))}`;

@@ -405,7 +405,7 @@ function stored(memory: api.Memory): StoredMemory {
 }
 
 function hit(memory: api.RecallHit): SearchHit {
-  return { ...stored(memory as unknown as api.Memory), score: memory.relevance, passage: memory.passage ?? "" };
+  return { ...stored(memory), score: memory.relevance, passage: memory.passage ?? "" };
 }
 
 function report(view: api.ErasureView | null | undefined): ErasureReport {

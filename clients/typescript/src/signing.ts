@@ -108,10 +108,6 @@ export function sealBody(secret: Uint8Array, nonce: Uint8Array, body: Uint8Array
   return gcm(derive(secret, ["memrelay/v1/body", nonce]), ZERO_NONCE).encrypt(body) as Bytes;
 }
 
-export function openBody(secret: Uint8Array, nonce: Uint8Array, sealed: Uint8Array): Bytes {
-  return gcm(derive(secret, ["memrelay/v1/body", nonce]), ZERO_NONCE).decrypt(sealed) as Bytes;
-}
-
 export interface FleetKey {
   day: string;
   publicKey: Bytes;

@@ -2,13 +2,20 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { base64url, fromBase64url, fromHex, hex, lp, Reader } from "../dist/bytes.js";
+import { base64url, fromBase64url, fromHex, hex, lp } from "../dist/bytes.js";
 import { IdentityError } from "../dist/errors.js";
-import { derive, isNormal, isNormalNamespace, normalise, parseSecret, RootKeys } from "../dist/keys.js";
+import { derive, isNormal, normalise, parseSecret, RootKeys } from "../dist/keys.js";
 import * as signing from "../dist/signing.js";
 
 const vectors = (name) => JSON.parse(readFileSync(new URL(`../../../tests/vectors/${name}.json`, import.meta.url)));
 const field = (value) => (Array.isArray(value) ? value.map(field) : value?.hex !== undefined ? fromHex(value.hex) : value);
+const number = (bytes) => Number(Buffer.from(bytes).readBigUInt64BE());
+// The fields of one lp value.
+const fieldsOf = (data, found = []) => {
+  if (!data.length) return found;
+  const end = 8 + number(data);
+  return fieldsOf(data.slice(end), [...found, data.slice(8, end)]);
+};
 const derivation = vectors("derivation");
 const root = new RootKeys(fromHex(derivation.root));
 
@@ -42,19 +49,13 @@ test("names have their normal form", () => {
   const names = vectors("names");
   for (const { given, normal } of names.normal) assert.equal(normalise(given), normal);
   for (const name of names.invalid) assert.throws(() => normalise(name), IdentityError);
-  for (const name of names.namespaces) assert.ok(isNormalNamespace(name), name);
-  for (const name of names.not_namespaces) assert.ok(!isNormalNamespace(name), name);
   assert.ok(isNormal("researcher"));
 });
 
 test("a certificate has the bytes of the vectors", () => {
   for (const one of vectors("certificates").verifies) {
-    const body = new Reader(new Reader(fromHex(one.encoded)).bytes());
-    body.text();
-    const [, , agentKey] = [body.bytes(), body.text(), body.bytes()];
-    body.bytes();
-    body.bytes();
-    const [notBefore, notAfter, serial] = [body.integer(), body.integer(), body.bytes(16)];
+    const [, , , agentKey, , , from, until, serial] = fieldsOf(fieldsOf(fromHex(one.encoded))[0]);
+    const [notBefore, notAfter] = [number(from), number(until)];
     const made = root.certificate({ agent: one.agent, agentKey, namespaces: one.namespaces, rights: one.rights, notBefore, notAfter, serial });
     assert.equal(hex(made), one.encoded);
   }
@@ -89,12 +90,9 @@ test("a sealed key opens, and carries what the vectors say", () => {
 });
 
 test("bodies are sealed with the bytes of the vectors", () => {
-  const { opens, does_not_open } = vectors("sealed_bodies");
+  const { opens } = vectors("sealed_bodies");
   for (const { secret, nonce, sealed, body } of opens) {
     assert.equal(hex(signing.sealBody(fromHex(secret), fromHex(nonce), fromHex(body))), sealed);
-  }
-  for (const { secret, nonce, sealed, why } of does_not_open) {
-    assert.throws(() => signing.openBody(fromHex(secret), fromHex(nonce), fromHex(sealed)), undefined, why);
   }
 });
 

@@ -31,6 +31,7 @@ from relayer.http.limits import MAX_BODY, Limits, ReplayCache, RequestBodies, pe
 from relayer.http.problems import HttpProblem
 from relayer.lib.work import Buckets, Limit, take
 from relayer.ports import Clock
+from relayer.wire.sealing import is_account_id
 
 CLIENT_DRIFT = 300
 """Seconds that the clock of a MemWal client may be off; MemWal's own relayer allows the same."""
@@ -51,9 +52,7 @@ class Caller:
 
     Attributes:
         shown: the account's id as the client knows it; responses name it as the owner.
-        principal: for the use cases.
         legacy: whether the client predates nonces. Such clients expect complete responses instead of jobs.
-        keys: the relayer's keys.
         until: how long keys derived for this caller may be held, in ms since the epoch.
     """
 
@@ -188,18 +187,7 @@ class _Signed:
 
 
 class CompatAcceptance:
-    """Accepts or refuses requests; there is one per relayer process.
-
-    Args:
-        accounts: the registered accounts, and those that are served.
-        keys: the relayer's keys.
-        limits: the rate limits of this process; `Points` are those of MemWal's contract.
-        bodies: receives request bodies.
-        authorities: the names of this relayer.
-        points: the rate limits of keys and accounts.
-        window: the rules for signatures.
-        clock: local time.
-    """
+    """Accepts or refuses requests; there is one per relayer process."""
 
     def __init__(
         self,
@@ -260,11 +248,6 @@ class CompatAcceptance:
 
     async def accept_bearer(self, request: BaseRequest, peer: str, nonce: bytes) -> Caller:
         """Authenticate a request of an MCP client, which sends its private key.
-
-        Args:
-            request: the request.
-            peer: address of the client.
-            nonce: the nonce to identify the request by.
 
         Raises:
             CompatError: the request is refused.
@@ -377,7 +360,7 @@ class CompatAcceptance:
             raise _refused("replayed", steady=True) from error
 
     async def _admit(self, key: bytes, shown: str, peer: str) -> None:
-        if not names.is_shown_account(shown):
+        if not is_account_id(shown):
             raise _refused("account", steady=True)
         inner = names.inner_account(shown)
         try:

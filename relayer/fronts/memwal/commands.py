@@ -30,4 +30,4 @@ def register(app: typer.Typer) -> None:
     for function, summary in COMMANDS.items():
         place = () if function in {"env", "credentials"} else STORE_SETTINGS
         where = f"relayer.fronts.memwal.accounts:{function}"
-        deferred_command(accounts, where, summary, *place, name=function.replace("_", "-"))
+        deferred_command(accounts, where, summary, place, name=function.replace("_", "-"))

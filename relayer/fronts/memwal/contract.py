@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -29,35 +30,24 @@ _MOST_BLOB_ID = 256
 UNAVAILABLE = "Upstream temporarily unavailable"
 
 
+@dataclass(eq=False, repr=False)
 class CompatError(Exception):
     """Raised to refuse a request; ``message`` goes into ``{"error": ...}``, an empty one gives an empty body.
 
     Attributes:
-        status: of the response.
         message: names the field and the rule, and quotes nothing that was sent.
         rule: the true reason, for the log and the metrics.
-        headers: of the response.
         more: further fields of the body.
         steady: whether the response is delayed by the fixed time of all refusals that depend on secrets or state.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str = "",
-        *,
-        rule: str = "",
-        headers: dict[str, str] | None = None,
-        more: dict[str, Any] | None = None,
-        steady: bool = False,
-    ) -> None:
-        super().__init__(rule or message)
-        self.status = status
-        self.message = message
-        self.rule = rule
-        self.headers = headers or {}
-        self.more = more or {}
-        self.steady = steady
+    status: int
+    message: str = ""
+    _: KW_ONLY
+    rule: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+    steady: bool = False
 
 
 def bad(message: str) -> CompatError:
@@ -122,19 +112,23 @@ class Weights(_Body):
         )
 
 
-class RememberBody(_Body):
+class NamespaceBody(_Body):
+    """``POST /api/forget``, ``/api/stats`` and ``/api/clear-namespace``, and what most bodies have."""
+
+    namespace: str = "default"
+
+
+class RememberBody(NamespaceBody):
     """``POST /api/remember``."""
 
     text: str
-    namespace: str = "default"
     idempotency_key: str | None = None
 
 
-class BulkItem(_Body):
+class BulkItem(NamespaceBody):
     """One item of a bulk."""
 
     text: str
-    namespace: str = "default"
 
 
 class BulkBody(_Body):
@@ -150,12 +144,11 @@ class BulkStatusBody(_Body):
     job_ids: list[str]
 
 
-class RecallBody(_Body):
+class RecallBody(NamespaceBody):
     """``POST /api/recall``; ``sort`` wins over the weights."""
 
     query: str
     limit: _Count = 10
-    namespace: str = "default"
     scoring_weights: Weights | None = None
     sort: Literal["relevance", "recent"] | None = None
     deadline_ms: Annotated[int, Field(ge=0)] | None = None
@@ -177,38 +170,34 @@ def _bytes_of(value: object) -> object:
 _Vector = Annotated[list[_Number], Field(max_length=MAX_DIMENSION)]
 
 
-class ManualBody(_Body):
+class ManualBody(NamespaceBody):
     """``POST /api/remember/manual``: bytes that the client sealed, or the id of bytes that it keeps elsewhere."""
 
     encrypted_data: Annotated[bytes | None, BeforeValidator(_bytes_of)] = None
     blob_id: Annotated[str, Field(max_length=_MOST_BLOB_ID)] | None = None
     vector: _Vector
-    namespace: str = "default"
 
 
-class ManualRecallBody(_Body):
+class ManualRecallBody(NamespaceBody):
     """``POST /api/recall/manual``."""
 
     vector: _Vector
     limit: _Count = 10
-    namespace: str = "default"
     scoring_weights: Weights | None = None
 
 
-class AnalyzeBody(_Body):
+class AnalyzeBody(NamespaceBody):
     """``POST /api/analyze``."""
 
     text: str
-    namespace: str = "default"
     occurred_at: Annotated[int | None, BeforeValidator(_at)] = None
 
 
-class AskBody(_Body):
+class AskBody(NamespaceBody):
     """``POST /api/ask``."""
 
     question: str
     limit: _Count = 5
-    namespace: str = "default"
     scoring_weights: Weights | None = None
 
 
@@ -219,22 +208,15 @@ class RestoreBody(_Body):
     limit: _Count = 10
 
 
-class NamespaceBody(_Body):
-    """``POST /api/forget``, ``/api/stats`` and ``/api/clear-namespace``."""
-
-    namespace: str = "default"
-
-
 class EmbedBody(_Body):
     """``POST /api/embed``."""
 
     text: str
 
 
-class ListBody(_Body):
+class ListBody(NamespaceBody):
     """``POST /api/list``: memories of a namespace, newest first; ``cursor`` is an answer's ``next_cursor``."""
 
-    namespace: str = "default"
     limit: _Count = 20
     cursor: str | None = None
 

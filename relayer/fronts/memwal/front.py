@@ -55,12 +55,8 @@ class CompatServices(Services):
     """The services of the native routes, and those of this front's handlers.
 
     Attributes:
-        tokens: encodes and decodes the ids of jobs and blobs.
-        acceptance: authenticates requests and charges points.
         public_url: the URL by which clients reach this relayer; None takes the one of each request.
-        trusted: networks of proxies that are trusted to name the client in ``X-Forwarded-For``.
         jobs: the jobs of idempotency keys, by account and key. The log knows such a key only within its namespace.
-        sessions: sessions of MCP clients.
     """
 
     tokens: IdTokens
@@ -120,8 +116,6 @@ class CompatRoute(BaseRoute):
     """A route of MemWal's API.
 
     Attributes:
-        handle: the handler.
-        signed: whether the request must be signed.
         bearer: whether it is a route of MCP clients, which send a key and sign nothing.
     """
 

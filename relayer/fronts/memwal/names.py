@@ -21,7 +21,7 @@ from relayer.domain.namespace import Custody
 from relayer.wire import codec as base64url
 from relayer.wire import names
 from relayer.wire.errors import Malformed
-from relayer.wire.sealing import FIRST_GENERATION, account_id, is_account_id
+from relayer.wire.sealing import FIRST_GENERATION, account_id
 from relayer.wire.signing import Certificate, Right
 
 ROOT = "memwal"
@@ -45,11 +45,6 @@ def account_key(shown: str) -> bytes:
 def inner_account(shown: str) -> str:
     """Return the id under which an account is stored, from the id that clients know."""
     return account_id(account_key(shown))
-
-
-def is_shown_account(text: str) -> bool:
-    """Return whether a text has the form of an account id as clients know it."""
-    return is_account_id(text)
 
 
 def inner_namespace(name: str) -> str:
@@ -130,14 +125,8 @@ class IdTokens:
 def principal_of(account_key: bytes, signer: bytes, nonce: bytes, until: int, peer: str) -> Principal:
     """Return the principal of a request, with an unsigned stand-in for a certificate.
 
-    The body is not part of the principal, because here an idempotency key identifies a write, whatever the body.
-
-    Args:
-        account_key: see the function `account_key`.
-        signer: the public key that signed the request.
-        nonce: identifies the request.
-        until: end of its validity, in seconds since the epoch.
-        peer: name of the client's address, see `relayer.http.limits.peer_name`.
+    The body is not part of the principal, because here an idempotency key identifies a write, whatever the body. ``until`` is
+    the end of its validity, in seconds since the epoch.
     """
     certificate = Certificate(
         account_key=account_key,

@@ -13,6 +13,7 @@ from typing import Any
 
 from relayer.fronts.memwal.contract import CompatError
 from relayer.fronts.memwal.front import CompatCall, reply
+from relayer.fronts.memwal.sessions import rpc_error
 from relayer.http.accept import parse_json
 from relayer.http.problems import HttpProblem
 from relayer.http.routes import Reply
@@ -96,9 +97,9 @@ async def sui(call: CompatCall) -> Reply:
     try:
         asked = parse_json(call.raw)
     except HttpProblem:
-        return reply(_failed(None, -32700, "Parse error"))
+        return reply(rpc_error(None, -32700, "Parse error"))
     if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0":
-        return reply(_failed(None, -32600, "Invalid Request"))
+        return reply(rpc_error(None, -32600, "Invalid Request"))
     given = asked.get("id")
     number = given if isinstance(given, int | str) else None
     params, method = asked.get("params"), asked.get("method")
@@ -108,8 +109,8 @@ async def sui(call: CompatCall) -> Reply:
     if method == "sui_multiGetObjects" and isinstance(first, list) and len(first) <= _MOST_OBJECTS:
         return reply({"jsonrpc": "2.0", "id": number, "result": [_object(str(one)) for one in first]})
     if method in {"sui_getObject", "sui_multiGetObjects"}:
-        return reply(_failed(number, -32602, "Invalid params"))
-    return reply(_failed(number, -32601, "Method not found"))
+        return reply(rpc_error(number, -32602, "Invalid params"))
+    return reply(rpc_error(number, -32601, "Method not found"))
 
 
 def _object(wanted: str) -> dict[str, Any]:
@@ -123,7 +124,3 @@ def _object(wanted: str) -> dict[str, Any]:
         "owner": "Immutable",
     }
     return {"data": data}
-
-
-def _failed(number: int | str | None, code: int, message: str) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}

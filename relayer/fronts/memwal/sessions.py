@@ -55,13 +55,8 @@ class Stream:
     """A stream of server-sent events, which is a session of its own.
 
     Attributes:
-        id: the id by which its client names it.
         owner: a digest of account and key.
-        key: the public key of the client that opened it.
         account: the account's id as the client knows it.
-        peer: the address that opened it.
-        gone: returns whether the connection is closed.
-        namespace: the namespace of calls that name none.
         used: time of the last activity, on the monotonic clock.
         sending: tasks that send the responses of calls as events.
         waiting: messages to send as events; None ends the stream.

@@ -67,14 +67,10 @@ class Tool:
     """A tool.
 
     Attributes:
-        name: the name by which it is called.
         title: for people.
         description: for the model.
         properties: its arguments, as properties of a JSON schema.
-        required: names of required arguments.
         work: runs the tool and returns the text for the model.
-        points: cost of a call, in points.
-        seconds: the maximum duration of a call.
         reads: whether it changes nothing.
         route: the signed route that does the same.
     """
@@ -113,11 +109,7 @@ class Tool:
 async def call_tool(call: CompatCall, tool: Tool, arguments: Mapping[str, Any], namespace: str) -> Json:
     """Call a tool and return its result. An error is a result as well, which begins with the class of the error.
 
-    Args:
-        call: the request that carries the call.
-        tool: the tool to call.
-        arguments: as received, not validated yet.
-        namespace: the namespace, if the arguments name none.
+    The arguments are as they were received. ``namespace`` counts if they name none.
     """
     begun = perf_counter()
     try:
@@ -266,71 +258,19 @@ _ITEMS: Final[Json] = {"type": "array", "minItems": 1, "maxItems": contract.MAX_
 TOOLS: Final = {
     tool.name: tool
     for tool in (
-        Tool(
-            "memwal_remember",
-            "Remember",
-            "Save one memory.",
-            {"text": _STRING} | _NAMESPACE,
-            ("text",),
-            _remember,
-            points=5.0,
-            reads=False,
-            route="/api/remember",
-        ),
-        Tool(
-            "memwal_remember_bulk",
-            "Remember several",
-            f"Save up to {contract.MAX_BULK} memories.",
-            {"items": _ITEMS} | _NAMESPACE,
-            ("items",),
-            _remember_bulk,
-            points=10.0,
-            reads=False,
-            route="/api/remember/bulk",
-        ),
-        Tool(
-            "memwal_remember_status",
-            "Ask about a save",
-            "Say how far a save is.",
-            {"job_id": _STRING},
-            ("job_id",),
-            _status,
-            points=0.0,
-            route="/api/remember/{id}",
-        ),
-        Tool(
-            "memwal_recall",
-            "Recall",
-            "Find saved memories by meaning.",
-            {"query": _STRING} | _count(contract.MAX_RESULTS) | _NAMESPACE,
-            ("query",),
-            _recall,
-            seconds=13.8,
-            route="/api/recall",
-        ),
-        Tool(
-            "memwal_analyze",
-            "Save the facts of a text",
-            "Find the facts in a text and save each.",
-            {"text": _STRING} | _NAMESPACE,
-            ("text",),
-            _analyze,
-            points=5.0,
-            seconds=54.0,
-            reads=False,
-            route="/api/analyze",
-        ),
-        Tool(
-            "memwal_restore",
-            "Check that all is searchable",
-            "Open a namespace and count what it holds; nothing needs to be rebuilt here.",
-            _NAMESPACE | _count(contract.MAX_PAGE),
-            ("namespace",),
-            _restore,
-            points=3.0,
-            seconds=54.0,
-            route="/api/restore",
-        ),
+        Tool("memwal_remember", "Remember", "Save one memory.", {"text": _STRING} | _NAMESPACE, ("text",), _remember,
+             points=5.0, reads=False, route="/api/remember"),
+        Tool("memwal_remember_bulk", "Remember several", f"Save up to {contract.MAX_BULK} memories.", {"items": _ITEMS} | _NAMESPACE,
+             ("items",), _remember_bulk, points=10.0, reads=False, route="/api/remember/bulk"),
+        Tool("memwal_remember_status", "Ask about a save", "Say how far a save is.", {"job_id": _STRING}, ("job_id",), _status,
+             points=0.0, route="/api/remember/{id}"),
+        Tool("memwal_recall", "Recall", "Find saved memories by meaning.", {"query": _STRING} | _count(contract.MAX_RESULTS) | _NAMESPACE,
+             ("query",), _recall, seconds=13.8, route="/api/recall"),
+        Tool("memwal_analyze", "Save the facts of a text", "Find the facts in a text and save each.", {"text": _STRING} | _NAMESPACE,
+             ("text",), _analyze, points=5.0, seconds=54.0, reads=False, route="/api/analyze"),
+        Tool("memwal_restore", "Check that all is searchable",
+             "Open a namespace and count what it holds; nothing needs to be rebuilt here.", _NAMESPACE | _count(contract.MAX_PAGE),
+             ("namespace",), _restore, points=3.0, seconds=54.0, route="/api/restore"),
         Tool("memwal_health", "Memory status", "Say whether memory works.", {}, (), _health, points=0.0),
     )
-}
+}  # fmt: skip
