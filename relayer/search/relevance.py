@@ -34,7 +34,7 @@ READ_TOGETHER: Final = 5
 _LEAST_LIKELY: Final = 0.01
 # From which logit of its admission a prompt is read together with memories: what no memory concerns costs nothing.
 _LEAST_ADMITTED: Final = -2.5
-_SHA256: Final = "4a1d7ae0622cb9c3c6379a924aa423d9a36662206787983d4d743a00bc469f35"
+_SHA256: Final = "5963ea931272b68d407c3ec0e57effc7833f1e244f6a56cf0a111ac4ceedfceb"
 # Relevance of the least probable memory that a prompt gets, and from which probability of the best one a result is certain.
 CHOSEN: Final = 0.3
 CERTAIN: Final = 0.3

@@ -30,7 +30,7 @@ from relayer.ports import MESSAGE_LOGITS
 
 Name = Literal["cross_encoder", "message_layers", "prompt_layers", "relation_reader"]
 SHA256: Final[dict[Name, str]] = {
-    "cross_encoder": "f081bb97f8ea3cdc64f2c9a84917ab4aa54f43a12bc8b0367c44d62e522545ae",
+    "cross_encoder": "45ac2bfd556980179d4d293a294854384b439e4ee0246468a0bcbf32baa9cbd9",
     "message_layers": "ef6742de8c7e5c474158482696bee692bb962f1ec11b5fc1bad5f144f314e9ef",
     "prompt_layers": "250acf3f2dbd81618bf150ae26d2cc19459471b8e45f692309be97d4d0612360",
     "relation_reader": "9cf80493e54dda01a193acd5bf9c917b489c87f23449ddd298a17c88a76563e7",
