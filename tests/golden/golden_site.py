@@ -28,12 +28,12 @@ from relayer.domain.operations import (
 from relayer.jobs.tasks import JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
 from relayer.log.erasure.reports import ErasureReports
-from relayer.log.objects import LogPorts
+from relayer.log.objects import Layout, LogPorts
 from relayer.maintenance.indexes import IndexLimits, IndexMaintenance
 from relayer.maintenance.open_namespaces import maintain
 from relayer.operator.backup import back_up
 from relayer.operator.backup_store import BackupStore
-from relayer.operator.last_backup import note_backup
+from relayer.operator.stamps import stamp
 from relayer.search.baseline import calibrate
 from relayer.testing.fake_clock import FakeClock
 from relayer.testing.hashing_embedder import HashingEmbedder
@@ -280,7 +280,7 @@ def generate() -> None:
         (BUCKET / "expected.json").write_text(json.dumps(seen, indent=2, sort_keys=True) + "\n")
         backup = await backup_of(site, BUCKET / "backup")
         assert not (await back_up(site.ports, backup)).findings
-        await note_backup(site.ports)
+        await stamp(site.ports, Layout.backed_up())
         await backup.ports.store.close()
         await site.close()
         await site.store.close()
