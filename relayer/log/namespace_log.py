@@ -30,7 +30,7 @@ from relayer.domain.operations import (
     Put,
     Refusal,
     Supersede,
-    encode_operation,
+    encode_stored,
 )
 from relayer.domain.state import EXPIRY_GRACE_MS, NamespaceState
 from relayer.errors import (
@@ -129,7 +129,7 @@ class SubmissionQueue:
             Refused: ``too_large``: an operation or a record exceeds the limits, or all of them together exceed the queue's.
             QueueFull: there is no capacity now; the caller may retry later.
         """
-        encoded = [encode_operation(operation) for operation in operations]
+        encoded = [encode_stored(operation) for operation in operations]
         size = len(encoded[0]) if len(encoded) == 1 else sum(map(len, encoded))
         # If all operations together are small enough, each of them is. This is true of most submissions.
         if size > self._small or len(encoded) > self._limits.queue_operations:
@@ -477,7 +477,7 @@ def _postponed(item: Pending, ahead_ms: int) -> bytes:
     if isinstance(operation, JobFinished) or not operation.origin.expires:
         return item.raw
     origin = msgspec.structs.replace(operation.origin, expires=operation.origin.expires + ahead_ms)
-    return encode_operation(msgspec.structs.replace(operation, origin=origin))
+    return encode_stored(msgspec.structs.replace(operation, origin=origin))
 
 
 def _mark(submissions: Sequence[Submission], *, written_perhaps: bool) -> None:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from relayer.crypto import RelayerKeys
-from relayer.domain.namespace import Keyring, LogPosition, Manifest, Pointer, decode, decode_manifest, encode
-from relayer.domain.operations import Entry, decode_entry, encode_entry
+from relayer.domain.namespace import Keyring, LogPosition, Manifest, Pointer, decode, decode_manifest
+from relayer.domain.operations import Entry, decode_entry, encode_stored
 from relayer.errors import CorruptNamespace, NamespaceClosed, RelayerError, StoreUnavailable
 from relayer.lib.work import together
 from relayer.ports import (
@@ -366,7 +366,7 @@ class ObjectSealer:
 
     def seal_pointer(self, account: str, key: str, pointer: Pointer) -> bytes:
         """Seal a name's pointer."""
-        return self.seal(_pointer(account, key), encode(pointer))
+        return self.seal(_pointer(account, key), encode_stored(pointer))
 
     def unseal_pointer(self, account: str, key: str, sealed: bytes) -> Pointer:
         """Unseal a pointer; raises `CorruptNamespace`."""
@@ -374,7 +374,9 @@ class ObjectSealer:
 
     def seal_keyring(self, account: str, incarnation: bytes, key: str, keyring: Keyring) -> bytes:
         """Seal an incarnation's keyring."""
-        return self.seal(ObjectLocation(ObjectType.KEYRING, account, incarnation, key), encode(keyring))
+        return self.seal(
+            ObjectLocation(ObjectType.KEYRING, account, incarnation, key), encode_stored(keyring)
+        )
 
     def unseal_keyring(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Keyring:
         """Unseal a keyring; raises `CorruptNamespace`."""
@@ -384,24 +386,32 @@ class ObjectSealer:
 
     def seal_manifest(self, account: str, incarnation: bytes, key: str, manifest: Manifest) -> bytes:
         """Seal a manifest."""
-        return self.seal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), encode(manifest))
+        return self.seal(
+            ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), encode_stored(manifest)
+        )
 
     def unseal_manifest(self, account: str, incarnation: bytes, key: str, sealed: bytes) -> Manifest:
-        """Decrypt and decode a manifest.
-
-        Args:
-            account: the id of the account that owns the namespace.
-            incarnation: the id of the namespace's log, 16 bytes.
-            key: the object's key in the store, to which the ciphertext is bound.
-            sealed: the stored bytes.
-
-        Raises:
-            CorruptNamespace: the bytes were changed, or sealed for another place or by another relayer key.
-            UpgradeRequired: a newer version of the relayer wrote the manifest.
-        """
+        """Unseal a manifest; raises `CorruptNamespace` and `UpgradeRequired`."""
         return decode_manifest(
             self.unseal(ObjectLocation(ObjectType.MANIFEST, account, incarnation, key), sealed)
         )
+
+
+class PartSealer:
+    """The sealer of the parts of one object, each under a name of its own; ``key`` is that of the object."""
+
+    def __init__(self, sealer: ObjectSealer, place: ObjectLocation) -> None:
+        self.key = place.key
+        self._sealer = sealer
+        self._place = place
+
+    def seal(self, part: str, plaintext: bytes) -> bytes:
+        """Seal a part."""
+        return self._sealer.seal(replace(self._place, key=f"{self.key}/{part}"), plaintext)
+
+    def unseal(self, part: str, sealed: memoryview) -> bytes:
+        """Unseal a part; raises `CorruptNamespace`."""
+        return self._sealer.unseal(replace(self._place, key=f"{self.key}/{part}"), sealed)
 
 
 def _pointer(account: str, key: str) -> ObjectLocation:
@@ -665,7 +675,7 @@ class Slots:
 
     def seal(self, entry: Entry) -> bytes:
         """Return the bytes to store for an entry."""
-        return self._sealer.seal(self._place(entry.seq), encode_entry(entry))
+        return self._sealer.seal(self._place(entry.seq), encode_stored(entry))
 
     def _place(self, seq: int) -> ObjectLocation:
         key = self._ports.layout.entry(self._incarnation, seq)

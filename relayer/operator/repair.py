@@ -19,7 +19,7 @@ from relayer.domain.namespace import MANIFEST_FORMAT, Manifest, SegmentRow, gene
 from relayer.domain.operations import ENTRY_VERSION, Entry
 from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.objects import Layout, LinkedEntry, LogPorts, ObjectSealer, SeenManifest, Slots
-from relayer.log.segments import PackBuilder, PackPlace, Segments, open_pack, salvage_pack
+from relayer.log.segments import PackBuilder, Segments, open_pack, pack_place, salvage_pack
 from relayer.operator.catalogue import Defect, Flaw, Listed, sound
 from relayer.operator.walk import walk_log
 from relayer.ports import Created, Exists, Found, Swapped
@@ -94,7 +94,7 @@ async def _read(
     """Return a manifest's row for a segment, and the digest of its last entry; None if it cannot be read from end to end."""
     found = await ports.get(key)
     try:
-        place = PackPlace(ObjectSealer(ports), account, incarnation, key)
+        place = pack_place(ObjectSealer(ports), account, incarnation, key)
         entries = list(open_pack(found.data, place)) if found else []
     except CorruptNamespace:
         return None
@@ -272,7 +272,7 @@ class _Repairer:
 
     async def _salvage(self, row: SegmentRow) -> dict[int, LinkedEntry]:
         found = await self._ports.get(row.key)
-        place = PackPlace(ObjectSealer(self._ports), *self._log[1:], row.key)
+        place = pack_place(ObjectSealer(self._ports), *self._log[1:], row.key)
         salvaged = salvage_pack(found.data, row.size, place) if found else ()
         return {linked.entry.seq: linked for linked in salvaged}
 

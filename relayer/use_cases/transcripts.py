@@ -20,7 +20,7 @@ from relayer.domain.operations import (
     RecordState,
     Source,
     Stored,
-    encode_record,
+    encode_stored,
 )
 from relayer.extraction.normal_text import normal_text
 from relayer.extraction.words import clean
@@ -107,7 +107,7 @@ async def keep_turn(
     stored = Stored(
         record=dialogue.id,
         content=content,
-        sealed=keys.seal_record(dialogue.id, encode_record(dialogue), salt=ctx.randomness.bytes(SALT_SIZE)),
+        sealed=keys.seal_record(dialogue.id, encode_stored(dialogue), salt=ctx.randomness.bytes(SALT_SIZE)),
         created_at=dialogue.created_at,
         sources=memories,
     )

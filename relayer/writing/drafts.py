@@ -32,7 +32,7 @@ from relayer.domain.operations import (
     Source,
     Stored,
     Supersede,
-    encode_record,
+    encode_stored,
 )
 from relayer.errors import AccountBusy, EmbedderUnavailable, QueueFull, Refused
 from relayer.extraction.normal_text import normal_text
@@ -447,7 +447,7 @@ def _seal(
         created_at=ctx.clock.now_ms() if draft.created_at is None else draft.created_at,
         embedding=Model(model.name, model.sha256, str(model.dimension)),
     )
-    encoded = encode_record(record)
+    encoded = encode_stored(record)
     plain_own = None if own is None else encode_vector(own)
     plain_context = None if context is None else encode_vector(context)
     stored = Stored(

@@ -23,7 +23,7 @@ from relayer.domain.operations import (
     Origin,
     Stored,
     Supersede,
-    encode_record,
+    encode_stored,
 )
 from relayer.jobs.tasks import JobInput, JobLine, seal_input
 from relayer.log.collector import GRACE_MS
@@ -144,7 +144,7 @@ async def supersede(site: Site, old: str, text: str) -> None:
         stored = Stored(
             new.id,
             keys.content_mac(new.text),
-            keys.seal_record(new.id, encode_record(new), salt=site.randomness.bytes(32)),
+            keys.seal_record(new.id, encode_stored(new), salt=site.randomness.bytes(32)),
             created_at=WRITTEN_AT,
         )
         origin = Origin(access.principal.author, access.principal.nonce)

@@ -12,7 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from relayer.errors import CorruptNamespace, StoreUnavailable, UpgradeRequired
+from relayer.domain.operations import decode_versioned
+from relayer.errors import CorruptNamespace, StoreUnavailable
 from relayer.log.erasure.destruction import destroy
 from relayer.log.objects import LogPorts
 from relayer.ports import Found, Swapped
@@ -82,8 +83,7 @@ class ErasureReport(msgspec.Struct, frozen=True, array_like=True):
         return self.stage is ErasureStage.CONFIRMED and not self.confirmed_at
 
 
-class _ReportFormat(msgspec.Struct, frozen=True, array_like=True):
-    format: int
+_DECODER = msgspec.msgpack.Decoder(ErasureReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +245,13 @@ class ErasureReports:
 
     def open(self, key: str, data: bytes) -> ErasureReport:
         """Unseal and decode a report's stored bytes; raises `CorruptNamespace` and `UpgradeRequired` as `read`."""
+        corrupt = "an erasure's report does not open in its place"
         try:
             plain = unseal(self._ports.keys.metadata, ObjectType.ERASURE, _place(key), data)
-            known = msgspec.msgpack.decode(plain, type=_ReportFormat).format
-            if known == REPORT_FORMAT:
-                return msgspec.msgpack.decode(plain, type=ErasureReport)
-        except (UnsealError, msgspec.MsgspecError) as error:
-            raise CorruptNamespace("an erasure's report does not open in its place") from error
-        raise UpgradeRequired(f"an erasure's report has format {known}; this relayer knows {REPORT_FORMAT}")
+        except UnsealError as error:
+            raise CorruptNamespace(corrupt) from error
+        having = "an erasure's report has format"
+        return decode_versioned(plain, _DECODER, REPORT_FORMAT, having=having, corrupt=corrupt)
 
 
 def _same(one: ErasureReport, other: ErasureReport) -> bool:
